@@ -1,0 +1,157 @@
+# `make` alone prints the targets. Needs GNU make >= 4 and bash.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# The interpreter that .venv is made of: the first of these that is Python >= 3.11. Another one: make demo PYTHON=/path/to/python3
+PYTHON ?=
+# Further arguments of pip, e.g. an index with CPU builds of torch: make demo PIP_TORCH_ARGS="--extra-index-url URL"
+PIP_TORCH_ARGS ?=
+# make lab-up N=8
+N ?= 4
+# make molecule SCENARIO=default; without it all scenarios
+SCENARIO ?=
+# Name of molecule's test hosts; another one lets two runs stand side by side: make molecule LAB=second
+LAB ?= molecule
+NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
+# make demo ARGS="-e run_id=first": handed to ansible-playbook
+ARGS ?=
+# make unit PYTEST_ARGS="-k rank_table"
+PYTEST_ARGS ?=
+# make bench BENCH_ARGS="--nodes 8 --rounds 9": handed to tests/bench/bench_launch.py
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+MADE := $(VENV)/.made
+RUN_READY := $(VENV)/.run-ready
+TEST_READY := $(VENV)/.test-ready
+# The newest ansible-core, for Pythons that .venv need not have.
+NEWEST := build/newest
+NEWEST_READY := $(NEWEST)/.ready
+# A tree in which type checkers find the checkout under its import name.
+TREE := build/tree/ansible_collections/muster/training
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
+
+# The targets of `make test` run one after the other, also with -j.
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## Print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- Set-up -----------------------------------------------------------------------------------------------------------
+
+$(MADE):
+	@tests/make_venv "$(VENV)" "$(PYTHON)"
+	@touch $@
+
+$(RUN_READY): requirements.txt $(MADE)
+	@echo "Installing requirements.txt into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) requirements.txt $(PIP_TORCH_ARGS)
+	@touch $@
+
+$(TEST_READY): requirements-test.txt $(RUN_READY)
+	@echo "Installing requirements-test.txt into $(VENV)"
+	@$(BIN)/python $(PIP_INSTALL) requirements-test.txt $(PIP_TORCH_ARGS)
+	@touch $@
+
+$(NEWEST_READY): tests/requirements-newest.txt
+	@python=$$(tests/newest_python); echo "Making $(NEWEST) with $$python"; "$$python" -m venv --clear $(NEWEST)
+	@$(NEWEST)/bin/python $(PIP_INSTALL) tests/requirements-newest.txt
+	@touch $@
+
+.PHONY: venv
+venv: $(TEST_READY) ## Make .venv with all that demo, lint and tests need
+
+.PHONY: system-packages
+system-packages: ## Install what the test hosts need (as root on Debian or Ubuntu), or say what to install
+	@tests/system_packages
+
+.PHONY: clean
+clean: ## Remove test hosts, .venv and build
+	@if [ -x $(BIN)/python ] && [ -d build/lab ]; then $(BIN)/python -m tests.lab down; fi
+	rm -rf $(VENV) build
+
+# --- Use --------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(RUN_READY) ## Train on this machine: two nodes of two ranks each, CPU only
+	@$(BIN)/ansible-playbook playbooks/launch.yml -i inventories/local.yml \
+	  -e nnodes=2 -e nproc_per_node=2 -e launch_script=$(CURDIR)/examples/train_ddp.py $(ARGS)
+
+.PHONY: lab-up
+lab-up: system-packages $(RUN_READY) ## Start N test hosts on this machine; inventory in build/lab/inventory.yml
+	@$(BIN)/python -m tests.lab up --nodes $(N) $(NAMED)
+
+.PHONY: lab-down
+lab-down: $(RUN_READY) ## Remove the test hosts and all that came with them
+	@$(BIN)/python -m tests.lab down $(NAMED)
+
+.PHONY: bench
+bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and parallel ssh; writes docs/benchmarks.md
+	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+# --- Tests ------------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: system-packages lint unit unit-newest sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+
+.PHONY: lint
+lint: lint-python lint-ansible lint-docs ## All of lint; make -k lint goes on after the first that fails
+
+.PHONY: lint-python
+lint-python: $(TEST_READY) $(TREE) ## ruff, mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	cd build/tree && MYPYPATH=. $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples)
+
+.PHONY: lint-ansible
+lint-ansible: $(TEST_READY) ## yamllint, ansible-lint
+	$(BIN)/yamllint --strict .
+	PATH=$(BIN):$$PATH $(BIN)/ansible-lint
+
+.PHONY: lint-docs
+lint-docs: $(TEST_READY) ## antsibull-docs, antsibull-changelog
+	PATH=$(BIN):$$PATH $(BIN)/antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=dependent \
+	  --disallow-unknown-collection-refs --check-extra-docs-refs .
+	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog lint
+
+$(TREE):
+	@mkdir -p $(@D)
+	@ln -sfn $(CURDIR) $@
+
+.PHONY: changelog
+changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the version of galaxy.yml
+	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
+
+.PHONY: unit
+unit: $(TEST_READY) ## Unit tests
+	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
+
+# Without what does not know of ansible-core: other programs that judge our output, and roles' programs for the nodes.
+.PHONY: unit-newest
+unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
+	@if tests/newest_python >/dev/null; then \
+	  $(MAKE) --no-print-directory $(NEWEST_READY); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses auto --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
+	else \
+	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
+	fi
+
+.PHONY: sanity
+sanity: $(TEST_READY) ## ansible-test sanity, also with the newest ansible-core where a Python is found that runs it
+	@if tests/newest_python >/dev/null; then \
+	  $(MAKE) --no-print-directory $(NEWEST_READY); \
+	  $(BIN)/python tests/sanity.py $(VENV) $(NEWEST); \
+	else \
+	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
+	  $(BIN)/python tests/sanity.py $(VENV); \
+	fi
+
+.PHONY: molecule
+molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=...
+	PATH=$(BIN):$$PATH tests/molecule $(if $(SCENARIO),$(SCENARIO) $(LAB))

@@ -1,0 +1,177 @@
+"""A healthy machine (node1) and one with the faults of rented ones (node2) are both fit for work."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
+NODES = ("node1", "node2")
+
+USER_DATA = """#cloud-config
+ssh_deletekeys: false
+users: []
+disable_root: false
+preserve_hostname: true
+runcmd:
+  - sleep 12
+  - systemd-run --unit=slow apt-get install --yes /root/slow.deb
+  - date +%s > /var/tmp/cloud-init-done
+"""
+# A package whose installation takes a while, as an unattended upgrade does.
+SLOW = """
+mkdir -p /root/slow/DEBIAN
+cd /root/slow/DEBIAN
+printf '%s\\n' 'Package: slow' 'Version: 1' 'Architecture: all' 'Maintainer: nobody' 'Description: slow' > control
+printf '%s\\n' '#!/bin/sh' 'sleep 8; date +%s > /var/tmp/slow-done' > /root/slow/DEBIAN/postinst
+chmod 755 /root/slow/DEBIAN/postinst
+dpkg-deb --build /root/slow
+"""
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    """What root's command prints on a node; it must succeed."""
+    done = lab.exec(node, ["bash", "-c", command], timeout=180)
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def fresh_login(lab: Lab, node: str, command: str) -> str:
+    """What the user's command prints over a new connection."""
+    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_package_management_is_whole(lab: Lab, node: str) -> None:
+    assert root(lab, node, "dpkg --audit") == ""
+    root(lab, node, "apt-get update 2>&1 && apt-get check")
+    # Reads the lists of files of all packages, and complains of each that it cannot read.
+    root(lab, node, "dpkg-query --listfiles $(dpkg-query --show --showformat='${binary:Package} ') > /dev/null")
+
+
+def test_damaged_lists_are_whole_again(lab: Lab) -> None:
+    assert "/usr/bin/seahorse" in root(lab, "node2", "dpkg-query --listfiles seahorse").splitlines()
+    assert "/usr/bin/which.debianutils" in root(lab, "node2", "dpkg-query --listfiles debianutils").splitlines()
+
+
+def test_interrupted_installation_is_finished(lab: Lab) -> None:
+    assert root(lab, "node2", "dpkg-query --show --showformat='${db:Status-Status}' halfway") == "installed"
+
+
+def test_broken_source_is_switched_off_and_kept(lab: Lab) -> None:
+    assert root(lab, "node2", "ls /etc/apt/sources.list.d") == "paperspace.list.disabled"
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_packages_work(lab: Lab, node: str) -> None:
+    for command in ("netstat -i", "rsync --version", "git --version", "tmux -V", "curl --version", "tree --version"):
+        root(lab, node, command)
+    program = "int main() { return 7; }"
+    assert root(lab, node, f"cd /tmp && echo '{program}' > t.c && make -s t 2>&1 && (./t; echo $?)") == "7"
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_clock_is_set_by_the_network(lab: Lab, node: str) -> None:
+    assert root(lab, node, "systemctl is-enabled systemd-timesyncd") == "enabled"
+    # In a container systemd does not start it; that it was asked to is seen.
+    assert root(lab, node, "systemctl show --property=ConditionTimestampMonotonic --value systemd-timesyncd") != "0"
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_limits_hold_for_new_logins_and_new_services(lab: Lab, node: str) -> None:
+    most_files = int(root(lab, node, "ulimit -Hn"))  # what this machine can give
+    most_memory = int(root(lab, node, "ulimit -Hl"))
+    assert fresh_login(lab, node, "ulimit -Sn; ulimit -Hn").split() == [str(most_files)] * 2
+    assert fresh_login(lab, node, "ulimit -Sl; ulimit -Hl").split() == [str(most_memory)] * 2
+    assert fresh_login(lab, node, "sudo sh -c 'ulimit -Sn'") == str(most_files)
+    unit = "systemd-run --wait --pipe --quiet --collect sh -c 'ulimit -Sn; ulimit -Sl'"
+    assert root(lab, node, unit).split() == [str(most_files), str(most_memory)]
+
+
+def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> None:
+    """The limits of services were written, and systemd has not read them."""
+    path = "/etc/systemd/system.conf.d/90-muster.conf"
+    asked = "systemctl show --property=DefaultLimitNOFILE"
+    right = root(lab, "node1", asked)
+    root(lab, "node1", f"mv {path} /root/kept && systemctl daemon-reexec && cp /root/kept {path}")
+    assert root(lab, "node1", asked) != right
+    play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node1"))
+    assert play.rc == 0, play.output
+    assert root(lab, "node1", asked) == right
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_kernel_settings_and_shared_memory(lab: Lab, node: str) -> None:
+    assert root(lab, node, "cat /proc/sys/net/core/somaxconn") == "5000"
+    assert root(lab, node, "cat /etc/sysctl.d/90-muster.conf") == "net.core.somaxconn=5000"
+    assert root(lab, node, "cat /proc/sys/vm/max_map_count") == Path("/proc/sys/vm/max_map_count").read_text().strip()
+    total = next(
+        line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
+    )
+    size = int(root(lab, node, "findmnt --bytes --noheadings --output=SIZE /dev/shm"))
+    assert size == pytest.approx(int(total) * 1024 / 2, rel=0.01)
+    assert "/dev/shm" in root(lab, node, "cat /etc/fstab")
+    root(lab, node, "findmnt --verify --tab-file /etc/fstab")
+
+
+@pytest.fixture
+def first_boot(lab: Lab) -> Iterator[str]:
+    """Give a node whose cloud-init has just begun, and leaves another installation behind that takes its time."""
+    root(lab, "node1", SLOW)
+    seed = "/var/lib/cloud/seed/nocloud"
+    root(lab, "node1", f"mkdir -p {seed} && printf 'instance-id: one\\nlocal-hostname: node1\\n' > {seed}/meta-data")
+    root(lab, "node1", f"cat > {seed}/user-data << 'END'\n{USER_DATA}END")
+    root(lab, "node1", "DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends cloud-init")
+    root(
+        lab,
+        "node1",
+        "rm -f /run/cloud-init/disabled; systemctl daemon-reload; systemctl start --no-block cloud-init.target",
+    )
+    drive.eventually(
+        "cloud-init runs",
+        lambda: "running" in lab.exec("node1", ["cloud-init", "status"]).stdout,
+        timeout=30,
+        more=lambda: lab.exec("node1", ["cloud-init", "status", "--long"]).stdout,
+    )
+    yield "node1"
+    units = "cloud-init.target cloud-config.target cloud-init-local cloud-init cloud-config cloud-final slow"
+    root(lab, "node1", f"systemctl stop {units}; apt-get purge --yes slow hello cloud-init; rm -rf /var/lib/cloud")
+
+
+def test_waits_for_cloud_init_and_for_others_who_install(lab: Lab, first_boot: str) -> None:
+    options = ("--limit", first_boot)
+    hurried = drive.run(CONVERGE, lab.inventory, options=options, base_packages_wait=1)
+    assert hurried.rc == 2
+    assert f"{first_boot}: cloud-init still sets the machine up after 1 s (status: running" in " ".join(
+        hurried.output.split()
+    )
+
+    play = drive.run(CONVERGE, lab.inventory, options=options, base_packages_extra=["hello"])
+    assert play.rc == 0, play.output
+    ended = {name: int(root(lab, first_boot, f"cat /var/tmp/{name}-done")) for name in ("cloud-init", "slow")}
+    installed = int(root(lab, first_boot, "stat --format=%Y /var/lib/dpkg/info/hello.list"))
+    assert ended["cloud-init"] < ended["slow"] <= installed
+    assert root(lab, first_boot, "hello") == "Hello, world!"
+
+
+def test_who_holds_the_lock_is_named(lab: Lab) -> None:
+    lock = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX"
+    root(lab, "node2", f'systemd-run --quiet --unit=holder python3 -c "{lock}); time.sleep(300)"')
+    try:
+        attempt = ["python3", "-c", f"{lock} | fcntl.LOCK_NB)"]
+        drive.eventually("the lock is held", lambda: lab.exec("node2", attempt).returncode != 0, timeout=10)
+        play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"), base_packages_wait=2)
+    finally:
+        root(lab, "node2", "systemctl stop holder")
+    assert play.rc == 2
+    said = " ".join(play.output.split())
+    assert "node2: /var/lib/dpkg/lock-frontend is held by process " in said
+    assert "import fcntl, time" in said and "for more than 2 s" in said

@@ -1,0 +1,27 @@
+"""Three test hosts of this scenario's own, and a server of S3 that they reach."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+from tests.s3_server import S3Server
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Fresh hosts."""
+    with drive.own_lab("checkpoints", nodes=3) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def s3(lab: Lab) -> Iterator[S3Server]:
+    """A server on this machine's address in the lab's network."""
+    network = ipaddress.ip_network(f"{lab.nodes[0].address}/24", strict=False)
+    with S3Server(str(network[1]), buckets=["saved", "data"]) as server:
+        yield server

@@ -1,0 +1,279 @@
+"""Checkpoints go to S3 while a run lives and when it has ended, and come back; data come from S3 once for all nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+from tests.s3_server import S3Server
+
+NODES = ["node1", "node2", "node3"]
+RUNS = "/home/muster/.muster/runs"
+RESTORED = "/home/muster/.muster/restored"
+MIB = 2**20
+SETTINGS = {
+    "checkpoints_bucket": "saved",
+    "checkpoints_patterns": ["step-*", "last.pt"],
+    "checkpoints_patterns_at_end": ["best*", "big*"],
+    "checkpoints_stable_for": 1,
+    "checkpoints_interval": 1,
+    "checkpoints_bandwidth": 25,
+    "checkpoints_free_gib": 10**6,  # so much is nowhere: each run is warned
+    "stage_data_reserve_gib": 0.01,
+}
+
+
+def play(lab: Lab, s3: S3Server, playbook: str, *, options: tuple[str, ...] = (), **extra: Any) -> drive.Play:
+    """Run a playbook with the credentials in its environment."""
+    env = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+    words = {**SETTINGS, "s3_client_endpoint_url": s3.url, "s3_client_region": s3.region, **extra}
+    return drive.run(playbook, lab.inventory, env=env, options=options, timeout=300, **words)
+
+
+def shell(lab: Lab, node: str, command: str) -> str:
+    done = lab.exec(node, ["sh", "-c", command])
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def manifest(s3: S3Server, run_id: str, node: int = 0) -> dict[str, Any]:
+    """What latest.json names, by the names of checkpoints; empty where there is none."""
+    client = s3.client()
+    try:
+        body = client.get_object(Bucket="saved", Key=f"checkpoints/{run_id}/node{node}/latest.json")["Body"].read()
+    except client.exceptions.NoSuchKey:
+        return {}
+    found: dict[str, Any] = {}
+    for entry in json.loads(body)["checkpoints"]:
+        found.setdefault(entry["name"], entry)
+    return found
+
+
+def is_whole(s3: S3Server, entry: dict[str, Any]) -> bool:
+    """Whether what an entry names is in S3, as it says."""
+    bodies = [(file, s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()) for file in entry["files"]]
+    return all(hashlib.sha256(body).hexdigest() == file["sha256"] for file, body in bodies)
+
+
+def files(lab: Lab, node: str, directory: str) -> dict[str, str]:
+    """SHA-256 by path of all files below a directory of a node, but those of the program itself."""
+    words = (
+        f"cd {shlex.quote(directory)} && find . -type f -not -path './.muster-stage/*' -print0 | xargs -0 -r sha256sum"
+    )
+    return {line[66:]: line[:64] for line in shell(lab, node, words).splitlines()}
+
+
+def status(lab: Lab, run_id: str) -> dict[str, Any]:
+    done = lab.exec("node1", ["cat", f"{RUNS}/{run_id}/node0/checkpoints.json"])
+    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
+def puts(s3: S3Server, word: str) -> int:
+    return sum(method == "PUT" and word in path for method, path in s3.requests)
+
+
+def launch(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
+    return drive.launch(lab, "saves.py", *args, run_id=run_id, launch_launcher="env", nproc_per_node=1, **extra)
+
+
+@pytest.fixture(scope="module")
+def service(lab: Lab, s3: S3Server) -> Lab:
+    """The hosts with the service; it was checked, installed, and a second time nothing was changed."""
+    for options in (("--check",), ("-vvv", "--diff"), ()):
+        done = play(lab, s3, "checkpoints.yml", options=options)
+        assert done.rc == 0, done.output[-5000:]
+        assert s3.secret_key not in done.output
+    assert done.output.count("changed=0") == 3, done.output[-3000:]
+    return lab
+
+
+@pytest.fixture(scope="module")
+def ended(service: Lab, s3: S3Server) -> Lab:
+    """A run that has saved, and ended; what it did on the way was looked at."""
+    lab = service
+    run = launch(lab, "first", "--until", "/tmp/end-it")
+    drive.eventually(
+        "the last step is copied", lambda: "step-3" in manifest(s3, "first"), 60, lambda: run.output[-2000:]
+    )
+    drive.eventually("the file written anew is copied", lambda: "last.pt" in manifest(s3, "first"), 30)
+    run.wait_for(r"\[muster\] node1: checkpoint step-3 \(\S+ kB\) was copied to S3")
+    run.wait_for(r"\[muster\] node1: WARNING: \S+/checkpoints has .* free, less than 1e\+06 GiB")
+    assert "best.pt" not in manifest(s3, "first"), "that waits for the end"
+    for name in NODES:
+        shell(lab, name, "touch /tmp/end-it")
+    assert run.wait().rc == 0, run.output[-3000:]
+    return lab
+
+
+def test_what_a_run_saves_is_copied(ended: Lab, s3: S3Server) -> None:
+    done = play(ended, s3, "checkpoints.yml", checkpoints_state="copied", run_id="first")
+    assert done.rc == 0, done.output[-3000:]
+    found = manifest(s3, "first")
+    assert sorted(found) == ["best.pt", "last.pt", "step-1", "step-2", "step-3"]
+    assert all(is_whole(s3, entry) for entry in found.values())
+    assert "best.pt" in done.output
+    assert manifest(s3, "first", 1) == {}, "the other nodes copy nothing"
+
+
+def test_an_upload_survives_its_server_and_its_own_death(ended: Lab, s3: S3Server) -> None:
+    folder = f"{RUNS}/first/node0/checkpoints"
+    shell(ended, "node1", f"head -c {150 * MIB} /dev/urandom > {folder}/big.pt; chown muster {folder}/big.pt")
+    s3.requests.clear()
+    drive.eventually("two parts are there", lambda: puts(s3, "big.pt") >= 3, 30, lambda: str(status(ended, "first")))
+    shell(ended, "node1", "kill -9 $(systemctl show --value --property=MainPID muster_checkpoints)")
+    seen = puts(s3, "big.pt")
+    drive.eventually("it goes on", lambda: puts(s3, "big.pt") > seen + 1, 60)
+    s3.stop()
+    drive.eventually("the problem is told", lambda: "connect" in status(ended, "first").get("problem", "").lower(), 60)
+    s3.start()
+    drive.eventually("it is copied", lambda: "big.pt" in manifest(s3, "first"), 60, lambda: str(s3.requests[-20:]))
+    assert is_whole(s3, manifest(s3, "first")["big.pt"])
+    assert puts(s3, "big.pt") <= 10 + 10, "10 parts, and those that were under way"
+    assert s3.client().list_multipart_uploads(Bucket="saved").get("Uploads", []) == []
+    journal = "journalctl --unit=muster_checkpoints"
+    drive.eventually("that is told", lambda: "copied to S3 again" in shell(ended, "node1", journal), 20)
+
+
+def test_one_that_is_overwritten_keeps_two_versions(ended: Lab, s3: S3Server) -> None:
+    path = f"{RUNS}/first/node0/checkpoints/last.pt"
+    for text in ("once more", "and again"):
+        shell(ended, "node1", f"echo {text} > {path}")
+        expected = hashlib.sha256(f"{text}\n".encode()).hexdigest()
+        copied: Callable[[], bool] = lambda: manifest(s3, "first")["last.pt"]["files"][0]["sha256"] == expected  # noqa: B023, E731
+        drive.eventually(f"{text!r} is copied", copied, 30)
+    keys = s3.client().list_objects_v2(Bucket="saved", Prefix="checkpoints/first/node0/data/last.pt@")["Contents"]
+    assert len(keys) == 2
+
+
+def test_a_checkpoint_comes_back_to_all_nodes(ended: Lab, s3: S3Server) -> None:
+    words: dict[str, Any] = {"checkpoints_state": "restored", "run_id": "first", "checkpoints_name": "big.pt"}
+    s3.requests.clear()
+    done = play(ended, s3, "checkpoints.yml", **words)
+    assert done.rc == 0, done.output[-3000:]
+    expected = {"./big.pt": manifest(s3, "first")["big.pt"]["files"][0]["sha256"]}
+    for name in NODES:
+        assert files(ended, name, f"{RESTORED}/first") == expected
+    gets = [path for method, path in s3.requests if method == "GET" and "/data/big.pt" in path]
+    assert len(gets) == 3, "three pieces, each once"
+
+
+def test_a_corrupt_checkpoint_is_noticed(ended: Lab, s3: S3Server) -> None:
+    file = manifest(s3, "first")["step-2"]["files"][0]
+    body = s3.client().get_object(Bucket="saved", Key=file["key"])["Body"].read()
+    s3.client().put_object(Bucket="saved", Key=file["key"], Body=body[:-1] + b"?")
+    done = play(ended, s3, "checkpoints.yml", checkpoints_state="restored", run_id="first", checkpoints_name="step-2")
+    assert done.rc == 2
+    assert re.search(r"object \S+shard-0.bin of bucket saved is corrupt", told(done.output)), done.output[-3000:]
+    assert not any("step-2" in path for name in NODES for path in files(ended, name, f"{RESTORED}/first"))
+
+
+@pytest.fixture(scope="module")
+def data(s3: S3Server) -> dict[str, str]:
+    """Objects for staging: SHA-256 by path."""
+    client, found = s3.client(), {}
+    for number in range(60):
+        body = f"picture {number} ".encode() * (1000 + 37 * number)
+        client.put_object(Bucket="data", Key=f"train/class {number % 3}/{number:03}.jpg", Body=body)
+        found[f"./class {number % 3}/{number:03}.jpg"] = hashlib.sha256(body).hexdigest()
+    large = bytes(range(251)) * (200 * MIB // 251)
+    client.put_object(Bucket="data", Key="train/shard.tar", Body=large)
+    found["./shard.tar"] = hashlib.sha256(large).hexdigest()
+    client.put_object(Bucket="data", Key="other/not-wanted", Body=b"1")
+    return found
+
+
+def brought(output: str, node: str) -> tuple[float, float]:
+    """Megabytes that a node got from S3 and from the others."""
+    words = rf"ok: \[{node}\] => msg: [^=]*? of them new, ([\d.]+) MB from S3, ([\d.]+) MB from the other"
+    found = re.search(words, told(output))
+    assert found, output[-3000:]
+    return float(found[1]), float(found[2])
+
+
+def told(output: str) -> str:
+    """An output without the line breaks and colours that Ansible adds."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", output).split())
+
+
+def test_data_come_from_s3_once_for_all_nodes(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
+    words: dict[str, Any] = {
+        "stage_data_bucket": "data",
+        "stage_data_prefix": "train/",
+        "stage_data_destination": "/srv/data",
+    }
+    s3.requests.clear()
+    done = play(service, s3, "stage_data.yml", options=("-vvv", "--diff"), **words)
+    assert done.rc == 0, done.output[-3000:]
+    assert s3.secret_key not in done.output
+    gets = [path for method, path in s3.requests if method == "GET" and path.startswith("/data/train/")]
+    assert len(gets) == 60 + 4, "each object once, the large one in four pieces"
+    total = 0.0
+    for name in NODES:
+        assert files(service, name, "/srv/data") == data
+        from_s3, from_peers = brought(done.output, name)
+        assert 40 < from_s3 < 140, done.output[-3000:]
+        assert from_peers > 60
+        total += from_s3
+    assert 211 < total < 216, total
+
+
+def test_a_full_disk_is_told_before_anything_is_brought(service: Lab, s3: S3Server, data: dict[str, str]) -> None:
+    shell(service, "node3", "mkdir -p /srv/small && mount -t tmpfs -o size=50m none /srv/small")
+    words: dict[str, Any] = {
+        "stage_data_bucket": "data",
+        "stage_data_prefix": "train/",
+        "stage_data_destination": "/srv/small",
+    }
+    done = play(service, s3, "stage_data.yml", **words)
+    shell(service, "node3", "umount /srv/small")
+    assert done.rc == 2
+    assert re.search(
+        r"node3: s3://data/train/ to /srv/small: /srv/small has 52.4 MB free. Needed: 21\d.\d MB", told(done.output)
+    )
+
+
+def test_wrong_credentials_are_told_and_rotated(ended: Lab, s3: S3Server) -> None:
+    keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
+    folder = f"{RUNS}/first/node0/checkpoints"
+    shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
+    drive.eventually("it is told", lambda: "is not known to S3" in status(ended, "first").get("problem", ""), 40)
+    access, s3.access_key = s3.access_key, "AKIAROTATED"
+    s3.secret_key = "rotated/secret"
+    try:
+        done = play(ended, s3, "checkpoints.yml")
+        assert done.rc == 0, done.output[-3000:]
+        drive.eventually("it is copied", lambda: "best-2.pt" in manifest(s3, "first"), 60)
+    finally:
+        s3.keys.update(keys)
+        s3.access_key, s3.secret_key = access, keys[access]
+
+
+def test_the_secret_is_nowhere(ended: Lab, s3: S3Server) -> None:
+    for secret in s3.keys.values():
+        for name in NODES:
+            # -xdev: not what the hosts see of this machine
+            find = "find /etc /opt /srv /tmp /var /home /run -xdev -type f -newer /var/lib/lab/seeded -print0"
+            grep = f"xargs -0 grep -lsF -- {shlex.quote(secret)} || true"
+            found = set(shell(ended, name, f"{find} | {grep}").splitlines())
+            assert found <= {"/opt/muster/s3/credentials"}
+            assert not any(secret in one.command for one in ended.processes(name))
+            assert secret not in shell(ended, name, "journalctl --no-pager")
+    for name in NODES:
+        assert shell(ended, name, "stat -c '%a %U' /opt/muster/s3/credentials").strip() == "600 muster"
+
+
+def test_the_service_is_ended(ended: Lab, s3: S3Server) -> None:
+    done = play(ended, s3, "checkpoints.yml", checkpoints_state="absent")
+    assert done.rc == 0, done.output[-2000:]
+    for name in NODES:
+        assert ended.exec(name, ["systemctl", "is-active", "muster_checkpoints"]).returncode != 0
+        assert ended.exec(name, ["test", "-e", "/opt/muster/s3/credentials"]).returncode == 1

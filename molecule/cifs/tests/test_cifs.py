@@ -1,0 +1,246 @@
+"""A network drive that is really served and really mounted: proof, passwords, faults and restarts.
+
+One virtual machine for all: it is slow, so the tests follow one another and take over its state.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab.virtual_machine import VirtualMachine, virtual_machine
+from tests.samba_server import SambaServer, samba_server
+
+PATH = "/mnt/training-data"
+UNIT = r"mnt-training\x2ddata.mount"
+SECRET = "Xk7Qw9, \"a'b#c ä€\\%h$x` "
+NEEDLES = ("Xk7Qw9", "Jd4Vt2")
+"""What is searched for: whatever writes the passwords down may escape the rest."""
+LONGEST_WAIT = 30
+"""Seconds that a fault may take. Plays get more: under emulation all of Python takes seconds."""
+
+
+@dataclass
+class Bench:
+    """A machine, a network drive, and the password that is right at the moment."""
+
+    machine: VirtualMachine
+    server: SambaServer
+    password: str = SECRET
+
+    def play(self, playbook: str, *options: str, **extra: Any) -> drive.Play:
+        """Run a playbook of this directory."""
+        return drive.run(
+            str(Path(__file__).with_name(playbook)),
+            self.machine.inventory,
+            timeout=400,
+            options=options,
+            env={"CIFS_USERNAME": "trainer", "CIFS_PASSWORD": self.password},
+            smb_port=self.server.port,
+            **extra,
+        )
+
+    def mount(self, **extra: Any) -> drive.Play:
+        """Mount by the module; it must succeed, and be there."""
+        play = self.play("mount.yml", **extra)
+        assert play.rc == 0, play.output
+        assert self.mounted()
+        return play
+
+    def refused(self, *words: str, **extra: Any) -> None:
+        """Mount by the module; it must fail with these words, and leave nothing mounted and no secret shown."""
+        play = self.play("mount.yml", **extra)
+        text = " ".join(play.output.split())
+        assert play.rc == 2 and not [word for word in words if word not in text], f"{words}:\n{play.output}"
+        assert "To do: " in text and "Traceback" not in text and not seen_in(text)
+        assert self.mounted() == ""
+
+    def mounted(self) -> str:
+        """The kernel's line of the mount, "" without one."""
+        return self.machine.run(f"grep ' {PATH} ' /proc/mounts").stdout
+
+    def write_and_read(self, text: str) -> None:
+        """Write as the user who runs jobs; it must stand on the server."""
+        self.machine.sh(f"sudo -u muster sh -c 'echo {text} > {PATH}/written && cat {PATH}/written'")
+        share = next(path for name, path in self.server.shares.items() if name.startswith("training"))
+        assert (share / "written").read_text() == f"{text}\n"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """One machine for the whole scenario."""
+    with samba_server({"training-data": "training", "other data": "other"}, {"trainer": SECRET}) as server:
+        (server.shares["other data"] / "hello").write_text("hello\n")
+        with virtual_machine("cifs") as machine:
+            yield Bench(machine, server)
+
+
+def seen_in(text: str) -> list[str]:
+    """Which passwords stand in a text."""
+    return [needle for needle in NEEDLES if needle in text]
+
+
+def changes(play: drive.Play) -> int:
+    """How many tasks have changed something."""
+    return sum(int(number) for number in re.findall(r"changed=(\d+)", play.output))
+
+
+def test_nothing_is_done_in_check_mode(bench: Bench) -> None:
+    play = bench.play("role.yml", "--check", "--diff")
+    assert play.rc == 0 and "What=//10.0.2.2/training-data" in play.output, play.output
+    assert bench.mounted() == ""
+    assert bench.machine.run(f"ls /etc/muster /mnt/* '/etc/systemd/system/{UNIT}' /sbin/mount.cifs").stdout == ""
+
+
+def test_mounted_proved_and_then_left_alone(bench: Bench) -> None:
+    (bench.server.shares["training-data"] / "first").write_text("1\n")
+    play = bench.play("role.yml", "--diff", "-vvv")
+    assert play.rc == 0, play.output
+    assert "probe: true" in play.output and "count: 1" in play.output
+    assert {"vers=3.1.1", "uid=1000", "gid=1000", "nosuid", "rw"} <= set(re.split("[ ,]", bench.mounted()))
+    bench.write_and_read("by-the-user")
+    assert not list(bench.server.shares["training-data"].glob(".muster*")), "probes are removed"
+    assert not seen_in(play.output)
+    again = bench.play("role.yml")
+    assert again.rc == 0 and changes(again) == 0, again.output
+
+
+def test_the_password_lies_in_one_file_of_root(bench: Bench) -> None:
+    found = bench.machine.sh(f"grep -rlsF {NEEDLES[0]} /etc /run /var /tmp /home /root /dev/shm | xargs -r ls -l")
+    assert re.fullmatch(r"-rw------- 1 root root .* /etc/muster/mounts/mnt-training-data-\w+\.credentials\n", found)
+    for command in ("journalctl --no-pager --all", "ps -eww", "cat /proc/mounts", "systemctl show '*.mount'", "dmesg"):
+        assert not seen_in(bench.machine.sh(command)), command
+
+
+def test_another_password_is_written_and_the_drive_mounted_anew(bench: Bench) -> None:
+    bench.password = "Jd4Vt2 = 'ü'"
+    bench.server.set_password("trainer", bench.password)
+    play = bench.mount()
+    assert changes(play) == 1
+    bench.write_and_read("with-the-new-password")
+    assert changes(bench.mount()) == 0
+
+
+def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
+    bench.machine.sh(f"cd {PATH}; sleep 300 >/dev/null 2>&1 & echo $! > /run/user-of-the-mount")
+    play = bench.play("mount.yml", drive_options={"seal": True})
+    assert play.rc == 2 and re.search(r"is in use by \d+ sleep", " ".join(play.output.split())), play.output
+    assert "seal" not in bench.mounted()
+    bench.machine.sh("kill $(cat /run/user-of-the-mount)")
+    bench.mount(drive_options={"seal": True})
+    assert ",seal," in bench.mounted()
+    bench.write_and_read("encrypted")
+
+
+def test_wrong_password(bench: Bench) -> None:
+    right, bench.password = bench.password, "wrong, of course"
+    bench.refused("it cannot be mounted", "does not know this user with this password", "correct username and password")
+    bench.password = right
+    bench.mount()
+
+
+def test_refusals_that_name_their_cause(bench: Bench) -> None:
+    bench.refused("has no share of this name", "correct the source", drive_share="//10.0.2.2/nosuch")
+    bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
+    bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
+    with bench.server.read_only("training-data"):
+        bench.refused("this user may read the share, but not write there", "set read_only: true")
+    bench.mount(drive_share="//10.0.2.2/other data")
+    assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
+    bench.mount()
+
+
+def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
+    bench.server.rename_share("training-data", "training-2")
+    bench.refused("has no share of this name", "correct the source")
+    bench.mount(drive_share="//10.0.2.2/training-2")
+    bench.write_and_read("under-its-new-name")
+    bench.server.rename_share("training-2", "training-data")
+    bench.mount()
+
+
+def test_the_server_restarts_under_the_mount(bench: Bench) -> None:
+    bench.server.stop()
+    started = time.monotonic()
+    seen = bench.machine.run(f"cat {PATH}/written")
+    assert seen.returncode == 1 and time.monotonic() - started < LONGEST_WAIT, seen.stderr
+    bench.server.start()
+    again = f"cat {PATH}/written"
+    drive.eventually("it answers again", lambda: bench.machine.run(again).returncode == 0, LONGEST_WAIT)
+    bench.write_and_read("and-comes-back-by-itself")
+    assert changes(bench.mount()) == 0
+
+
+def test_the_server_falls_silent(bench: Bench) -> None:
+    """Also: what is seen of a mount while it waits."""
+    processes: list[str] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            processes.append(bench.machine.run("ps -eww -o args; cat /proc/mounts").stdout)
+            done.wait(1)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with bench.server.silent():
+            started = time.monotonic()
+            seen = bench.machine.run(f"cat {PATH}/written")
+            assert seen.returncode == 1 and time.monotonic() - started < 60, seen.stderr
+            bench.refused("does not answer", "private network")
+    finally:
+        done.set()
+        watching.join()
+    assert any("mount.cifs //10.0.2.2/training-data" in text for text in processes)
+    assert not seen_in("".join(processes))
+    assert not seen_in(bench.machine.sh("journalctl --no-pager --all; [ ! -e /etc/fstab ] || cat /etc/fstab"))
+    bench.mount()
+
+
+def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(bench: Bench) -> None:
+    bench.server.stop()
+    bench.machine.restart()
+    assert bench.mounted() == ""
+    assert bench.machine.sh("systemctl is-active ssh.service") == "active\n"
+    bench.refused("nothing listens at its port", "start the file server")
+    bench.server.start()
+    bench.mount()
+    bench.write_and_read("after-a-start-without")
+
+
+def test_it_is_mounted_after_a_restart(bench: Bench) -> None:
+    bench.machine.restart()
+    drive.eventually("it is mounted", lambda: bench.mounted() != "", 60)
+    bench.write_and_read("after-a-restart")
+    assert changes(bench.mount()) == 0
+
+
+def test_unmounted_then_absent(bench: Bench) -> None:
+    files = f"'/etc/systemd/system/{UNIT}' /etc/muster/mounts/*"
+    for state, left in (("unmounted", 2), ("absent", 0)):
+        for change in (1, 0):
+            play = bench.play("mount.yml", drive_state=state)
+            assert play.rc == 0 and changes(play) == change, play.output
+        assert bench.mounted() == "" and len(bench.machine.run(f"ls {files}").stdout.split()) == left
+        assert bench.machine.run(f"systemctl is-enabled '{UNIT}'").stdout != "enabled\n"
+    assert (bench.server.shares["training-data"] / "first").exists()
+
+
+def test_a_kernel_without_cifs(bench: Bench) -> None:
+    drive.eventually("CIFS is gone", lambda: bench.machine.run("modprobe --remove cifs").returncode == 0, 30)
+    bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")
+    play = bench.play("mount.yml")
+    text = " ".join(play.output.split())
+    assert play.rc == 2 and "knows no cifs, and has no module for it" in text, play.output
+    assert "linux-modules-extra" in text and "Traceback" not in text
+    bench.machine.sh("rm /etc/modprobe.d/no-cifs.conf")
+    bench.mount()

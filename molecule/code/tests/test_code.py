@@ -1,0 +1,208 @@
+"""All nodes have the tree of the source, and where they have not, each file that differs is named."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
+SOURCE = CHECKOUT / "build" / "molecule-code" / "project"
+PLACE = "/home/muster/work/project"
+NODES = ("node1", "node2", "node3", "node4")
+HASHES = (
+    "cd {} && find . -name .git -prune"
+    " -o -type f -printf '%m ' -exec sha256sum {{}} \\; -o -type l -printf '%p -> %l\\n'"
+)
+
+
+@pytest.fixture(autouse=True)
+def _converge_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOLECULE_PROJECT_DIRECTORY", str(CHECKOUT))
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    done = lab.exec(node, ["bash", "-c", command])
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def user(lab: Lab, node: str, command: str) -> str:
+    done = lab.exec(node, ["runuser", "--login", "muster", "-c", command])
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def tree(lab: Lab, node: str, place: str = PLACE) -> set[str]:
+    """Files with permissions and hashes, and links with where they lead."""
+    return set(root(lab, node, HASHES.format(place)).splitlines())
+
+
+def source_tree() -> set[str]:
+    found = set()
+    for path in SOURCE.rglob("*"):
+        name = path.relative_to(SOURCE)
+        if name.parts[0] in (".git", "outputs") or "__pycache__" in name.parts:
+            continue
+        if path.is_symlink():
+            found.add(f"./{name} -> {os.readlink(path)}")
+        elif path.is_file():
+            found.add(f"{path.stat().st_mode & 0o777:o} {hashlib.sha256(path.read_bytes()).hexdigest()}  ./{name}")
+    return found
+
+
+def words(play: drive.Play) -> str:
+    return " ".join(play.output.split())
+
+
+def test_each_node_has_the_tree_of_the_source(lab: Lab) -> None:
+    expected = source_tree()
+    assert len(expected) == 6
+    for node in NODES:
+        assert tree(lab, node) == expected
+        assert root(lab, node, f"find {PLACE} ! -user muster") == ""
+
+
+def test_the_slow_link_carries_it_once(lab: Lab) -> None:
+    size = 8 << 20
+    (SOURCE / "data" / "big.bin").write_bytes(os.urandom(size))
+    here = lab.nodes[0].address.rpartition(".")[0] + ".1"
+    first = lab.nodes[0].address
+    rules = "\n".join(f"ip saddr {address} counter" for address in (here, first))
+    table = f"table ip measured {{\nchain c {{\ntype filter hook input priority -300;\n{rules}\n}}\n}}"
+    for node in NODES:
+        root(lab, node, f"nft '{table}'")
+    try:
+        play = drive.run(CONVERGE, lab.inventory)
+        assert play.rc == 0, play.output
+        received = {node: re.findall(r"bytes (\d+)", root(lab, node, "nft list table ip measured")) for node in NODES}
+    finally:
+        for node in NODES:
+            root(lab, node, "nft delete table ip measured")
+        (SOURCE / "data" / "big.bin").unlink()
+    assert int(received["node1"][0]) > size
+    for node in NODES[1:]:
+        from_here, from_first = map(int, received[node])
+        assert from_here < size / 4 and from_first > size, node
+        root(lab, node, f"rm {PLACE}/data/big.bin")
+    root(lab, "node1", f"rm {PLACE}/data/big.bin")
+
+
+def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
+    user(lab, "node2", f"echo mine > {PLACE}/train.py")
+    play = drive.run(CONVERGE, lab.inventory, code_ignore_existing=True)
+    assert play.rc == 2
+    assert "train.py: other content on node2" in words(play)
+    assert "run.sh" not in words(play)
+    assert user(lab, "node2", f"cat {PLACE}/train.py") == "mine"
+
+    play = drive.run(CONVERGE, lab.inventory)
+    assert play.rc == 0, play.output
+    assert tree(lab, "node2") == source_tree()
+
+
+def test_what_the_source_has_not_is_named_and_deleted_if_asked(lab: Lab) -> None:
+    user(
+        lab, "node3", f"echo 1 > {PLACE}/package/extra.py && mkdir {PLACE}/outputs && echo 1 > {PLACE}/outputs/step.pt"
+    )
+    play = drive.run(CONVERGE, lab.inventory)
+    assert play.rc == 2
+    assert "package/extra.py: only on node3" in words(play)
+    assert "step.pt" not in words(play)
+
+    play = drive.run(CONVERGE, lab.inventory, code_delete=True)
+    assert play.rc == 0, play.output
+    assert user(lab, "node3", f"rm -r {PLACE}/outputs && find {PLACE} -name extra.py") == ""
+    assert tree(lab, "node3") == source_tree()
+
+
+def test_a_node_that_joins_copies_from_the_first(lab: Lab) -> None:
+    root(lab, "node4", f"rm -r {PLACE}")
+    before = tree(lab, "node1")
+    play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node4"))
+    assert play.rc == 0, play.output
+    assert tree(lab, "node4") == before
+
+
+def test_for_a_user_who_is_not_the_one_who_logs_in(lab: Lab) -> None:
+    play = drive.run(
+        CONVERGE, lab.inventory, options=("--limit", "node1,node2"), code_user="trainer", code_directory=""
+    )
+    assert play.rc == 0, play.output
+    for node in ("node1", "node2"):
+        assert tree(lab, node, "/home/trainer/project") == source_tree()
+        assert root(lab, node, "find /home/trainer/project ! -user trainer") == ""
+
+
+def test_a_node_that_does_not_get_to_the_first_is_named(lab: Lab) -> None:
+    root(lab, "node2", "mv /home/muster/.ssh/id_ed25519 /home/muster/.ssh/away")
+    try:
+        play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"))
+    finally:
+        root(lab, "node2", "mv /home/muster/.ssh/away /home/muster/.ssh/id_ed25519")
+    assert play.rc == 2
+    assert "node2: cannot copy from node1: " in words(play)
+    assert "Permission denied" in words(play)
+
+
+def test_the_same_commit_of_a_repository(lab: Lab) -> None:
+    commands = """
+        set -e
+        rm -rf repository.git seed && git init --quiet --bare --initial-branch=main repository.git
+        git init --quiet --initial-branch=main seed && cd seed
+        git config user.email nobody@example.com && git config user.name nobody
+        echo 1 > train.py && echo 1 > old.py && git add . && git commit --quiet -m one && git tag v1
+        echo 2 > train.py && git rm --quiet old.py && git add . && git commit --quiet -m two
+        git push --quiet --tags ../repository.git main
+        git checkout --quiet -b side && echo 3 > train.py && git commit --quiet -a -m three
+        git push --quiet ../repository.git side
+    """
+    user(lab, "node1", commands)
+    play = "cd clone && git rev-parse HEAD && git status --porcelain && ls"
+    source = {"code_source": "", "code_repository": "/home/muster/repository.git", "code_directory": "clone"}
+
+    done = drive.run(CONVERGE, lab.inventory, **source, code_version="v1")
+    assert done.rc == 0, done.output
+    first = {node: user(lab, node, play) for node in NODES}
+    assert len(set(first.values())) == 1
+    assert first["node4"].split()[1:] == ["old.py", "train.py"]
+
+    done = drive.run(CONVERGE, lab.inventory, **source, code_version="main")
+    assert done.rc == 0, done.output
+    second = {node: user(lab, node, play) for node in NODES}
+    assert len(set(second.values())) == 1
+    assert second["node4"].split()[1:] == ["train.py"]
+    assert second["node4"].split()[0] == user(lab, "node1", "git -C repository.git rev-parse main")
+    assert "changed=1" not in drive.run(CONVERGE, lab.inventory, **source, code_version="main").output
+
+    # a commit that is on no branch of the first node's clone
+    side = user(lab, "node1", "git -C repository.git rev-parse side")
+    done = drive.run(CONVERGE, lab.inventory, **source, code_version=side)
+    assert done.rc == 0, done.output
+    assert {user(lab, node, "git -C clone rev-parse HEAD && cat clone/train.py") for node in NODES} == {f"{side}\n3"}
+
+    user(lab, "node3", "echo mine >> clone/train.py")
+    done = drive.run(CONVERGE, lab.inventory, **source, code_version="main")
+    assert done.rc == 2
+    assert "node3" in words(done) and ("Local modifications" in words(done) or "other content on node3" in words(done))
+    for node in NODES:
+        user(lab, node, "rm -rf clone repository.git seed")
+
+
+def test_nothing_to_copy_is_told(lab: Lab) -> None:
+    play = drive.run(CONVERGE, lab.inventory, code_source="/nonexistent/project")
+    assert play.rc == 2
+    assert "code_source is '/nonexistent/project'" in words(play)
+    assert "changed=1" not in play.output
+
+    play = drive.run(CONVERGE, lab.inventory, code_user="nobody-knows")
+    assert play.rc == 2
+    assert "node1: there is no user nobody-knows. Needed: the same user on all nodes." in words(play)
+    assert "changed=1" not in play.output

@@ -1,0 +1,150 @@
+"""Stands in for mount-s3 as mount(8) calls it: mount.mount-s3 s3://BUCKET/PREFIX/ DIRECTORY -o OPTIONS."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+FLAGS = [
+    "force-path-style",
+    "transfer-acceleration",
+    "dual-stack",
+    "requester-pays",
+    "no-sign-request",
+    "allow-delete",
+    "allow-overwrite",
+    "incremental-upload",
+    "allow-other",
+    "allow-root",
+    "log-metrics",
+    "debug",
+    "debug-crt",
+    "no-log",
+    "auto-unmount",
+]
+VALUES = [
+    "region",
+    "endpoint-url",
+    "profile",
+    "uid",
+    "gid",
+    "dir-mode",
+    "file-mode",
+    "cache",
+    "cache-xz",
+    "metadata-ttl",
+    "negative-metadata-ttl",
+    "max-cache-size",
+    "max-threads",
+    "maximum-throughput-gbps",
+    "read-part-size",
+    "write-part-size",
+    "memory-target",
+    "expected-bucket-owner",
+    "sse",
+    "sse-kms-key-id",
+    "storage-class",
+    "upload-checksums",
+    "bind",
+    "user-agent-prefix",
+    "log-directory",
+    "ca-bundle",
+]
+OF_MOUNT = {"_netdev", "nosuid", "nodev", "nofail", "noauto", "rw", "ro", "dev", "suid", "relatime", "noatime", "user"}
+REQUIRED = {"_netdev", "nosuid", "nodev"}
+PARENT_WAITS = 30  # seconds
+
+
+def usage(text: str) -> None:
+    """End as mount-s3 does where its arguments are wrong."""
+    print(f"error: {text}\n\nFor more information, try '--help'.", file=sys.stderr)
+    sys.exit(2)
+
+
+def failed(*causes: str) -> None:
+    """End as mount-s3 does where the bucket cannot be mounted."""
+    lines = "".join(f"    {number}: {cause}\n" for number, cause in enumerate(causes))
+    print(f"Error: Failed to create S3 client\n\nCaused by:\n{lines}", file=sys.stderr)
+    sys.exit(1)
+
+
+def parse(arguments: list[str]) -> tuple[str, str, dict[str, str]]:
+    """Source, directory and options, as /etc/fstab has them."""
+    words: list[str] = []
+    options: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        if word == "-o":
+            options += [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", next(rest))]
+        elif word in ("-v", "-n", "-s", "-f"):
+            continue
+        else:
+            words.append(word)
+    if len(words) != 2:
+        usage(f"unexpected argument '{words[-1] if words else ''}' found")
+    missing = REQUIRED - set(options)
+    if missing:
+        usage(f"the option {', '.join(sorted(missing))} is required in fstab")
+    given = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name in OF_MOUNT:
+            given[name] = ""
+        elif (name in FLAGS and not equals) or (name in VALUES and value):
+            given[name] = value
+        else:
+            usage(f"unexpected argument '--{name}' found")
+    if "allow-other" in given and "allow-root" in given:
+        usage("the argument '--allow-other' cannot be used with '--allow-root'")
+    return words[0], words[1], given
+
+
+def main() -> None:
+    """Mount, and go on in the background."""
+    source, directory, given = parse(sys.argv[1:])
+    found = re.fullmatch(r"s3://([A-Za-z0-9._-]+)/((?:.+/)?)", source)
+    if not found:
+        usage(f"invalid value '{source}' for '<BUCKET_NAME>': prefix must end with '/'")
+    bucket, prefix = found.groups()
+    if "no-sign-request" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        failed("No signing credentials available, see CRT debug logs")
+    options = ["ro" if "ro" in given else "rw", "nosuid", "nodev", "umask=0022", "dbglevel=err"]
+    options += ["retries=1", "connect_timeout=5", "readwrite_timeout=8"]
+    options += [f"url={given['endpoint-url']}"] if "endpoint-url" in given else []
+    options += [f"endpoint={given['region']}"] if "region" in given else []
+    options += ["use_path_request_style"] if "force-path-style" in given else []
+    options += ["allow_other"] if "allow-other" in given else []
+    options += [f"{name}={given[name]}" for name in ("uid", "gid") if name in given]
+    options += [f"use_cache={given['cache']}"] if "cache" in given else []
+    what = f"{bucket}:/{prefix.rstrip('/')}" if prefix else bucket
+    command = ["s3fs", what, directory, "-f", "-o", ",".join(options)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + PARENT_WAITS
+        while time.monotonic() < deadline:
+            listed = (
+                subprocess.run(["timeout", "20", "ls", directory], capture_output=True, check=False).returncode == 0
+            )
+            if process.poll() is None and listed and os.path.ismount(directory):
+                print(f"bucket {bucket} is mounted at {directory}")
+                return
+            if process.poll() is not None or not listed:
+                break
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.kill()
+        log.seek(0)
+        said = log.read().decode("utf-8", "replace")
+    where = f"initial ListObjectsV2 failed for bucket {bucket} in region {given.get('region', 'us-east-1')}"
+    message = re.search(r"<Message>(.*?)</Message>", said)
+    if message:
+        failed(where, "Client error", f"Forbidden: {message[1]}" if "code 403" in said else message[1])
+    failed(where, "Client error", "Unknown CRT error", "CRT error 1047: aws-c-io: AWS_IO_SOCKET_CONNECTION_REFUSED")
+
+
+if __name__ == "__main__":
+    main()

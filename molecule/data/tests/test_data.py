@@ -1,0 +1,192 @@
+"""Buckets on all nodes: mounted, proved, the same, keys kept, there after a restart, and runs that read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.data_hosts import PATH, SECRET, Data
+from tests.mount_s3_package import Repository
+
+NODES = ["node1", "node2"]
+AMAZON = "/mnt/amazon"
+LARGE = "/srv/large files/ü"
+
+
+def settings(data: Data, package: Repository) -> dict[str, Any]:
+    """A bucket by s3fs that can be written to, a directory of it with a cache, and the bucket by mount-s3."""
+    url = data.s3.url
+    large = {"bucket": "data:/large", "path": LARGE, "cache": "/var/cache/large", "cache_keep_free_mib": 10}
+    return {
+        "s3fs_mounts": [
+            {"bucket": "data", "path": PATH, "endpoint": url},
+            {**large, "endpoint": url, "read_only": True},
+        ],
+        "mount_s3_mounts": [{"bucket": "data", "path": AMAZON, "endpoint": url, "path_style": True}],
+        **package.variables,
+    }
+
+
+@pytest.fixture(scope="module")
+def mounted(data: Data, package: Repository) -> drive.Play:
+    """site.yml's run that mounted all, told in all detail."""
+    play = data.site("-vvv", "--diff", **settings(data, package))
+    assert play.rc == 0, play.output[-6000:]
+    return play
+
+
+def test_check_mode_shows_and_changes_nothing(data: Data, package: Repository) -> None:
+    play = data.site("--check", "--diff", **settings(data, package))
+    assert play.rc == 0, play.output[-4000:]
+    assert f"+Where={PATH}" in play.output and "+Type=mount-s3" in play.output
+    for name in NODES:
+        assert data.sh(name, "ls -d /etc/muster /mnt/data /usr/bin/s3fs /etc/systemd/system/mnt-* 2>&1 || true").count(
+            "No such file"
+        ) == len(("muster", "data", "s3fs", "mnt-"))
+
+
+def test_a_package_that_is_not_signed_by_a_known_key_is_refused(data: Data, package: Repository) -> None:
+    play = data.site(
+        "--limit", "node1", **{**settings(data, package), "s3fs_mounts": [], "mount_s3_fingerprints": ["0" * 40]}
+    )
+    assert play.rc == 2, play.output
+    assert f"signed by {package.fingerprint}, a key that does not count" in data.words(play)
+    assert data.lab.exec("node1", ["test", "-e", "/usr/bin/mount-s3"]).returncode != 0
+
+
+def test_site_mounts_on_all_nodes(data: Data, mounted: drive.Play) -> None:
+    for name in NODES:
+        for path in (PATH, AMAZON):
+            assert data.read(name, f"{path}/1.csv") == data.read(name, f"{path}/1.csv").strip() + "\n"
+            assert data.sh(name, f"stat -c %U {path}/1.csv").strip() == "muster"
+        assert data.read(name, f"'{LARGE}/two'") == "2"
+        assert data.lab.exec(name, ["touch", f"{LARGE}/x"]).returncode != 0, "read only"
+        data.sh(name, f"runuser -u muster -- sh -c 'echo {name} > {PATH}/of-{name}'")
+    keys = {entry["Key"] for entry in data.s3.client().list_objects_v2(Bucket="data")["Contents"]}
+    assert {"of-node1", "of-node2"} <= keys and not any("probe" in key for key in keys)
+    assert any(method == "PUT" and "probe" in path for method, path in data.s3.requests), "a proof was written"
+    for name in NODES:
+        data.sh(name, f"rm {PATH}/of-{name}")
+
+
+def test_a_second_run_changes_nothing(data: Data, mounted: drive.Play, package: Repository) -> None:
+    play = data.site(**settings(data, package))
+    assert play.rc == 0 and play.output.count("changed=0") == 3, play.output[-3000:]
+
+
+@pytest.mark.parametrize("secret", ["secret key", "access key"])
+def test_secrets_are_kept(data: Data, mounted: drive.Play, secret: str) -> None:
+    value = SECRET if secret == "secret key" else data.s3.access_key
+    # as it is, and as files and programs quote it
+    forms = {value, value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$"), repr(value)[1:-1]}
+    assert not any(form in mounted.output for form in forms)
+    places = "/etc /run /var /tmp /home /root /usr/lib/systemd/system"
+    for name in NODES:
+        assert not any(form in one.command for one in data.lab.processes(name) for form in forms)
+        seen = data.sh(name, "journalctl --no-pager --output=cat; cat /etc/fstab; systemctl show '*.mount'; mount")
+        assert not any(form in seen for form in forms)
+        given = "".join(f"{form}\n" for form in forms)
+        search = f"grep -rlF -f - --exclude-dir=tests {places} 2>/dev/null <<'END' || true\n{given}END\n"
+        found = data.sh(name, search).split()
+        own = "/etc/muster/mounts/"
+        assert found and all(path.startswith(own) for path in found), found
+        assert set(data.sh(name, f"stat -c '%U %a' {own}*").splitlines()) == {"root 600"}
+        assert data.sh(name, f"stat -c '%U %a' {own}").strip() == "root 700"
+
+
+def test_preflight_knows_the_mounts(data: Data, mounted: drive.Play) -> None:
+    """All in one: what cannot be renamed, what differs, and a program that was killed."""
+    data.fault("node2", "pkill -KILL --full '^s3fs data /mnt/data '", "true")
+    arguments = ["--output_dir", f"{AMAZON}/out", "--data", f"{AMAZON}"]
+    extra = {"preflight_args": arguments, "preflight_names": False}
+    play = drive.run("preflight.yml", data.lab.inventory, **extra)
+    said = data.words(play)
+    assert play.rc == 2, play.output
+    assert f"--output_dir is {AMAZON}/out, on {AMAZON}, which mount-s3 mounts" in said
+    assert "launch_working_directory is" not in said
+    assert re.search(r"ERROR mount-stale node2 found: /mnt/data \(fuse.s3fs of data\) does not answer", said), said
+    assert "mount-differs" not in said
+    data.undo.clear()
+
+
+def test_the_next_run_brings_a_killed_program_back(data: Data, mounted: drive.Play, package: Repository) -> None:
+    play = data.site(**settings(data, package))
+    assert play.rc == 0, play.output[-3000:]
+    changed = dict(re.findall(r"(node\d) +: ok=\d+ +changed=(\d+)", data.words(play)))
+    assert changed == {"node1": "0", "node2": "1"}
+    assert data.read("node2", f"{PATH}/1.csv")
+
+
+def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
+    for run_id, path in (("s3fs", PATH), ("mount-s3", AMAZON)):
+        play = drive.launch(data.lab, "read_data.py", path, run_id=run_id, nproc_per_node=1).wait(90)
+        assert play.rc == 0, play.output
+        assert drive.record(data.lab, run_id)["state"] == "succeeded"
+    assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
+
+
+def test_a_mount_that_dies_under_a_run_shows_in_its_verdict(data: Data, mounted: drive.Play) -> None:
+    play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="dies", nproc_per_node=1)
+    play.wait_for("epoch 2: 60 points", timeout=60)
+    data.sh("node2", "pkill -KILL --full '^s3fs data /mnt/data '")
+    play.wait(60)
+    assert play.rc == 2, play.output
+    assert "node2" in play.last_lines() and PATH in play.last_lines(), play.last_lines()
+    assert "ransport endpoint" in play.last_lines(), play.last_lines()
+    drive.nothing_left(data.lab, NODES, within=30)
+
+
+def test_all_is_mounted_again_after_a_restart_and_a_server_that_is_gone_locks_nobody_out(
+    data: Data, mounted: drive.Play, package: Repository
+) -> None:
+    lab = data.lab
+    data.s3.stop()
+    lab.power_off("node1")
+    begun = time.monotonic()
+    lab.power_on("node1")
+    assert time.monotonic() - begun < 30, "ssh waited for a mount"
+    state = "systemctl list-units --type=mount --state=failed,activating --no-legend --plain 'mnt-*' | wc -l"
+    drive.eventually(
+        "the boot has ended", lambda: "starting" not in lab.exec("node1", ["systemctl", "is-system-running"]).stdout, 60
+    )
+    drive.eventually("nothing is mounted", lambda: not data.is_mounted("node1"), 60, lambda: data.sh("node1", state))
+    data.s3.start()
+    lab.power_off("node2")
+    lab.power_on("node2")
+    for path in (PATH, AMAZON, LARGE):
+        escaped = path.replace(" ", "\\040")
+        drive.eventually(f"{path} is mounted", lambda where=escaped: data.is_mounted("node2", where), 30)
+    assert data.read("node2", f"{PATH}/1.csv") == data.read("node2", f"{AMAZON}/1.csv")
+    play = data.site(**settings(data, package))
+    assert play.rc == 0, play.output[-3000:]
+    assert data.read("node1", f"{PATH}/1.csv") and data.read("node1", f"{AMAZON}/1.csv")
+
+
+def test_nodes_that_do_not_see_the_same_are_told(data: Data, mounted: drive.Play, package: Repository) -> None:
+    other = "data{{ ':/large' if inventory_hostname == 'node2' else '' }}"
+    asked = {"bucket": other, "path": "/mnt/differs", "endpoint": data.s3.url, "read_only": True}
+    play = data.site("--tags", "s3fs", s3fs_mounts=[asked])
+    assert play.rc == 2, play.output
+    assert "/mnt/differs: 4 names on node1, 2 names on node2" in data.words(play)
+    play = data.site("--tags", "s3fs", s3fs_mounts=[{**asked, "state": "absent"}])
+    assert play.rc == 0 and not any(data.is_mounted(name, "/mnt/differs") for name in NODES)
+
+
+def test_all_is_taken_down_and_the_data_stay(data: Data, mounted: drive.Play, package: Repository) -> None:
+    given = settings(data, package)
+    absent = {
+        name: [{**mount, "state": "absent"} for mount in given[name]] for name in ("s3fs_mounts", "mount_s3_mounts")
+    }
+    before = data.s3.client().list_objects_v2(Bucket="data")["KeyCount"]
+    play = data.site(**{**given, **absent})
+    assert play.rc == 0, play.output[-3000:]
+    for name in NODES:
+        for path in (PATH, AMAZON, LARGE.replace(" ", "\\040")):
+            assert not data.is_mounted(name, path)
+        left = data.sh(name, "ls /etc/muster/mounts; ls /etc/systemd/system/remote-fs.target.wants 2>/dev/null || true")
+        assert left.split() == []
+    assert data.s3.client().list_objects_v2(Bucket="data")["KeyCount"] == before

@@ -1,0 +1,251 @@
+"""Each fault made for real: a message with cause and remedy, soon, nothing half done, and the next call repairs."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.data_hosts import PATH, Data
+
+LONGEST = 40
+"""Seconds of a whole play whose mount may take 30."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(data: Data) -> None:
+    """s3fs on node1, and nothing mounted."""
+    script = (
+        "command -v s3fs >/dev/null || { apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends s3fs; }"
+    )
+    done = data.lab.exec("node1", ["bash", "-c", f"export DEBIAN_FRONTEND=noninteractive; {script}"], timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    play = data.mount(state="absent")
+    assert play.rc == 0, play.output
+
+
+GIVES_UP = 36
+"""Seconds within which who reads is told that S3 is gone: 30, and some for a busy machine."""
+
+
+def refused(node: Data, *said: str, **asked: Any) -> drive.Play:
+    """The call fails in time with these words, and leaves no mount; after it one of all that is right goes well."""
+    begun = time.monotonic()
+    play = node.mount(**asked)
+    took = time.monotonic() - begun
+    words = node.words(play)
+    assert play.rc == 2, words
+    assert took < LONGEST, f"{took:.0f} s: {words}"
+    for text in said:
+        assert text in words, f"{text!r} is not in {words}"
+    assert not any(secret in words for secret in node.keys.values())
+    node.nothing_left()
+    return play
+
+
+def repaired(node: Data) -> None:
+    """A call with all that is right mounts."""
+    play = node.mount()
+    assert play.rc == 0, play.output
+    assert node.read("node1", f"{PATH}/1.csv")
+
+
+def refusing(code: str) -> Callable[[Data], dict[str, Any]]:
+    def make(node: Data) -> dict[str, Any]:
+        node.s3.refuse = code
+        return {}
+
+    return make
+
+
+def hanging(node: Data) -> dict[str, Any]:
+    node.s3.hangs = True
+    return {"timeout": 12}
+
+
+def gone(node: Data) -> dict[str, Any]:
+    node.s3.stop()
+    return {}
+
+
+def read_only(node: Data) -> dict[str, Any]:
+    node.s3.read_only = True
+    return {}
+
+
+def without_device(node: Data) -> dict[str, Any]:
+    node.fault("node1", "mv /dev/fuse /dev/fuse.away", "mv /dev/fuse.away /dev/fuse")
+    return {}
+
+
+def not_empty(node: Data) -> dict[str, Any]:
+    node.fault("node1", f"touch {PATH}/mine", f"rm {PATH}/mine")
+    return {}
+
+
+def cache_full(node: Data) -> dict[str, Any]:
+    node.fault(
+        "node1",
+        "mkdir -p /srv/small; mount -t tmpfs -o size=8m tmpfs /srv/small; head -c 7M /dev/zero > /srv/small/much",
+        "umount /srv/small",
+    )
+    return {"options": {"use_cache": "/srv/small/cache", "ensure_diskfree": 4}}
+
+
+FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
+    "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
+    "access denied": (refusing("AccessDenied"), ("S3 denies these credentials the bucket", "s3:ListBucket")),
+    "endpoint gone": (gone, ("nothing answers at the endpoint", "see that the endpoint's URL is right")),
+    "endpoint hangs": (hanging, ("no answer within", "does not answer in time", "curl -v URL")),
+    "keys that may not write": (read_only, ("nothing can be written there", "s3:PutObject")),
+    "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
+    "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),
+    "cache disk full": (cache_full, ("the disk of the cache directory is full", "make room there")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_has_its_message_and_the_next_call_repairs(node: Data, fault: str) -> None:
+    make, said = FAULTS[fault]
+    refused(node, *said, **make(node))
+    node.heal()
+    repaired(node)
+    assert node.mount(state="unmounted").rc == 0
+
+
+def wrong(node: Data) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
+    """What may be wrong with what is asked for: the change, and what is said."""
+    return {
+        "wrong access key": (
+            {"credentials": {**node.keys, "access_key": "AKIANOBODY"}},
+            ("S3 does not know the access key", "AWS_ACCESS_KEY_ID"),
+        ),
+        "wrong secret key": (
+            {"credentials": {**node.keys, "secret_key": "wrong"}},
+            ("secret key does not belong to the access key", "vault"),
+        ),
+        "wrong bucket": ({"source": "date"}, ("there is no such bucket", "correct the name of the bucket")),
+        "wrong region": (
+            {"options": {"endpoint": "eu-west-1"}},
+            ("the bucket lies in region us-east-1", "set the region of the mount to us-east-1"),
+        ),
+        "name unknown": (
+            {"options": {"url": "http://nosuch.invalid"}},
+            ("the name of the endpoint cannot be resolved", "correct the endpoint's URL"),
+        ),
+        "option unknown": ({"options": {"nonsense": 1}}, ("does not know the option nonsense", "remove nonsense")),
+        "no credentials": ({"credentials": {}}, ("role", "access_key, secret_key")),
+    }
+
+
+def test_what_is_wrong_with_the_request_has_its_message_and_the_next_call_repairs(node: Data) -> None:
+    """In one play: each fault on a mount that is well, what it leaves, and the call that repairs."""
+    tasks: list[dict[str, Any]] = []
+    faults = wrong(node)
+    module = "muster.training.data_mount"
+    for fault, (change, _said) in faults.items():
+        look = f"grep -c ' {PATH} ' /proc/mounts; pgrep --full --count '^s3fs [a-z]+ {PATH} '"
+        tasks += [
+            {"name": "first", module: node.arguments()},
+            {"name": fault, module: node.arguments(**change), "ignore_errors": True},
+            {"name": f"after {fault}", "ansible.builtin.shell": look, "ignore_errors": True, "register": "left"},
+            {"name": f"left by {fault}", "ansible.builtin.debug": {"msg": "{{ left.stdout_lines }}"}},
+        ]
+    play = node.play(*tasks, {"name": "last", module: node.arguments()})
+    assert play.rc == 0, play.output
+    told = {task.partition("] ")[0]: task for task in node.words(play).split("TASK [")[1:]}
+    for fault, (_change, said) in faults.items():
+        for text in said:
+            assert text in told[fault], f"{text!r} is not in {told[fault]}"
+        assert re.search(r"- '0' - '0'|\['0', '0'\]|\[ *\"0\", *\"0\" *\]", told[f"left by {fault}"]), told[
+            f"left by {fault}"
+        ]
+    assert not any(secret in play.output for secret in node.keys.values())
+    assert node.read("node1", f"{PATH}/1.csv")
+
+
+def test_new_keys_are_taken_and_mounted_with(node: Data) -> None:
+    repaired(node)
+    before = node.s3.keys[node.s3.access_key]
+    node.undo.append(lambda: node.s3.keys.__setitem__(node.s3.access_key, before))
+    node.s3.keys[node.s3.access_key] = "another, 'one'"
+    play = node.mount()
+    assert play.rc == 0 and "changed=1" in node.words(play), play.output
+    assert "changed=0" in node.words(node.mount())
+    assert node.read("node1", f"{PATH}/2.csv")
+
+
+def test_a_mount_in_use_is_not_changed(node: Data) -> None:
+    repaired(node)
+    node.fault(
+        "node1",
+        f"systemd-run --quiet --unit=user --working-directory={PATH} --uid=muster sleep 600",
+        "systemctl stop user",
+    )
+    play = node.mount(read_only=True)
+    words = node.words(play)
+    assert play.rc == 2 and f"{PATH} is in use by" in words and "sleep" in words and "stop.yml" in words, words
+    assert "rw" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
+    node.mend()
+    assert node.mount(read_only=True).rc == 0
+    assert "ro" in node.sh("node1", f"grep ' {PATH} ' /proc/mounts").split()[3].split(",")
+
+
+def test_mounts_of_others_are_left_alone_and_orphans_of_theirs_replaced(node: Data) -> None:
+    assert node.mount(state="absent").rc == 0
+    options = f"passwd_file=/root/keys,url={node.s3.url},use_path_request_style,allow_other"
+    node.s3.keys["AKIAPLAIN"] = "plain"
+    node.fault(
+        "node1",
+        f"umask 077; echo AKIAPLAIN:plain > /root/keys; s3fs data {PATH} -o {options}; timeout 9 ls {PATH}",
+        f"rm /root/keys; umount -l {PATH} 2>/dev/null || true",
+    )
+    play = node.mount()
+    words = node.words(play)
+    assert play.rc == 2 and "s3fs (fuse.s3fs) is mounted there already" in words and f"umount {PATH}" in words, words
+    node.sh("node1", f"pkill -KILL --full '^s3fs data {PATH} '; ls {PATH} 2>&1 | grep 'Transport endpoint'")
+    repaired(node)
+
+
+def test_an_endpoint_that_dies_under_load_gives_errors_and_comes_back_by_itself(node: Data) -> None:
+    repaired(node)
+
+    def load() -> None:
+        script = f"while timeout 60 cat {PATH}/1.csv > /dev/null; do :; done"
+        node.lab.exec("node1", ["runuser", "-u", "muster", "--", "bash", "-c", script], timeout=120)
+
+    reader = threading.Thread(target=load)
+    reader.start()
+    time.sleep(2)  # requests are on their way
+    node.s3.stop()
+    begun = time.monotonic()
+    reader.join(60)
+    assert not reader.is_alive() and time.monotonic() - begun < GIVES_UP, "who reads hangs"
+    node.s3.start()
+    assert node.read("node1", f"{PATH}/1.csv", seconds=30)
+    repaired(node)
+
+
+def test_a_mount_that_hangs_is_taken_down_and_brought_back(node: Data) -> None:
+    repaired(node)
+    node.s3.hangs = True
+    node.lab.exec("node1", ["bash", "-c", f"setsid -f cat {PATH}/large/20M > /dev/null 2>&1"])
+    refused(node, "no answer within", timeout=10)
+    node.heal()
+    repaired(node)
+
+
+def test_a_cache_whose_disk_fills_up_still_reads(node: Data) -> None:
+    assert node.mount(state="unmounted").rc == 0
+    node.fault("node1", "mkdir -p /srv/tiny; mount -t tmpfs -o size=200m tmpfs /srv/tiny", "umount -l /srv/tiny")
+    play = node.mount(options={"use_cache": "/srv/tiny/cache", "ensure_diskfree": 50}, read_only=True)
+    assert play.rc == 0, play.output
+    # what is left to the cache is less than the file has
+    node.sh("node1", "head -c 135M /dev/zero > /srv/tiny/much")
+    assert node.sh("node1", f"timeout 30 wc -c < {PATH}/large/20M").strip() == str(20 * 2**20)
+    assert node.mount(state="absent").rc == 0

@@ -1,0 +1,152 @@
+"""A real engine: settings, data that move with their images, and jobs in containers that end with their run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+NODES = ["node1", "node2"]
+IMAGE = "localhost/small"
+# What a shell, env, Python and torch need; an image from a registry is not needed.
+MAKE_IMAGE = """
+tar -C / -c --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi --exclude='*.a' \\
+  --exclude='tmp/*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh usr/bin/python3 usr/bin/python3.11 \\
+  lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu | docker import - localhost/small
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(lab: Lab) -> Lab:
+    """The hosts with an engine; the role has been checked, applied and seen to change nothing any more."""
+    playbook = str(Path(__file__).with_name("engine.yml"))
+    for options in (("--check",), (), ()):
+        play = drive.run(playbook, lab.inventory, options=options, timeout=400)
+        assert play.rc == 0, play.output
+    assert play.output.count("changed=0") == 2, play.output
+    return lab
+
+
+@pytest.fixture(scope="module")
+def image(engine: Lab) -> Lab:
+    """The hosts, each with a small image."""
+    lab = engine
+    for name in NODES:
+        lab.exec(name, ["rm", "-rf", "/home/muster/.muster"])
+        done = lab.exec(name, ["bash", "-c", MAKE_IMAGE])
+        assert done.returncode == 0, done.stdout + done.stderr
+    return lab
+
+
+def launch(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
+    checkout = str(drive.CHECKOUT)
+    settings = {
+        "nodes": ",".join(NODES),
+        "nproc_per_node": 1,
+        "launch_image": IMAGE,
+        "launch_container_ulimits": [],
+        "launch_container_mounts": [f"{path}:{path}:ro" for path in (checkout, sys.base_prefix)],
+        "launch_launcher": "deepspeed",
+        **extra,
+    }
+    return drive.launch(lab, "steps.py", *args, run_id=run_id, **settings)
+
+
+def images(lab: Lab) -> str:
+    """All images of node1, without their ages."""
+    words = ["docker", "images", "--all", "--no-trunc", "--format", "{{.Repository}} {{.Tag}} {{.ID}} {{.Size}}"]
+    return lab.exec("node1", words).stdout
+
+
+def containers(lab: Lab) -> str:
+    return "".join(lab.exec(name, ["docker", "ps", "--all", "--quiet"]).stdout for name in NODES)
+
+
+def test_settings_were_merged(engine: Lab) -> None:
+    for name in NODES:
+        assert engine.exec(name, ["docker", "info", "--format", "{{.Driver}}"]).stdout.strip() == "vfs"
+
+
+def test_a_job_in_an_image(image: Lab) -> None:
+    value = "a b\n$HOME 'q' \"d\""
+    play = launch(
+        image, "in-image", "--steps", "3", "--show", "VALUE", "NCCL_SOCKET_IFNAME", launch_environment={"VALUE": value}
+    ).wait(240)
+    assert play.rc == 0, play.output
+    assert drive.run("logs.yml", image.inventory, run_id="in-image", fetch=True).rc == 0
+    folder = image.inventory.parent / "runs/in-image/logs"
+    for rank, name in enumerate(NODES):
+        text = (folder / f"node{rank}/ranks/0/stdout.log").read_text()
+        assert f"I am rank {rank} of 2 local 0 on {name}\n" in text
+        assert f"VALUE={value!r}\n" in text and "NCCL_SOCKET_IFNAME='=eth0'\n" in text
+    assert containers(image) == ""
+
+
+@pytest.mark.parametrize("how", ["raises", "stop", "supervisor"])
+def test_containers_end_with_the_run(image: Lab, how: str) -> None:
+    arguments = ["--raise-on", "1"] if how == "raises" else ["--stubborn"]
+    play = launch(image, f"image-{how}", *arguments)
+    play.wait_for(r"step 3 ", timeout=150)
+    if how == "stop":
+        assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0
+    elif how == "supervisor":
+        image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
+    drive.eventually("no container is left", lambda: containers(image) == "", 60)
+    drive.nothing_left(image, NODES, within=30)
+    play.wait(60)
+    assert play.rc == 2, play.output
+    if how == "raises":
+        assert "node2" in play.last_lines() and "ValueError: boom at step 5" in play.last_lines()
+
+
+def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
+    lab = engine
+    play = role(lab, tmp_path, "docker_engine", docker_engine_settings={"storage-driver": "vfs", "nonsense": 1})
+    assert play.rc == 2 and "runs with its former ones" in play.output, play.output
+    assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == {"storage-driver": "vfs"}
+    assert lab.exec("node1", ["docker", "info"]).returncode == 0
+
+
+def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
+    """Run a role on node1."""
+    playbook = tmp_path / "play.yml"
+    use = {"role": f"muster.training.{name}", "vars": variables}
+    playbook.write_text(json.dumps([{"hosts": "node1", "gather_facts": False, "roles": [use]}]))
+    return drive.run(str(playbook), lab.inventory)
+
+
+def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_path: Path) -> None:
+    before = images(image)
+    assert IMAGE in before
+
+    def root() -> str:
+        return image.exec("node1", ["docker", "info", "--format", "{{.DockerRootDir}}"]).stdout.strip()
+
+    former = root()
+    full = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/a", docker_data_root_spare_gib=10**6)
+    assert full.rc == 2 and "GiB are free where /srv/a is to lie" in " ".join(full.output.split()), full.output
+    # a disk that is full when the copy is half made
+    image.exec("node1", ["mkdir", "-p", "/srv/small"])
+    image.exec("node1", ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", "/srv/small"])
+    image.exec("node1", ["sh", "-c", "printf '#!/bin/sh\\necho 1 x' > /usr/local/bin/du; chmod +x /usr/local/bin/du"])
+    failed = role(
+        image, tmp_path, "docker_data_root", docker_data_root_path="/srv/small/d", docker_data_root_spare_gib=0
+    )
+    image.exec("node1", ["rm", "/usr/local/bin/du"])
+    assert failed.rc == 2 and "runs with its former data again" in " ".join(failed.output.split()), failed.output
+    assert root() == former and images(image) == before
+    moved = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_spare_gib=0)
+    assert moved.rc == 0, moved.output
+    assert root() == "/srv/docker" and images(image) == before
+    assert image.exec("node1", ["test", "-d", former]).returncode == 0
+    again = role(
+        image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_delete_old=True
+    )
+    assert again.rc == 0 and image.exec("node1", ["test", "-d", former]).returncode != 0
+    image.exec("node1", ["umount", "/srv/small"])

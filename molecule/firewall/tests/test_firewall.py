@@ -1,0 +1,198 @@
+"""Nodes reach each other on every port, others do not, and nobody is locked out by a mistake."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests import drive
+from tests.lab import Lab
+
+CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
+NODES = ("node1", "node2", "node3", "node4")
+EPHEMERAL = 45678
+OPEN = 6006
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    done = lab.exec(node, ["bash", "-c", command])
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+@contextmanager
+def listening(lab: Lab, *ports: int) -> Iterator[None]:
+    """Each node listens on some ports."""
+    program = f"import socket, time; s = [socket.create_server(('', p)) for p in {ports}]; time.sleep(300)"
+    with ExitStack() as stack:
+        for node in NODES:
+            root(lab, node, f'systemd-run --quiet --collect --unit=listener python3 -c "{program}"')
+            stack.callback(root, lab, node, "systemctl stop listener")
+        for node in NODES:
+            own = f"import socket; socket.create_connection(('127.0.0.1', {ports[-1]}), 1)"
+            drive.eventually(
+                f"{node} listens", lambda n=node, p=own: lab.exec(n, ["python3", "-c", p]).returncode == 0, 10
+            )
+        yield
+
+
+def reached_by_peers(lab: Lab, port: int) -> dict[str, list[str]]:
+    """By node, the nodes that it reaches on a port."""
+    addresses = {node.name: node.address for node in lab.nodes}
+    program = (
+        "import socket, sys\n"
+        f"for name, address in {addresses}.items():\n"
+        f"    if not socket.socket().connect_ex((address, {port})): print(name)\n"
+    ).replace("socket.socket()", "(lambda s: s.settimeout(2) or s)(socket.socket())")
+    return {node: lab.exec(node, ["python3", "-c", program]).stdout.split() for node in NODES}
+
+
+def reached_from_here(lab: Lab, port: int) -> list[str]:
+    """The nodes that this machine, which is no node, reaches on a port."""
+    found = []
+    for node in lab.nodes:
+        with socket.socket() as one:
+            one.settimeout(1)
+            if one.connect_ex((node.address, port)) == 0:
+                found.append(node.name)
+    return found
+
+
+def login(lab: Lab, node: str) -> bool:
+    """Whether a new connection from here gets in."""
+    words = lab.ssh(node, "true", options=["-o", "ConnectTimeout=3", "-o", "ControlPath=none"])
+    return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+
+
+def rules(lab: Lab, node: str) -> str:
+    """What is in force, without counters and handles."""
+    listed = root(lab, node, "nft list ruleset 2>/dev/null")
+    return re.sub(r"counter packets \d+ bytes \d+", "counter", listed)
+
+
+def boot(lab: Lab, *nodes: str) -> None:
+    """Boot nodes, and wait for them to let us in."""
+
+    def since(node: str) -> str:
+        return lab.exec(node, ["stat", "--format=%Z", "/proc/1"]).stdout
+
+    before = {node: since(node) for node in nodes}
+    for node in nodes:
+        lab.exec(node, ["systemctl", "reboot"])
+    for node in nodes:
+        drive.eventually(f"{node} is back", lambda n=node: since(n) not in ("", before[n]) and login(lab, n), 60)
+
+
+def test_nodes_accept_all_from_each_other_and_what_is_open_from_others(lab: Lab) -> None:
+    with listening(lab, OPEN, EPHEMERAL):
+        assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
+        assert reached_from_here(lab, EPHEMERAL) == []
+        # node4 has a firewall of its own, which is not ours to open to others.
+        assert reached_from_here(lab, OPEN) == ["node1", "node2", "node3"]
+    assert all(login(lab, node) for node in NODES)
+
+
+def test_ping_gets_through(lab: Lab) -> None:
+    request = bytes.fromhex("0800f7ff00000000")  # an ICMP echo request without data, and its checksum
+    for node in NODES[:3]:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.getprotobyname("icmp")) as one:
+            one.settimeout(3)
+            one.connect((lab.node(node).address, 0))
+            one.send(request)
+            assert one.recv(100)[20] == 0  # an echo reply, behind the header of IP
+
+
+def test_rules_are_in_force_again_after_a_boot(breakable: Lab) -> None:
+    lab = breakable
+    before = {node: rules(lab, node) for node in ("node2", "node3")}
+    assert all("accept" in text for text in before.values())
+    boot(lab, *before)
+    for node in before:
+        drive.eventually(
+            f"{node} has its rules", lambda n=node: rules(lab, n) == before[n], 30, lambda n=node: rules(lab, n)
+        )
+
+
+def test_rules_are_in_force_again_after_nftables_has_loaded_its_own(lab: Lab) -> None:
+    before = rules(lab, "node4")
+    assert before.count("muster") == 1
+    for verb in ("reload", "restart"):
+        root(lab, "node4", f"systemctl {verb} nftables")
+        drive.eventually("the rules are there", lambda: rules(lab, "node4") == before, 10, lambda: rules(lab, "node4"))
+
+
+def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
+    """SSH from a network that is not ours: no new connection gets in, until the node takes the rules back by itself."""
+    root(lab, "node3", "ufw delete allow 22/tcp")  # now SSH is open there by our rules only
+    before = {node: rules(lab, node) for node in NODES}
+    kept = root(lab, "node1", "cat /etc/muster/firewall.json")
+    locked_out: dict[str, bool] = {}
+    play = drive.start(
+        CONVERGE,
+        lab.inventory,
+        options=("--limit", "node1,node3"),
+        firewall_ssh_from=["192.0.2.0/24"],
+        firewall_rollback_after=12,
+    )
+    play.wait_for("TASK .*Confirm over a new one")
+    for node in ("node1", "node3"):
+        locked_out[node] = not login(lab, node)
+    play.wait(120)
+    assert locked_out == {"node1": True, "node3": True}, "or there was nothing to be saved from"
+    assert play.rc != 0
+    said = " ".join(play.output.split())
+    for node in locked_out:
+        assert (
+            f"{node}: with the new rules no new connection from here got through, so they were put back after 12 s"
+            in said
+        )
+        assert login(lab, node)
+    assert {node: rules(lab, node) for node in NODES} == before
+    assert root(lab, "node1", "cat /etc/muster/firewall.json") == kept
+    with listening(lab, EPHEMERAL):
+        assert reached_by_peers(lab, EPHEMERAL)["node2"] == list(NODES)
+        assert reached_from_here(lab, EPHEMERAL) == []
+
+
+def test_what_was_never_confirmed_is_not_there_after_a_boot(breakable: Lab) -> None:
+    lab = breakable
+    before = rules(lab, "node1")
+    wanted = {**json.loads(root(lab, "node1", "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
+    tried = root(lab, "node1", f"echo '{json.dumps(wanted)}' | python3 /usr/local/lib/muster/firewall.py try 300")
+    assert tried == "applied"
+    assert not login(lab, "node1")
+    boot(lab, "node1")
+    drive.eventually("the kept rules are there", lambda: rules(lab, "node1") == before, 30)
+
+
+def test_a_node_that_joins_is_let_in_and_one_that_left_is_not(lab: Lab, tmp_path: Path) -> None:
+    inventory = tmp_path / "three.yml"
+    lines = lab.inventory.read_text().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if line.strip() == "node2:")
+    inventory.write_text("".join(lines[:place] + lines[place + 4 :]))
+    assert drive.run(CONVERGE, inventory).rc == 0
+    with listening(lab, EPHEMERAL):
+        reached = reached_by_peers(lab, EPHEMERAL)
+        assert reached["node1"] == list(NODES)  # node2 was not told
+        assert reached["node2"] == ["node2"]
+        assert drive.run(CONVERGE, lab.inventory).rc == 0
+        assert reached_by_peers(lab, EPHEMERAL) == {node: list(NODES) for node in NODES}
+
+
+def test_a_firewall_that_is_neither_is_named(lab: Lab) -> None:
+    rules_of_iptables = "iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -A INPUT -j REJECT"
+    root(lab, "node3", f"ufw --force disable; nft flush ruleset; {rules_of_iptables}")
+    before = rules(lab, "node3")
+    started = time.monotonic()
+    play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node3"))
+    assert time.monotonic() - started < 60
+    assert play.rc == 2
+    assert "node3: the firewall of this node is kept by iptables" in " ".join(play.output.split())
+    assert rules(lab, "node3") == before
+    assert login(lab, "node3")

@@ -1,0 +1,64 @@
+"""Every name of the cluster leads to its node_address, whoever asks, by each of the ways in which programs ask."""
+
+from __future__ import annotations
+
+import json
+
+from tests.lab import Lab
+
+PROGRAM = """
+import json, socket, sys
+print(json.dumps({name: [
+    socket.gethostbyname(name),
+    sorted({found[4][0] for found in socket.getaddrinfo(name, 29500)}),
+    socket.getfqdn(name),
+] for name in sys.argv[1:]}))
+"""
+
+
+def test_all_nodes_agree_on_all_names(lab: Lab) -> None:
+    names = [node.name for node in lab.nodes] + ["psucgene3", "psucgene3.example.com"]
+    addresses = {node.name: node.address for node in lab.nodes}
+    addresses |= {name: addresses["node3"] for name in names if "psucgene3" in name}
+    full = {
+        name: "psucgene3.example.com" if address == addresses["node3"] else name for name, address in addresses.items()
+    }
+    expected = {name: [addresses[name], [addresses[name]], full[name]] for name in names}
+    answers = {}
+    for node in lab.nodes:
+        done = lab.exec(node.name, ["python3", "-c", PROGRAM, *names])
+        assert done.returncode == 0, done.stderr
+        answers[node.name] = json.loads(done.stdout)
+    assert answers == {node.name: expected for node in lab.nodes}
+
+
+def test_a_machine_finds_itself_without_a_name(lab: Lab) -> None:
+    """getfqdn() without a name is what torchrun publishes as the address of the first node."""
+    for node in lab.nodes:
+        done = lab.exec(node.name, ["python3", "-c", "import socket; print(socket.gethostbyname(socket.getfqdn()))"])
+        assert done.stdout.strip() == node.address, done.stderr
+
+
+def test_one_block_and_foreign_lines_kept(lab: Lab) -> None:
+    for node in lab.nodes:
+        text = lab.exec(node.name, ["cat", "/etc/hosts"]).stdout
+        assert text.count("# BEGIN muster") == text.count("# END muster") == 1
+        assert ("10.99.0.1 nas.example.com nas\n" in text) == (node.name != "node4")  # there it went with cloud-init
+        assert "127.0.1.1" not in text
+        assert lab.exec(node.name, ["getent", "hosts", "localhost"]).stdout
+    assert "# our file server\n" in lab.exec("node1", ["cat", "/etc/hosts"]).stdout
+    assert "10.5.7.2" in lab.exec("node2", ["cat", "/etc/hosts"]).stdout  # other names were on that line
+    mode = lab.exec("node1", ["stat", "--format=%a %U", "/etc/hosts"]).stdout
+    assert mode == "644 root\n"
+
+
+def test_cloud_init_leaves_it_alone_at_the_next_boot(lab: Lab) -> None:
+    before = lab.exec("node4", ["cat", "/etc/hosts"]).stdout
+    for command in ("cloud-init init --local", "cloud-init init"):
+        done = lab.exec("node4", ["sh", "-c", f"rm -rf /var/lib/cloud/instance* && {command}"])
+        assert done.returncode == 0, done.stderr
+    assert lab.exec("node4", ["cat", "/etc/hosts"]).stdout == before
+    log = lab.exec("node4", ["cat", "/var/log/cloud-init.log"]).stdout
+    last_boot = log[log.rindex("running 'init' at") :]
+    assert "update_hostname" in last_boot  # the list of modules is still in force
+    assert "update_etc_hosts" not in last_boot

@@ -1,0 +1,185 @@
+"""A run ends everywhere or nowhere: each fault is made on the test hosts, and then every node is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+MASTER, OTHER = "node1", "node3"
+
+
+def running(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
+    """A run on four nodes that has done some steps."""
+    play = drive.launch(lab, "loop.py", *args, run_id=run_id, nnodes=4, **extra)
+    play.wait_for(r"step 3 sum 4 world 4")
+    return play
+
+
+def test_normal_end(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4).wait()
+    assert play.rc == 0, play.output
+    drive.nothing_left(lab, nodes, within=5)
+    verdict = drive.record(lab, "normal")
+    assert (verdict["state"], verdict["world_size"]) == ("succeeded", 4)
+    assert [(rank["host"], rank["rank"], rank["exit_code"]) for node in verdict["nodes"] for rank in node["ranks"]] == [
+        (name, number, 0) for number, name in enumerate(nodes)
+    ]
+    for name in nodes:  # the record stays, the secrets do not
+        left = lab.exec(name, ["sh", "-c", "ls /home/muster/.muster/runs/normal/node*"]).stdout.split()
+        assert "plan.json" in left and "token" not in left and "environment.json" not in left
+
+
+def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "loop.py", "--raise-on", "2", run_id="raises", nnodes=4)
+    play.wait_for(r"step 5 ")
+    drive.nothing_left(lab, nodes, within=10)
+    play.wait()
+    assert play.rc == 2, play.output
+    for word in ("node3", "rank 2", "ValueError: boom at step 5", "stderr.log"):
+        assert word in play.last_lines(), play.output
+    failure = drive.record(lab, "raises")["first_failure"]
+    assert (failure["node"], failure["rank"], failure["error"]) == ("node3", 2, "ValueError: boom at step 5")
+    assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
+
+
+@pytest.mark.parametrize("node", [MASTER, OTHER])
+@pytest.mark.parametrize("victim", ["rank", "launcher", "supervisor"])
+def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
+    run_id = f"kill-{victim}-{node}"
+    play = running(lab, run_id)
+    words = {"launcher": "torch.distributed.run", "supervisor": "supervisor.py"}
+    pid = drive.rank_pid(lab, node) if victim == "rank" else drive.pid_of(lab, node, words[victim])
+    lab.exec(node, ["kill", "-9", str(pid)])
+    drive.nothing_left(lab, nodes, within=10)
+    play.wait(60)
+    assert play.rc == 2, play.output
+    assert node in play.last_lines(), play.output
+    failure = drive.record(lab, run_id)["first_failure"]
+    assert failure["node"] == node, failure
+    if victim != "supervisor":
+        assert "SIGKILL" in failure["error"], failure
+    if victim == "rank":
+        assert failure["rank"] == nodes.index(node)
+
+
+@pytest.mark.parametrize("node", [MASTER, OTHER])
+def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
+    play = running(lab, f"off-{node}")
+    lab.power_off(node)
+    drive.nothing_left(lab, [name for name in nodes if name != node], within=20)
+    play.wait(90)
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, f"off-{node}")["first_failure"]
+    assert failure["node"] == node and "lost" in failure["error"], failure
+    assert f"node {node}" in play.last_lines(), play.output
+
+
+@pytest.mark.parametrize("node", [MASTER, OTHER])
+@pytest.mark.parametrize("from_machine", [False, True])
+def test_cut_off(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> None:
+    run_id = f"cut-{node}-{from_machine}"
+    play = running(lab, run_id)
+    lab.cut_off(node, from_machine=from_machine)
+    drive.nothing_left(lab, nodes, within=20)  # the node that is cut off as well
+    play.wait(90)
+    assert play.rc == 2, play.output
+    if node != MASTER:
+        assert drive.record(lab, run_id)["first_failure"]["node"] == node
+
+
+def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
+    made = lab.exec(OTHER, ["sh", "-c", "mkdir -p /data && mount -t tmpfs data /data"])
+    assert made.returncode == 0, made.stderr
+    try:
+        mounts = f"{{{{ ['/data'] if inventory_hostname == '{OTHER}' else [] }}}}"
+        play = running(lab, "mount", preflight_mounts=mounts)
+    finally:
+        lab.exec(OTHER, ["umount", "/data"])
+    play.wait_for(rf"\[muster\] the mount /data on {OTHER} has died: nothing is mounted there any more", 30)
+    lab.exec(MASTER, ["kill", "-9", str(drive.rank_pid(lab, MASTER))])
+    drive.nothing_left(lab, nodes, within=10)
+    play.wait(60)
+    assert f"on {OTHER} the mount /data died under the run" in play.last_lines(), play.output
+
+
+def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
+    variables = json.dumps({"run_id": "closed", "nnodes": 4, "launch_script": str(drive.JOBS / "loop.py")})
+    command = [
+        str(drive.CHECKOUT / ".venv/bin/ansible-playbook"),
+        "playbooks/launch.yml",
+        "-i",
+        str(lab.inventory),
+        "-e",
+        variables,
+    ]
+    process, master = drive.terminal(command, {})
+    seen = b""
+    while b"step 3 " not in seen:
+        seen += os.read(master, 65536)
+    os.close(master)  # SIGHUP to all that belongs to the terminal
+    drive.eventually("the playbook is gone", lambda: process.poll() is not None, 20)
+
+    def steps() -> int:
+        logs = drive.run("logs.yml", lab.inventory, run_id="closed", fetch=True)
+        assert logs.rc == 0, logs.output
+        folder = lab.inventory.parent / "runs/closed/logs/node0"
+        return max(len(path.read_text().splitlines()) for path in folder.rglob("stdout.log"))
+
+    before = steps()
+    drive.eventually("the run goes on", lambda: steps() > before, 20)
+    status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
+    assert status.rc == 0 and "step " in status.output, status.output
+    told = json.loads((lab.inventory.parent / "status.json").read_text())
+    assert [(node["node"], node["state"], node["ranks"]) for node in told["nodes"]] == [
+        (name, "running", [number]) for number, name in enumerate(nodes)
+    ]
+    lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER))])  # nobody watches, and yet
+    drive.nothing_left(lab, nodes, within=10)
+    status = drive.run("status.yml", lab.inventory, run_id="closed")
+    assert status.output.count(" failed ") == 4, status.output
+
+
+def test_stop(lab: Lab, nodes: list[str]) -> None:
+    play = running(lab, "stubborn", "--stubborn", "--detach")
+    assert any("4322" in one.command for one in drive.of_run(lab, OTHER))
+    stop = drive.run("stop.yml", lab.inventory, run_id="stubborn")
+    assert stop.rc == 0, stop.output
+    for name in nodes:
+        assert drive.traces(lab, name) == ""
+    play.wait(30)
+    assert play.rc == 2 and "stopped" in play.last_lines(), play.output
+    assert drive.record(lab, "stubborn")["state"] == "stopped"
+    again = drive.run("stop.yml", lab.inventory, run_id="stubborn")
+    assert again.rc == 0 and "changed=0" in again.output and "changed=1" not in again.output, again.output
+
+
+def test_elastic(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "loop.py", run_id="elastic", nnodes="2:4")
+    play.wait_for(r"step 3 sum 4 world 4")
+    lab.power_off(OTHER)
+    play.wait_for(r"\[muster\] node3 is lost: .* the run goes on with 3 of 4 nodes", 40)
+    play.wait_for(r"step 3 sum 3 world 3", 90)
+    stop = drive.run("stop.yml", lab.inventory, run_id="elastic")
+    assert stop.rc == 2 and "node3" in stop.output, stop.output  # it says that it could not ask node3
+    play.wait(60)
+
+
+def test_two_runs(lab: Lab, nodes: list[str]) -> None:
+    first = drive.launch(lab, "loop.py", run_id="left", nodes="node1,node2")
+    second = drive.launch(lab, "loop.py", "--raise-on", "1", run_id="right", nodes="node3,node4")
+    first.wait_for(r"step 3 sum 2 world 2")
+    second.wait(90)
+    assert second.rc == 2, second.output
+    drive.nothing_left(lab, ["node3", "node4"], within=10)
+    mark = time.monotonic()
+    steps = first.output.count("step ")
+    drive.eventually("the other run goes on", lambda: first.output.count("step ") > steps + 10, 20)
+    assert time.monotonic() - mark < 20
+    assert drive.run("stop.yml", lab.inventory, run_id="left").rc == 0
+    first.wait(60)

@@ -1,0 +1,128 @@
+"""Each launcher starts what the rank table says, on hosts on 127.0.1.1 that do not know their peers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+TOLD = re.compile(r"I am rank (\d+) of (\d+) local (\d+) on (\S+)")
+
+
+def test_the_trap_is_there(lab: Lab, nodes: list[str]) -> None:
+    for name in nodes:
+        own = lab.exec(name, ["getent", "hosts", name]).stdout
+        assert own.startswith("127.0.1.1"), own
+    assert lab.exec("node1", ["getent", "hosts", "node2"]).returncode != 0
+
+
+def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
+    """What all ranks of a run said: rank, world size, local rank, host; from the logs of all nodes."""
+    assert drive.run("logs.yml", lab.inventory, run_id=run_id, fetch=True).rc == 0
+    folder = lab.inventory.parent / "runs" / run_id / "logs"
+    texts = [path.read_text() for path in folder.rglob("*.log")]
+    found = {match for text in texts for match in TOLD.findall(text)}
+    return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in found)
+
+
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_torchrun_with_unequal_slots(lab: Lab, nodes: list[str], backend: str, tmp_path: Path) -> None:
+    more = tmp_path / "slots.yml"
+    more.write_text("training: {hosts: {node1: {node_slots: 2}, node2: {node_slots: 1}, node3: {node_slots: 1}}}\n")
+    options = ("-i", str(more))
+    play = drive.launch(
+        lab, "first_ranks.py", run_id=backend, nnodes=3, launch_rdzv_backend=backend, options=options
+    ).wait()
+    assert play.rc == 0, play.output
+    master = lab.node("node1").address
+    assert f"GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 MASTER_ADDR={master}" in play.output, play.output
+    assert places(lab, backend) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
+
+
+def test_env(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "first_node.py", run_id="env", launch_launcher="env", nnodes=3, nproc_per_node=2).wait()
+    assert play.rc == 0, play.output
+    assert drive.run("logs.yml", lab.inventory, run_id="env", fetch=True).rc == 0
+    for number, name in enumerate(nodes[:3]):
+        text = (lab.inventory.parent / f"runs/env/logs/node{number}/launcher.log").read_text()
+        master = lab.node("node1").address
+        assert (
+            f"{name} NODE_RANK={number} WORLD_SIZE=6 MASTER_ADDR={master} MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0"
+            in text
+        )
+        assert "set although they must not be: []" in text
+
+
+def test_what_the_role_wandb_was_told_is_in_the_environment(lab: Lab, nodes: list[str]) -> None:
+    told = {"wandb_project": "demo", "wandb_entity": "us", "launch_environment": {"WANDB_ENTITY": "me"}}
+    play = drive.run(
+        "launch.yml",
+        lab.inventory,
+        nnodes=1,
+        launch_launcher="env",
+        launch_no_python=True,
+        launch_script="/usr/bin/env",
+        **told,
+    )
+    assert play.rc == 0, play.output
+    seen = [line for line in play.output.splitlines() if line.startswith("WANDB_")]
+    assert sorted(seen) == ["WANDB_ENTITY=me", "WANDB_PROJECT=demo"], "what the job itself is given counts"
+
+
+def test_env_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+    more = tmp_path / "slots.yml"
+    more.write_text("training: {hosts: {node1: {node_slots: 2}}}\n")
+    play = drive.launch(lab, "first_node.py", launch_launcher="env", nnodes=2, options=("-i", str(more))).wait()
+    assert play.rc == 2 and "node1 2, node2 1" in play.output, play.output
+
+
+@pytest.mark.parametrize("launcher", ["env", "torchrun"])
+def test_lightning(lab: Lab, nodes: list[str], launcher: str) -> None:
+    run_id = f"lightning-{launcher}"
+    play = drive.launch(
+        lab, "with_lightning.py", "2", "2", run_id=run_id, launch_launcher=launcher, nnodes=2, nproc_per_node=2
+    ).wait(180)
+    assert play.rc == 0, play.output
+    assert places(lab, run_id) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
+
+
+def test_module(lab: Lab, nodes: list[str]) -> None:
+    play = drive.start(
+        "launch.yml", lab.inventory, launch_module="platform", launch_launcher="env", nnodes=2, run_id="module"
+    ).wait()
+    assert play.rc == 0 and "Linux" in play.output, play.output
+
+
+def test_check_mode(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(
+        lab,
+        "loop.py",
+        run_id="checked",
+        nnodes=2,
+        options=("--check",),
+        launch_environment={"API_KEY": "hunter2-hunter2"},
+    ).wait()
+    assert play.rc == 0, play.output
+    for name in nodes[:2]:
+        assert drive.traces(lab, name) == ""
+        assert lab.exec(name, ["test", "-e", "/home/muster/.muster/runs/checked"]).returncode != 0
+    assert not (lab.inventory.parent / "runs" / "checked").exists()
+    assert play.output.count("torch.distributed.run") >= 2  # the command of each node
+    for file in ("plan.json", "environment.json", "token"):
+        assert play.output.count(f"+++ after: {file}") == 2, play.output
+    assert "API_KEY" in play.output and "hunter2" not in play.output
+
+
+def test_the_plan_as_data(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "first_ranks.py", run_id="data", nnodes=2).wait()
+    assert play.rc == 0, play.output
+    plan = json.loads((lab.inventory.parent / "runs/data/plan.json").read_text())
+    assert [(node["name"], node["slots"], node["first_rank"]) for node in plan["nodes"]] == [
+        ("node1", 1, 0),
+        ("node2", 1, 1),
+    ]

@@ -1,0 +1,128 @@
+"""What is refused before anything starts, with the words that a person reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+
+def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **extra: object) -> str:
+    """A launch that is refused by words that hold all of these, and that starts nothing anywhere."""
+    before = {name: drive.traces(lab, name) for name in names}
+    play = drive.launch(lab, job, **extra).wait()  # type: ignore[arg-type]
+    assert play.rc not in (None, 0), play.output
+    for word in words:
+        assert word in play.output, play.output
+    # what listened for the other nodes' greetings may still wait for one that cannot come
+    drive.eventually(
+        f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 20
+    )
+    return play.output
+
+
+def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
+    first = drive.launch(lab, "loop.py", run_id="first", nnodes=2, detach=True).wait()
+    assert first.rc == 0 and "step" not in first.output, first.output
+    drive.eventually(
+        "the first rank, and with it all, train",
+        lambda: " step " in drive.run("status.yml", lab.inventory, run_id="first").output,
+        60,
+    )
+    output = refused(lab, nodes, "run first is running there", nnodes=3)
+    assert "busy on node1, node2:" in output and "port-in-use" not in output
+    second = drive.launch(lab, "loop.py", "--steps", "3", run_id="second", nnodes=3, replace=True).wait()
+    assert second.rc == 0, second.output
+    status = drive.run("status.yml", lab.inventory, run_id="first")
+    assert status.output.count(" stopped  ") == 2, status.output
+
+
+@pytest.mark.parametrize(("port", "what"), [(29500, "the rendezvous port"), (29499, "the lifeline's port")])
+def test_port_in_use(lab: Lab, nodes: list[str], port: int, what: str) -> None:
+    command = (
+        f"systemd-run --unit=squatter --uid=muster python3 -m http.server {port} --bind {lab.node('node1').address}"
+    )
+    assert lab.exec("node1", ["sh", "-c", command]).returncode == 0
+    try:
+        listening = ["sh", "-c", f"ss -Hltn | grep -q :{port}"]
+        drive.eventually("the port is taken", lambda: lab.exec("node1", listening).returncode == 0, 10)
+        refused(lab, nodes, "port-in-use on node1", f"{what} {port}", "http.server", nnodes=2)
+    finally:
+        lab.exec("node1", ["systemctl", "stop", "squatter"])
+
+
+def test_script_missing(lab: Lab, nodes: list[str]) -> None:
+    for name in ("node1", "node4"):
+        lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
+    play = drive.start("launch.yml", lab.inventory, launch_script="only_here.py", nnodes=4).wait()
+    assert (
+        play.rc == 2
+        and "script-missing on node2, node3: there is no readable file /home/muster/only_here.py" in play.output
+    )
+
+
+def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
+    refused(
+        lab,
+        nodes,
+        "interpreter-missing on node1, node2, node3, node4",
+        "/opt/none/python",
+        launch_python="/opt/none/python",
+    )
+
+
+def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
+    refused(
+        lab,
+        nodes,
+        "working-directory-missing on node1, node2",
+        "/srv/none",
+        launch_working_directory="/srv/none",
+        nnodes=2,
+    )
+
+
+@pytest.mark.parametrize("node", ["node1", "node3"])
+def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
+    lab.exec(node, ["systemctl", "stop", "ssh"])
+    lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open
+    try:
+        refused(lab, nodes, f"unreachable on {node}", "ansible", nnodes=4)
+    finally:
+        lab.exec(node, ["systemctl", "start", "ssh"])
+
+
+def test_run_id(lab: Lab, nodes: list[str]) -> None:
+    assert drive.launch(lab, "first_ranks.py", run_id="taken", nnodes=1).wait().rc == 0
+    refused(lab, nodes, "run-id-taken on node1", "there is a run taken already", run_id="taken", nnodes=1)
+    refused(lab, nodes, "is no safe name", run_id="../up", nnodes=1)
+
+
+def test_wrong_address(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+    more = tmp_path / "address.yml"
+    more.write_text("training: {hosts: {node2: {node_address: 203.0.113.9}}}\n")
+    words = ("address-not-here on node2", "203.0.113.9", lab.node("node2").address)
+    refused(lab, nodes, *words, nnodes=2, options=("-i", str(more)))
+
+
+def test_too_many_nodes(lab: Lab, nodes: list[str]) -> None:
+    refused(lab, nodes, "nnodes is 40", nnodes=40)
+
+
+def test_limit(lab: Lab, nodes: list[str]) -> None:
+    refused(lab, nodes, "--limit", nnodes=2, options=("--limit", "node1"))
+
+
+def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
+    """All or none: what was started on the others is stopped again."""
+    lab.exec("node2", ["sh", "-c", "install -d -o root -m 755 /home/muster/.muster/runs/halfway"])
+    play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
+    assert play.rc == 2 and "cannot make the run directory" in play.output and "node2" in play.output, play.output
+    drive.nothing_left(lab, nodes, within=5)
+
+
+def test_elastic_needs_c10d(lab: Lab, nodes: list[str]) -> None:
+    refused(lab, nodes, "needs launch_rdzv_backend: c10d", launch_rdzv_backend="static", nnodes="2:4")

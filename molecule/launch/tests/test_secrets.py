@@ -1,0 +1,51 @@
+"""Where a secret must not be: process lists, logs, -vvvv, status, files that others can read, the records."""
+
+from __future__ import annotations
+
+from tests import drive
+from tests.lab import Lab
+
+SECRET = "s3cr3t-Kq9-\"quoted\" $HOME 'x'\nsecond line"
+PART = "s3cr3t-Kq9"
+
+
+def test_secrets(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(
+        lab,
+        "loop.py",
+        "--show-environment",
+        "API_KEY",
+        run_id="secret",
+        nnodes=4,
+        launch_environment={"API_KEY": SECRET, "OTHER": "plain"},
+        options=("-vvvv",),
+    )
+    play.wait_for(r"step 3 sum 4")
+    token = (lab.inventory.parent / "runs/secret/token").read_text()
+    for name in nodes:
+        listed = lab.exec(name, ["ps", "-eww", "-o", "args"]).stdout
+        assert PART not in listed and token not in listed
+        # as somebody else on the node: whatever can be read, and other people's environments
+        for word in (PART, token):
+            pattern = f"[{word[0]}]{word[1:]}"  # which does not find its own command line
+            places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
+            command = f"grep -rl '{pattern}' {places} 2>/dev/null"
+            seen = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command], timeout=60).stdout.split()
+            assert seen == []
+        journal = lab.exec(name, ["journalctl", "--no-pager", "--output=cat"]).stdout
+        assert PART not in journal and token not in journal
+        modes = lab.exec(name, ["sh", "-c", "stat -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*"]).stdout
+        assert all(line.split()[0] in ("600", "700") and line.split()[1] == "muster" for line in modes.splitlines()), (
+            modes
+        )
+    status = drive.run("status.yml", lab.inventory, run_id="secret", options=("-vvvv",))
+    stop = drive.run("stop.yml", lab.inventory, run_id="secret", options=("-vvvv",))
+    play.wait()
+    logs = drive.run("logs.yml", lab.inventory, run_id="secret", fetch=True, options=("-vvvv",))
+    for one in (play, status, stop, logs):
+        assert one.rc is not None and PART not in one.output and token not in one.output
+    assert f"length {len(SECRET)}" in play.output  # it did arrive, to the letter
+    for path in (lab.inventory.parent / "runs/secret").rglob("*"):
+        assert not path.is_file() or PART not in path.read_text(errors="replace"), path
+    for name in nodes:
+        assert lab.exec(name, ["grep", "-rlF", PART, "/home/muster/.muster"]).stdout == ""

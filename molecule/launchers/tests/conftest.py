@@ -1,0 +1,26 @@
+"""Three test hosts of this scenario, with 2, 1 and 1 slots, and clean nodes before and after each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Untouched hosts: their names are on 127.0.1.1, they do not know their peers, and cannot log in at each other."""
+    with drive.own_lab("launchers", nodes=3, slots=[2, 1, 1]) as lab:
+        for node in lab.nodes:
+            lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
+        yield lab
+
+
+@pytest.fixture
+def nodes(lab: Lab) -> Iterator[list[str]]:
+    """The names of the nodes, which are on, can be reached and hold no run, before and after."""
+    with drive.clean_nodes(lab, 3) as names:
+        yield names

@@ -1,0 +1,115 @@
+"""A run ends everywhere or nowhere, whatever started its ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+RUNS = "/home/muster/.muster/runs"
+LAUNCHERS: dict[str, dict[str, Any]] = {
+    "mpirun": {"launch_launcher": "mpirun"},
+    "deepspeed": {"launch_launcher": "deepspeed"},
+    "pdsh": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh"},
+    "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
+    "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
+}
+
+
+def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
+    """A run whose ranks have done some steps everywhere."""
+    play = drive.launch(lab, "steps.py", *args, run_id=run_id, **LAUNCHERS[launcher])
+    play.wait_for(r"step 3 world ")
+
+    def everywhere() -> bool:
+        return all(any("steps.py" in one.command for one in drive.of_run(lab, name)) for name in ("node2", "node3"))
+
+    drive.eventually("ranks on node2 and node3", everywhere, 20)
+    return play
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_rank_raises(lab: Lab, nodes: list[str], launcher: str) -> None:
+    last = 2 if launcher == "accelerate" else 3
+    play = drive.launch(
+        lab, "steps.py", "--raise-on", str(last), "--stubborn", run_id=f"raises-{launcher}", **LAUNCHERS[launcher]
+    )
+    play.wait_for(r"step 3 ")
+    drive.nothing_left(lab, nodes, within=20)
+    play.wait(60)
+    assert play.rc == 2, play.output
+    for word in ("node3", f"rank {last}", "ValueError: boom at step 5"):
+        assert word in play.last_lines(), play.output
+    failure = drive.record(lab, f"raises-{launcher}")["first_failure"]
+    assert (failure["node"], failure["rank"], failure["error"]) == ("node3", last, "ValueError: boom at step 5")
+    assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
+def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
+    play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
+    stop = drive.run("stop.yml", lab.inventory, run_id=f"stop-{launcher}")
+    assert stop.rc == 0, stop.output
+    for name in nodes:
+        assert drive.traces(lab, name) == ""
+    play.wait(30)
+    assert drive.record(lab, f"stop-{launcher}")["state"] == "stopped"
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
+def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
+    play = running(lab, launcher, f"off-{launcher}")
+    lab.power_off("node3")
+    drive.nothing_left(lab, ["node1", "node2"], within=20)
+    play.wait(60)
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, f"off-{launcher}")["first_failure"]
+    assert failure["node"] == "node3" and "lost" in failure["error"], failure
+
+
+@pytest.mark.parametrize(
+    ("launcher", "node", "word", "said"),
+    [
+        ("mpirun", "node3", "orted -mca", "Killed"),
+        ("mpirun", "node1", "mpirun --hostfile", "SIGKILL"),
+        ("mpirun", "node3", "supervisor.py", "lost"),
+        ("deepspeed", "node3", "deepspeed.launcher.launch", "the launcher ended with exit code 0, but not so rank 3"),
+        ("pdsh", "node1", "pdsh", ""),
+    ],
+)
+def test_kill_9(lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str) -> None:
+    run_id = f"kill-{launcher}-{node}-{len(word)}"  # the word itself would be in the supervisor's command line
+    play = running(lab, launcher, run_id)
+    lab.exec(node, ["kill", "-9", str(drive.pid_of(lab, node, word))])
+    drive.nothing_left(lab, nodes, within=20)
+    play.wait(60)
+    assert play.rc == 2, play.output
+    failure = drive.record(lab, run_id)["first_failure"]
+    assert failure["node"] == node and said in failure["error"], failure
+
+
+def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:
+    """DeepSpeed exports MLFLOW_* and PYTHON* to other nodes by command lines, if it finds them."""
+    secret = "s3cr3t $HOME 'x'\nline"
+    run_id = "secret-pdsh"
+    environment = {"MLFLOW_TRACKING_PASSWORD": secret, "PYTHONTOKEN": secret, "NCCL_TOKEN": secret}
+    play = drive.launch(
+        lab,
+        "steps.py",
+        *("--show", *environment),
+        run_id=run_id,
+        launch_environment=environment,
+        **LAUNCHERS["pdsh"],
+    )
+    play.wait_for(r"step 3 world ")
+    for name in nodes:
+        assert "s3cr3t" not in lab.exec(name, ["ps", "-eww", "-o", "args"]).stdout
+        log = lab.exec(name, ["sh", "-c", f"cat {RUNS}/{run_id}/node*/launcher.log"]).stdout
+        assert "s3cr3t" not in log
+    for word in environment:  # and yet it arrived, to the letter, where it was meant for
+        assert f"{word}={secret!r}\n" in lab.exec("node3", ["sh", "-c", f"cat {RUNS}/{run_id}/node2/ranks/0/*"]).stdout
+    assert drive.run("stop.yml", lab.inventory, run_id=run_id).rc == 0
+    play.wait(60)

@@ -1,0 +1,123 @@
+"""Each state of a driver is repaired on its way: by exchanging the module, by other packages, by a reboot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
+VERSIONS = {"node1": "535.183.01", "node2": "570.211", "node3": "570.211"}
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    """What root's command prints on a node; it must succeed."""
+    done = lab.exec(node, ["bash", "-c", command], timeout=60)
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def packages(lab: Lab, node: str) -> list[str]:
+    asked = "dpkg-query --show --showformat='${db:Status-Status} ${Package}\\n' | grep nvidia || true"
+    return [line.split()[1] for line in root(lab, node, asked).splitlines() if line.startswith("installed ")]
+
+
+def version(lab: Lab, node: str) -> str:
+    answer = root(lab, node, "nvidia-smi --query-gpu=index,driver_version --format=csv")
+    return answer.splitlines()[1].split(", ")[3]
+
+
+def run(lab: Lab, node: str, **more: object) -> drive.Play:
+    return drive.run(CONVERGE, lab.inventory, options=("--limit", node), **more)
+
+
+def said(play: drive.Play) -> str:
+    return " ".join(play.output.split())
+
+
+@pytest.mark.parametrize("node", VERSIONS)
+def test_the_driver_works_in_one_version(lab: Lab, node: str) -> None:
+    assert version(lab, node) == VERSIONS[node]
+    assert root(lab, node, "cat /sys/module/nvidia/version") == VERSIONS[node]
+    branch = VERSIONS[node].partition(".")[0]
+    names = ["libnvidia-compute", "nvidia-dkms", "nvidia-driver", "nvidia-utils"]
+    assert packages(lab, node) == [f"{name}-{branch}" for name in names]
+
+
+def test_only_the_machine_whose_driver_was_in_use_was_rebooted(lab: Lab) -> None:
+    assert {node: root(lab, node, "wc -l < /srv/boots") for node in VERSIONS} == {
+        "node1": "1",
+        "node2": "2",
+        "node3": "1",
+    }
+
+
+def test_a_machine_without_a_gpu_is_left_alone(lab: Lab) -> None:
+    assert packages(lab, "node4") == []
+    root(lab, "node4", "test ! -e /etc/apt/apt.conf.d/52muster-nvidia-driver")
+
+
+def test_others_are_kept_from_changing_the_driver(lab: Lab) -> None:
+    held = root(lab, "node1", "apt-mark showhold").split()
+    assert held == ["libnvidia-compute-535", "nvidia-dkms-535", "nvidia-driver-535", "nvidia-utils-535"]
+    root(lab, "node1", "! apt-get install --yes nvidia-driver-570")
+    shown = root(lab, "node1", "apt-config dump Unattended-Upgrade::Package-Blacklist")
+    assert '"libnvidia-"' in shown and '"linux-image"' in shown
+
+
+def test_a_branch_that_is_not_there_is_refused_before_anything_is_changed(lab: Lab) -> None:
+    play = run(lab, "node1", nvidia_driver_branch="999")
+    assert play.rc == 2
+    assert (
+        "node1: branch 535 is installed, and 999 is asked for, and the package sources have no nvidia-driver-999"
+        in said(play)
+    )
+    assert "nvidia-driver-535 (535.183.01), nvidia-driver-570 (570.211)" in said(play)
+    assert version(lab, "node1") == "535.183.01"
+
+
+def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
+    root(lab, "node1", "mkdir -p /srv/run && echo 'import time; time.sleep(300)' > /srv/run/supervisor.py")
+    words = "python3 /srv/run/supervisor.py /srv/run/bert-1/node0 bert-1 10.0.0.1"
+    root(lab, "node1", f"systemd-run --quiet --unit=run {words}")
+    try:
+        play = run(lab, "node1", nvidia_driver_branch="570")
+    finally:
+        root(lab, "node1", "systemctl stop run")
+    assert play.rc == 2
+    assert "node1: needed is: purge (branch 535 is installed, and 570 is asked for), but the run bert-1 is on" in said(
+        play
+    )
+    assert version(lab, "node1") == "535.183.01"
+
+
+def test_an_older_branch_after_an_interruption_in_the_purge(lab: Lab) -> None:
+    play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
+    drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=60)
+    play.stop.set()
+    play.wait()
+    assert root(lab, "node3", "cat /sys/module/nvidia/version") == "570.211", "the old one is still loaded"
+
+    again = run(lab, "node3", nvidia_driver_branch="535")
+    assert again.rc == 0, again.output
+    assert version(lab, "node3") == "535.183.01"
+    assert root(lab, "node3", "wc -l < /srv/boots") == "1"
+
+
+def test_a_reboot_that_is_not_allowed_is_asked_for_and_taken_later(lab: Lab) -> None:
+    root(lab, "node1", "touch /srv/sys/in_use")
+    play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="never")
+    assert play.rc == 2
+    assert (
+        "node1: the module cannot be exchanged while the machine runs (rmmod: ERROR: Module nvidia is in use)"
+        in said(play)
+    )
+    assert "Set nvidia_driver_reboot to one or all" in said(play)
+
+    play = run(lab, "node1", nvidia_driver_branch="570", nvidia_driver_reboot="all")
+    assert play.rc == 0, play.output
+    assert version(lab, "node1") == "570.211"
+    assert root(lab, "node1", "wc -l < /srv/boots") == "2"

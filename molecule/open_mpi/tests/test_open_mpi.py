@@ -1,0 +1,31 @@
+"""The compiled program has run on all nodes, each rank on its own."""
+
+from __future__ import annotations
+
+from tests import drive
+from tests.lab import Lab
+
+RUNS = "/home/muster/.muster/runs"
+
+
+def test_each_rank_has_said_hello_where_it_belongs(lab: Lab) -> None:
+    for number, name in enumerate(("node1", "node2", "node3")):
+        said = lab.exec(name, ["sh", "-c", f"cat {RUNS}/hello_mpi-*/node{number}/ranks/0/stdout.log"]).stdout
+        assert f"Hello from rank {number} of 3 on {name}, the sum of all ranks is 3\n" in said
+        proof = lab.exec(name, ["cat", "/usr/local/lib/muster/open_mpi_proof"]).stdout
+        assert proof.startswith("mpirun (Open MPI) ") and proof.endswith(" on node1, node2, node3")
+
+
+def test_only_the_first_node_can_compile(lab: Lab) -> None:
+    assert lab.exec("node1", ["which", "gcc"]).returncode == 0
+    # node3: what other scenarios install is on the first two
+    assert lab.exec("node3", ["which", "gcc"]).returncode != 0
+
+
+def test_a_program_of_mpi4py(lab: Lab) -> None:
+    for name in ("node1", "node2", "node3"):
+        lab.exec(name, ["rm", "-rf", f"{RUNS}/mpi4py"])
+    settings = {"nodes": "node1,node2,node3", "launch_launcher": "mpirun", "launch_python": "/usr/bin/python3"}
+    play = drive.launch(lab, "with_mpi4py.py", run_id="mpi4py", **settings).wait(120)
+    assert play.rc == 0, play.output
+    assert "mpi4py: rank 0 of 3, all on node1 node2 node3" in play.output, play.output

@@ -1,0 +1,109 @@
+"""A cluster that the Paperspace API tells of: the test server says that the test hosts are its machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.server import PaperspaceServer
+
+# How this machine logs in to the test hosts, which a rented machine knows by its owner's key.
+LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")
+
+
+class Project:
+    """A directory made by muster.training.init, and the commands that are typed in it."""
+
+    def __init__(self, directory: Path, server: PaperspaceServer) -> None:
+        self.directory = directory
+        self.environment = os.environ | {
+            "ANSIBLE_NOCOLOR": "1",
+            "PATH": f"{drive.CHECKOUT}/.venv/bin:{os.environ['PATH']}",
+            "PAPERSPACE_API_KEY": server.key,
+            "PAPERSPACE_API_URL": server.url,
+        }
+        # The project's own ansible.cfg counts, not the one of the checkout.
+        self.environment.pop("ANSIBLE_CONFIG", None)
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            command.split(),
+            check=False,
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=540,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Four hosts that nothing has touched, as they are rented."""
+    with drive.own_lab("rented", nodes=4) as lab:
+        yield lab
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[PaperspaceServer]:
+    """An account whose machines are the test hosts, newest first, with one that is switched off."""
+    accelerators = [{"name": "Ampere A6000", "memory": 48 * 1024**3, "count": 1}]
+    machines = [
+        machine(
+            number, name=node.name, publicIp=str(node.address), privateIp=str(node.address), accelerators=accelerators
+        )
+        for number, node in enumerate(lab.nodes[:4])
+    ]
+    account = Account([*reversed(machines), machine(9, name="asleep", state="off")])
+    with PaperspaceServer(account, typing="observed") as running:
+        yield running
+
+
+@pytest.fixture
+def project(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> Project:
+    """The project that init writes, told how to log in to the test hosts and what to run."""
+    project = Project(tmp_path, server)
+    project.run("ansible-playbook muster.training.init -e source=paperspace")
+    hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]
+    settings = {name: hosts[name] for name in LOGIN if name in hosts}
+    settings |= {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "5"]}
+    # a test host shares its kernel with this machine, but for settings of the network
+    settings |= {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
+    # torch is there already; that site.yml brings it too is seen in the scenario `site`
+    settings |= {"python_env_enabled": False, "pytorch_enabled": False}
+    (tmp_path / "group_vars" / "training.yml").write_text(yaml.safe_dump(settings))
+    with (tmp_path / "paperspace.yml").open("a") as file:
+        file.write(f"\nuser: {hosts['ansible_user']}\n")
+    return project
+
+
+def test_from_rented_machines_to_a_job(lab: Lab, project: Project) -> None:
+    """The two commands, as they stand in the manual."""
+    project.run("ansible-playbook site.yml -i paperspace.yml")
+    names = [node.name for node in lab.nodes]
+    for node in lab.nodes:
+        found = lab.exec(node.name, ["getent", "ahostsv4", *names]).stdout
+        assert {str(other.address) for other in lab.nodes} == {line.split()[0] for line in found.splitlines()}
+    output = project.run("ansible-playbook launch.yml -e nnodes=4")
+    assert "own-name-loopback" not in output  # which is said of hosts as they come
+    assert "step 4 sum 4 world 4" in output
+    (record,) = (entry for entry in (project.directory / "runs").iterdir() if entry.is_dir() and not entry.is_symlink())
+    verdict = json.loads((record / "result.json").read_text())
+    assert verdict["state"] == "succeeded"
+    # By age, as the API's clock says, whatever the order of its answer.
+    hosts = [rank["host"] for node in verdict["nodes"] for rank in node["ranks"]]
+    assert hosts == [node.name for node in lab.nodes[:4]]
+    # What listened for the check of the network before the launch goes by itself after a while.
+    drive.nothing_left(lab, hosts, within=60)

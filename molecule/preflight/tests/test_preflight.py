@@ -1,0 +1,136 @@
+"""How preflight is asked and how it ends, the same checks before a launch, and the one-screen answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.cluster import Cluster
+
+LOOPBACK = "sed -i '$a 127.0.1.1 node2' /etc/hosts"
+RIGHT = "sed -i '/127.0.1.1/d' /etc/hosts"
+
+
+def test_all_findings_come_at_once_worst_first(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.fault("node2", LOOPBACK, RIGHT)
+    cluster.fault("node3", "mount -o remount,size=64m /dev/shm", "mount -o remount,size=2g /dev/shm")
+    cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
+    target = tmp_path / "found.json"
+    play = drive.run("preflight.yml", cluster.lab.inventory, preflight_json=str(target))
+    assert play.rc == 2, play.output
+    found = json.loads(target.read_text())
+    assert (found["error_count"], found["warning_count"]) == (1, 2)
+    assert [finding["id"] for finding in found["findings"]] == ["own-name-loopback", "mtu-mismatch", "shm-small"]
+    assert [node["name"] for node in found["nodes"]] == cluster.names
+    places = [
+        play.output.index(word) for word in ("own-name-loopback", "mtu-mismatch", "shm-small", "1 error, 2 warnings")
+    ]
+    assert places == sorted(places)
+
+
+def test_warnings_end_with_1_where_they_count_and_single_checks_can_be_skipped(cluster: Cluster) -> None:
+    cluster.fault("node3", "mount -o remount,size=64m /dev/shm", "mount -o remount,size=2g /dev/shm")
+    lax = drive.run("preflight.yml", cluster.lab.inventory)
+    assert lax.rc == 0 and "shm-small" in lax.output, lax.output
+    strict = drive.run("preflight.yml", cluster.lab.inventory, preflight_strict=True)
+    assert strict.rc == 1 and "in spite of preflight_strict" in strict.output, strict.output
+    skipped = drive.run(
+        "preflight.yml", cluster.lab.inventory, preflight_strict=True, options=("-e", "preflight_skip=[shm-small]")
+    )
+    assert skipped.rc == 0 and "no errors, no warnings" in skipped.output, skipped.output
+    enough = drive.run(
+        "preflight.yml", cluster.lab.inventory, preflight_strict=True, preflight_thresholds={"shm_gib": 0.05}
+    )
+    assert enough.rc == 0, enough.output
+
+
+@pytest.mark.parametrize(
+    ("skip", "said"),
+    [("shm-smal", "did you mean shm-small"), ("all", "there is no check 'all'"), ("unreachable", "cannot be skipped")],
+)
+def test_what_cannot_be_skipped_is_refused(cluster: Cluster, skip: str, said: str) -> None:
+    play = drive.run("preflight.yml", cluster.lab.inventory, preflight_skip=[skip])
+    assert play.rc == 2 and said in play.output, play.output
+
+
+def test_no_process_is_no_job(cluster: Cluster) -> None:
+    for option in ("nproc_per_node=0", '{"nproc_per_node": 0}', "nproc_per_node=-1"):
+        play = drive.run("preflight.yml", cluster.lab.inventory, options=("-e", option))
+        assert play.rc == 2 and "; give 1 or more" in play.output, play.output
+
+
+def test_misspelt_variables_are_refused(cluster: Cluster) -> None:
+    play = drive.run("preflight.yml", cluster.lab.inventory, preflight_stict=True)
+    assert play.rc == 2 and "preflight_strict" in play.output, play.output
+
+
+def test_a_part_of_the_cluster_can_be_asked(cluster: Cluster) -> None:
+    cluster.fault("node4", "ip link set eth0 mtu 1400", "ip link set eth0 mtu 1500")
+    first = drive.run("preflight.yml", cluster.lab.inventory, nnodes=2, preflight_strict=True)
+    assert first.rc == 0 and "preflight of 2 nodes: no errors, no warnings" in first.output, first.output
+    named = drive.run("preflight.yml", cluster.lab.inventory, nodes="node2,node4", preflight_strict=True)
+    assert named.rc == 1 and "mtu-mismatch" in named.output, named.output
+
+
+def test_nothing_is_changed_and_nothing_is_left(cluster: Cluster) -> None:
+    play = drive.run("preflight.yml", cluster.lab.inventory, options=("--diff",))
+    assert "changed=0" in play.output and "changed=1" not in play.output, play.output
+    drive.nothing_left(cluster.lab, cluster.names, within=5)
+    checked = drive.run("preflight.yml", cluster.lab.inventory, options=("--check",))
+    assert checked.rc == 0 and "no errors, no warnings" in checked.output, checked.output
+
+
+def test_nodes_that_are_asked_in_turns_meet_all_the_same(cluster: Cluster) -> None:
+    play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
+    assert play.rc == 0 and "no errors, no warnings" in play.output, play.output
+    drive.nothing_left(cluster.lab, cluster.names, within=5)
+    text = "table inet fault {\nchain in { type filter hook input priority 0; ip saddr %s tcp dport != 22 drop; }\n}"
+    cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
+    play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
+    assert play.rc == 2 and "peers-blocked" in play.output and "from node2 to node3" in play.output, play.output
+
+
+TRIVIAL = {"launch_module": "this", "launch_launcher": "env"}
+
+
+def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:
+    node1 = cluster.address("node1")
+    wrong = ("sed -i 's/.* node1$/10.255.255.1 node1/' /etc/hosts", f"sed -i 's/.* node1$/{node1} node1/' /etc/hosts")
+    route = (f"ip route add unreachable {node1}/32", f"ip route delete unreachable {node1}/32")
+    for name, (make, undo) in {"node2": (LOOPBACK, RIGHT), "node3": wrong, "node4": route}.items():
+        cluster.fault(name, make, undo)
+    play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
+    assert play.rc == 2 and "nothing was started" in play.output, play.output
+    for words in ("own-name-loopback on node2", "name-differs on node3", "no-route on node4", "10.255.255.1"):
+        assert words in play.output, play.output
+    cluster.mend()
+    play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL).wait()
+    assert play.rc == 0 and "WARNING" not in play.output, play.output
+    drive.nothing_left(cluster.lab, cluster.names, within=10)
+
+
+def test_a_launch_can_skip_single_checks(cluster: Cluster) -> None:
+    cluster.fault("node2", LOOPBACK, RIGHT)
+    play = drive.start("launch.yml", cluster.lab.inventory, **TRIVIAL, preflight_skip="own-name-loopback").wait()
+    assert play.rc == 0 and "own-name-loopback" not in play.output, play.output
+    drive.nothing_left(cluster.lab, cluster.names, within=10)
+
+
+def test_ping_shows_who_is_there_and_with_what(cluster: Cluster) -> None:
+    line = "0, GPU-0, NVIDIA L40S, 550.127.05, 46068 MiB, 1 MiB, Default"
+    head = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
+    stub = f"#!/bin/sh\necho '{head}'\necho '{line}'"
+    path = "/usr/local/bin/nvidia-smi"
+    cluster.fault("node2", f"cat > {path} <<'END'\n{stub}\nEND\nchmod 755 {path}", f"rm {path}")
+    play = drive.run("ping.yml", cluster.lab.inventory)
+    assert play.rc == 0, play.output
+    assert f"node2  {cluster.address('node2')}  yes      550.127.05  1 x L40S 45 GiB" in play.output, play.output
+    assert "4 of 4 machines answer, 1 GPU" in play.output, play.output
+    cluster.fault("node3", "systemctl stop ssh", "systemctl start ssh")
+    cluster.log_in_anew("node3")
+    play = drive.run("ping.yml", cluster.lab.inventory)
+    assert play.rc == 2, play.output
+    assert "3 of 4 machines answer" in play.output and "1 of 4 do not answer: node3" in play.output, play.output

@@ -1,0 +1,57 @@
+"""Four test hosts straight from their image, and a project of which they know nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+JOB = """
+import os, socket
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+names = [None] * dist.get_world_size()
+dist.all_gather_object(names, socket.gethostname())
+print("rank", os.environ["RANK"], "sees", *names, flush=True)
+dist.destroy_process_group()
+"""
+# As some providers hand their machines out: SSH on port 22, and nothing else.
+FIREWALL = """#!/usr/sbin/nft -f
+flush ruleset
+table inet site {
+  chain incoming {
+    type filter hook input priority filter; policy drop;
+    ct state established,related accept
+    iif lo accept
+    tcp dport 22 accept
+  }
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """The hosts; node4 comes with a firewall."""
+    with drive.own_lab("site", nodes=4) as lab:
+        # Jobs are to run in the environment that site.yml makes.
+        lines = lab.inventory.read_text().splitlines()
+        lab.inventory.write_text("".join(f"{line}\n" for line in lines if "launch_python" not in line))
+        script = f"cat > /etc/nftables.conf <<'END'\n{FIREWALL}\nEND\nsystemctl enable --quiet --now nftables"
+        done = lab.exec("node4", ["bash", "-c", script])
+        assert done.returncode == 0, done.stderr
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a job that needs all of its nodes."""
+    project = tmp_path_factory.mktemp("source") / "project"
+    project.mkdir()
+    (project / "train.py").write_text(JOB)
+    (project / "requirements.txt").write_text("colorama\n")
+    return project

@@ -1,0 +1,197 @@
+"""From four untouched hosts to a running job, as a person does it: one run of site.yml, then a launch."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+NODES = ["node1", "node2", "node3", "node4"]
+SOFTWARE = ["python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
+ROLES = [
+    "base_packages",
+    "nvidia_driver",
+    "hosts_file",
+    "firewall",
+    "ssh_mesh",
+    "cifs_share",
+    "s3fs",
+    "mount_s3",
+    "code",
+    *SOFTWARE,
+]
+STATE = """
+find /etc /home /usr/local -type f ! -path '/home/muster/.ansible*' ! -name .sudo_as_admin*  -exec sha256sum {} +
+dpkg-query --show
+nft list ruleset
+df --output=target,size /dev/shm
+cat /proc/sys/net/core/somaxconn
+"""
+"""What a role changes on a host."""
+
+
+def site(lab: Lab, project: Path, *options: str, **extra: Any) -> drive.Play:
+    """Run site.yml as a person would, with a port of SSH's own for the nodes."""
+    # A test host shares its kernel with this machine, but for settings of the network.
+    kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
+    # torch for the CPU comes from where pip on the test hosts takes all packages.
+    software = {"pytorch_index_url": "", "python_env_requirements_files": ["~/project/requirements.txt"]}
+    given = {"ssh_mesh_port": 2222, "code_source": str(project), **software, **kernel, **extra}
+    return drive.run("site.yml", lab.inventory, options=options, timeout=540, **given)
+
+
+def launch(lab: Lab, **extra: Any) -> drive.Play:
+    """Launch the project's job on all nodes; of an interpreter nothing is said."""
+    where = {"launch_working_directory": "/home/muster/project", "launch_script": "train.py"}
+    return drive.start("launch.yml", lab.inventory, nnodes=4, **where, **extra).wait()
+
+
+def states(lab: Lab) -> set[tuple[str, str]]:
+    """What is on each host, line by line."""
+    return {(name, line) for name in NODES for line in root(lab, name, STATE).splitlines()}
+
+
+def root(lab: Lab, node: str, command: str) -> str:
+    """Run a command on a host; it must succeed."""
+    done = lab.exec(node, ["bash", "-c", command])
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def words(play: drive.Play) -> str:
+    """What was printed, without line breaks and colours."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", play.output).split())
+
+
+def changes(play: drive.Play) -> dict[str, int]:
+    """How much was changed on each host."""
+    return {name: int(number) for name, number in re.findall(r"(\w+) +: ok=\d+ +changed=(\d+)", words(play))}
+
+
+def tasks(play: drive.Play) -> list[str]:
+    """The tasks that were run on the nodes, in order. Ansible tells its own, such as to run handlers, once for each."""
+    told = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Make the nodes one cluster]")[2])
+    return [task for task, _again in groupby(told)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            "ssh_mesh_prot",
+            "ssh_mesh_prot is set (with -e), and the role knows no such variable; did you mean ssh_mesh_port?",
+        ),
+        (
+            "hostsfile_enabled",
+            "hostsfile_enabled is set (with -e), and nothing reads it; did you mean hosts_file_enabled?",
+        ),
+    ],
+)
+def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, said: str) -> None:
+    play = site(lab, project, "--tags", "base_packages", **{wrong: 2222})
+    assert play.rc == 2, play.output
+    assert said in words(play), play.output
+    assert not any(changes(play).values())
+
+
+def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab: Lab, project: Path) -> None:
+    rule = "/etc/sudoers.d/90-muster"
+    root(lab, "node2", f"sed -i s/NOPASSWD:// {rule}")
+    play = site(lab, project)
+    root(lab, "node2", f"sed -i 's/ALL$/NOPASSWD:ALL/' {rule}")
+    assert play.rc == 2
+    assert "node2: the user who logs in does not become root (Missing sudo password)." in words(play), play.output
+    assert not any(changes(play).values())
+
+    lab.power_off("node3")
+    play = site(lab, project)
+    lab.power_on("node3")
+    assert play.rc == 2
+    assert "node3: cannot be reached" in words(play) and "--limit 'training:!node3'" in words(play), play.output
+    assert not any(changes(play).values())
+
+
+def test_check_mode_on_untouched_hosts_shows_and_changes_nothing(lab: Lab, project: Path) -> None:
+    assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
+    before = states(lab)
+    play = site(lab, project, "--check", "--diff")
+    assert play.rc == 0, play.output
+    assert f"+{lab.node('node3').address} node3" in play.output
+    assert set(changes(play)) >= set(NODES) and all(changes(play)[name] for name in NODES)
+    assert states(lab) ^ before == set()
+    assert not (lab.inventory.parent / "ssh_mesh").exists()
+
+
+def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
+    play = site(lab, project)
+    assert play.rc == 0, play.output
+    names = {node.name: node.address for node in lab.nodes}
+    ask = "; ".join(f"getent hosts {name} | cut -d' ' -f1" for name in NODES)
+    log_in = "; ".join(f"ssh -o BatchMode=yes {name} hostname" for name in NODES)
+    port = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); s.accept()"
+    for name in NODES:
+        assert root(lab, name, ask).split() == list(names.values()), name
+        assert root(lab, name, f"runuser -l muster -c {log_in!r}").split() == NODES, name
+        assert root(lab, name, "sha256sum < /home/muster/project/train.py") == root(
+            lab, "node1", "sha256sum < /home/muster/project/train.py"
+        )
+        for tool in ("rsync", "git", "tmux", "gcc"):
+            root(lab, name, f"command -v {tool}")
+        assert f"{name}: 2.13.0+cpu False None; products right on no GPUs, sum of two ranks by gloo" in words(play)
+        assert root(lab, name, "/opt/muster/env/bin/python -c 'import colorama; print(1)'") == "1"
+    # any port is open from node to node, behind node4's firewall too
+    root(lab, "node4", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
+    drive.eventually("it listens", lambda: bool(root(lab, "node4", "cat /run/port")), 10)
+    root(lab, "node1", f"timeout 5 bash -c '</dev/tcp/{names['node4']}/{root(lab, 'node4', 'cat /run/port')}'")
+
+
+def test_a_second_run_changes_nothing(lab: Lab, project: Path) -> None:
+    before = states(lab)
+    play = site(lab, project)
+    assert play.rc == 0, play.output
+    assert set(changes(play)) >= set(NODES) and not any(changes(play).values()), play.output
+    assert states(lab) ^ before == set()
+    few = site(lab, project, "--limit", "node1,node2")
+    assert few.rc == 0, few.output
+    assert tasks(few) == tasks(play), "the number of tasks does not grow with the number of nodes"
+
+
+def test_switches_and_tags(lab: Lab, project: Path) -> None:
+    """As typed: what comes with -e is a text."""
+    play = site(lab, project, *(word for role in ROLES for word in ("-e", f"{role}_enabled=no")))
+    assert play.rc == 0, play.output
+    ran = [task for task in tasks(play) if " : " in task and not re.search(r": (Validating|Refuse misspelt)", task)]
+    assert [task.partition(" : ")[0] for task in ran] == [f"muster.training.{role}" for role in ROLES], (
+        "one include each"
+    )
+    assert "included:" not in play.output
+    play = site(lab, project, "--tags", "hosts_file")
+    ran = [task for task in tasks(play) if " : " in task and ": Validating" not in task]
+    assert {task.partition(" : ")[0] for task in ran} == {"muster.training.hosts_file"}
+
+
+def test_a_job_runs_on_the_cluster_and_not_on_a_spoilt_one(lab: Lab, project: Path) -> None:
+    well = launch(lab, run_id="first")
+    assert well.rc == 0, well.output
+    assert "rank 3 sees node1 node2 node3 node4" in root(
+        lab, "node4", "cat $(find /home/muster/.muster/runs/first -name '*.log')"
+    )
+
+    root(lab, "node3", "sed -i 's/.* node1$/10.255.255.1 node1/' /etc/hosts")
+    refused = launch(lab, run_id="second")
+    assert refused.rc == 2, refused.output
+    assert "name-differs on node3" in words(refused) and "10.255.255.1" in words(refused), refused.output
+    assert "nothing was started" in words(refused)
+    assert not any("second" in root(lab, name, "ls /home/muster/.muster/runs") for name in NODES)
+
+    mended = site(lab, project, "--tags", "hosts_file")
+    assert mended.rc == 0 and {name: changes(mended)[name] for name in NODES} == {**dict.fromkeys(NODES, 0), "node3": 1}
+    again = launch(lab, run_id="third")
+    assert again.rc == 0, again.output
+    drive.nothing_left(lab, NODES, within=10)

@@ -1,0 +1,193 @@
+"""One environment on four nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+HERE = Path(__file__).parents[1]
+CONVERGE = str(HERE / "converge.yml")
+STAND_INS = str(HERE / "stand_ins.yml")
+NODES = ("node1", "node2", "node3", "node4")
+KEY = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_0123456789abcdefghij"
+
+
+def root(lab: Lab, node: str, command: str, timeout: float = 120) -> str:
+    """What root's command prints on a node; it must succeed."""
+    done = lab.exec(node, ["bash", "-c", command], timeout=timeout)
+    assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def login(lab: Lab, node: str, command: str) -> str:
+    """What the user's command prints."""
+    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def said(play: drive.Play) -> str:
+    return " ".join(play.output.split())
+
+
+def on_all(lab: Lab, command: str) -> set[str]:
+    return {root(lab, node, command) for node in NODES}
+
+
+def test_all_nodes_have_the_same_packages_at_the_same_path(lab: Lab) -> None:
+    (listing,) = on_all(lab, "/opt/muster/env/bin/python -m pip list --format json")
+    versions = {one["name"]: one["version"] for one in json.loads(listing)}
+    assert versions["torch"].startswith("2.13.0")
+    assert versions["deepspeed"].startswith("0.19.8")
+    assert {"pip", "scikit-learn", "numpy"} <= set(versions)
+    (owner,) = on_all(lab, "stat --format=%U /opt/muster/env/bin/python")
+    assert owner == "muster"
+
+
+def test_only_the_first_node_keeps_archives_and_compilers(lab: Lab) -> None:
+    for node in NODES[1:]:
+        assert root(lab, node, "ls /opt/muster/store") == ""
+    for node in NODES[2:]:  # what other scenarios install is on the first two
+        root(lab, node, "! command -v g++")
+    assert "torch-2.13.0" in root(lab, "node1", "ls /opt/muster/store")
+
+
+def test_ops_that_were_built_on_the_first_node_are_on_all(lab: Lab) -> None:
+    question = "import deepspeed.git_version_info as info; print(info.installed_ops['deepspeed_shm_comm'])"
+    assert on_all(lab, f'DS_ACCELERATOR=cpu /opt/muster/env/bin/python -c "{question}" 2>/dev/null | tail -1') == {"1"}
+
+
+def test_nothing_is_given_away_any_more(lab: Lab) -> None:
+    assert "packages.py" not in root(lab, "node1", "ps -ww -eo args")
+    assert "from __future__" not in root(lab, "node1", "ps -ww -eo args")
+
+
+def test_secrets_are_their_users_alone(lab: Lab) -> None:
+    for node in NODES:
+        assert login(
+            lab, node, "stat --format=%a ~/.netrc ~/.cache/huggingface/token ~/.config/wandb/settings"
+        ) == "\n".join(["600"] * 3)
+        assert login(lab, node, "cat ~/.netrc").split() == ["machine", "api.wandb.ai", "login", "user", "password", KEY]
+        assert login(lab, node, "cat ~/.cache/huggingface/token") == TOKEN
+        assert "project = demo" in login(lab, node, "cat ~/.config/wandb/settings")
+
+
+def test_secrets_are_shown_to_nobody(lab: Lab) -> None:
+    root(lab, "node2", "rm /home/muster/.netrc /home/muster/.cache/huggingface/token")
+    play = drive.run(
+        STAND_INS,
+        lab.inventory,
+        options=("--limit", "node2", "-vvv", "--diff"),
+        part="secrets",
+        secret=KEY,
+        token=TOKEN,
+    )
+    assert play.rc == 0, play.output
+    assert "Enter the key into netrc" in play.output
+    assert KEY not in play.output and TOKEN not in play.output
+    assert KEY in login(lab, "node2", "cat ~/.netrc")
+
+
+def test_a_job_trains_there_without_a_word_about_interpreters(lab: Lab, tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.yml"
+    lines = lab.inventory.read_text().splitlines()
+    inventory.write_text("\n".join(line for line in lines if "launch_python" not in line))
+    script = str(drive.CHECKOUT / "examples" / "train_ddp.py")
+    play = drive.run("launch.yml", inventory, launch_script=script, nnodes=2, run_id="software")
+    assert play.rc == 0, play.output
+    plan = json.loads(root(lab, "node1", "cat /home/muster/.muster/runs/software/node0/plan.json"))
+    assert plan["command"][0] == "/opt/muster/env/bin/python"
+
+
+def test_a_pair_of_torch_and_cuda_that_does_not_exist_is_refused_before_anything_is_fetched(lab: Lab) -> None:
+    play = drive.run(STAND_INS, lab.inventory, part="torch", pytorch_version="2.8.0", pytorch_cuda="12.4")
+    assert play.rc == 2
+    assert "there is no torch 2.8.0 for CUDA 12.4. torch 2.8.0 is there for CUDA 12.6, 12.8, 12.9" in said(play)
+    assert "choosing and getting packages" not in play.output
+
+
+def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
+    """Run one of the plays of stand_ins.yml on two nodes."""
+    return drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2"), timeout=300, part=part, **more)
+
+
+def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
+    for node in NODES[:2]:
+        root(lab, node, "! python3 -m ensurepip --version")
+    play = stand_in(lab, "venv")
+    assert play.rc == 0, play.output
+    for node in NODES[:2]:
+        python = "/opt/venv/env/bin/python"
+        assert root(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
+            "/srv/project/project.py"
+        )
+    again = stand_in(lab, "venv")
+    assert again.rc == 0
+    assert "changed=0" in again.output and "changed=1" not in again.output
+
+    refused = stand_in(lab, "venv", python_env_requirements_files=["/srv/none.txt"])
+    assert refused.rc == 2
+    assert "there is no file /srv/none.txt. Needed: the requirements file on this node" in said(refused)
+
+
+def test_conda_asks_its_channels_once(lab: Lab) -> None:
+    refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
+    assert refused.rc == 2
+    assert "Needed: your consent. Read them and set python_env_conda_accept_terms to true" in said(refused)
+
+    play = stand_in(lab, "conda")
+    assert play.rc == 0, play.output
+    calls = {node: root(lab, node, "cat /opt/conda/conda/calls") for node in NODES[:2]}
+    assert "--channel nvidia/label/cuda-12.4.0" in calls["node1"] and "cuda" in calls["node1"].split()
+    assert "--offline" in calls["node2"] and "--channel" not in calls["node2"]
+    for node in NODES[:2]:
+        assert "init --quiet" in calls[node]
+        assert (
+            root(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'") == "packaging"
+        )
+    assert "changed=0" in stand_in(lab, "conda").output
+
+
+@pytest.fixture
+def gpus(lab: Lab) -> Iterator[None]:
+    """GPUs of a kind, as far as nvidia-smi tells."""
+    for node in NODES[:2]:
+        root(
+            lab,
+            node,
+            "printf '#!/bin/sh\\necho A100, 8.0\\n' > /usr/local/bin/nvidia-smi; chmod 755 /usr/local/bin/nvidia-smi",
+        )
+    yield
+    for node in NODES[:2]:
+        root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
+
+
+def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
+    play = stand_in(lab, "flash")
+    assert play.rc == 0, play.output
+    for node in NODES[:2]:
+        assert (
+            root(lab, node, "/opt/flash/env/bin/python -c 'import flash_attn; print(flash_attn.__version__)'")
+            == "2.8.3"
+        )
+    requests = root(lab, "node1", "cat /srv/wheels/requests")
+    assert requests.count("GET") == 1, "one node has fetched it, once"
+    assert "changed=0" in stand_in(lab, "flash").output
+
+    refused = stand_in(lab, "flash", flash_attention_version="2.7.4.post1")
+    assert refused.rc == 2
+    assert "The nearest: flash-attention 2.8.3 with torch 2.8" in said(refused)
+
+    root(lab, "node2", "printf '#!/bin/sh\\necho Tesla T4, 7.5\\n' > /usr/local/bin/nvidia-smi")
+    refused = stand_in(lab, "flash")
+    assert refused.rc == 2
+    assert "the GPU Tesla T4 has the compute capability 7.5. Needed: 8.0 or higher (Ampere)" in said(refused)

@@ -1,0 +1,252 @@
+"""Every node logs in at every node, and only as it should; what was there is as it was."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def as_user(lab: Lab, node: str, command: str) -> tuple[int, str]:
+    """Exit code and output of a command that the user gives on a node."""
+    done = lab.exec(node, ["runuser", "--login", "muster", "-c", command], timeout=120)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def logins(lab: Lab, node: str, targets: Sequence[str]) -> dict[str, str]:
+    """What `ssh TARGET hostname` says for each target, all from one node."""
+    command = "; ".join(
+        f"echo {target} $(ssh -o BatchMode=yes {target} hostname 2>&1 | tail -n 1)" for target in targets
+    )
+    return dict(line.split(" ", 1) for line in as_user(lab, node, command)[1].splitlines())
+
+
+def test_each_node_logs_in_at_each_node_by_name_and_address(lab: Lab) -> None:
+    targets = {node.name: node.name for node in lab.nodes} | {node.address: node.name for node in lab.nodes}
+    for node in lab.nodes:
+        assert logins(lab, node.name, list(targets)) == targets, node.name
+
+
+def test_client_configuration_as_ssh_reads_it(lab: Lab) -> None:
+    for node in lab.nodes:
+        for peer in lab.nodes:
+            settings = as_user(lab, node.name, f"ssh -G {peer.name}")[1].splitlines()
+            assert {f"hostname {peer.address}", "port 2222", "user muster", "identityfile ~/.ssh/id_ed25519"} <= set(
+                settings
+            )
+            assert "stricthostkeychecking ask" in settings
+            assert not [line for line in settings if line.startswith("userknownhostsfile") and "null" in line]
+    outside = as_user(lab, "node1", "ssh -G github.com")[1].splitlines()
+    assert {"hostname github.com", "port 22", "stricthostkeychecking ask"} <= set(outside)
+
+
+def test_a_host_that_is_another_one_is_refused(lab: Lab) -> None:
+    # node2 answers with its certificate, which is not good for the name node3.
+    code, said = as_user(lab, "node1", "ssh -o BatchMode=yes -o HostKeyAlias=node3 node2 true")
+    assert code == 255
+    assert "Host key verification failed" in said
+    assert "not a listed principal" in said or "No ED25519 host key is known" in said
+
+
+def test_another_user_does_not_get_in(lab: Lab) -> None:
+    code, said = as_user(lab, "node1", "ssh -o BatchMode=yes root@node2 true")
+    assert code == 255
+    assert "Permission denied" in said
+
+
+def test_server_listens_on_its_own_port_besides_and_nothing_else_changed(lab: Lab) -> None:
+    for node in lab.nodes:
+        before = set(lab.exec(node.name, ["cat", "/var/tmp/sshd-before"]).stdout.splitlines())
+        after = set(lab.exec(node.name, ["sshd", "-T"]).stdout.splitlines())
+        assert before - after == {"hostcertificate none", "revokedkeys none"} & before
+        assert {line.split()[0] for line in after - before} == {
+            "port",
+            "listenaddress",
+            "hostcertificate",
+            "revokedkeys",
+        }
+        assert {"passwordauthentication yes", "permitrootlogin without-password"} <= after
+        listening = lab.exec(node.name, ["ss", "-Hltn"]).stdout
+        assert {"0.0.0.0:22", "0.0.0.0:2222"} <= set(re.findall(r"0\.0\.0\.0:\d+", listening))
+
+
+def test_permissions(lab: Lab) -> None:
+    wanted = {
+        "/home/muster/.ssh": "700 muster",
+        "/home/muster/.ssh/id_ed25519": "600 muster",
+        "/home/muster/.ssh/authorized_keys": "600 muster",
+        "/etc/ssh/ssh_known_hosts": "644 root",
+        "/etc/ssh/ssh_host_ed25519_key": "600 root",
+    }
+    for node in lab.nodes:
+        listed = lab.exec(node.name, ["stat", "--format=%n:%a %U", *wanted]).stdout.splitlines()
+        assert dict(line.split(":") for line in listed) == wanted
+        home = int(lab.exec(node.name, ["stat", "--format=%a", "/home/muster"]).stdout, 8)
+        assert not home & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
+    authority = lab.inventory.parent / "ssh_mesh"
+    secret = (authority / "ca").read_text().splitlines()[3]
+    assert stat.S_IMODE(authority.stat().st_mode) == 0o700
+    assert [path for path in authority.rglob("*") if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    assert (authority / ".gitignore").read_text() == "*\n"
+    for node in lab.nodes:
+        key = lab.exec(node.name, ["cat", "/home/muster/.ssh/id_ed25519"]).stdout
+        assert key.startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+        assert not [
+            path
+            for path in authority.rglob("*")
+            if path.is_file() and key.splitlines()[3].encode() in path.read_bytes()
+        ]
+        assert (
+            lab.exec(node.name, ["grep", "-rF", secret, "/etc/ssh", "/home", "/root", "/tmp", "/var/tmp"]).stdout == ""
+        )
+
+
+def test_a_key_that_was_there_is_kept(lab: Lab) -> None:
+    assert lab.exec("node3", ["cat", "/home/muster/.ssh/id_ed25519.pub"]).stdout.rstrip().endswith(" mine")
+
+
+def test_pdsh_rsync_and_mpirun_as_they_stand(lab: Lab) -> None:
+    code, said = as_user(lab, "node1", "PDSH_RCMD_TYPE=ssh pdsh -w node1,node2,node3 hostname")
+    assert code == 0, said
+    assert sorted(said.splitlines()) == [f"node{i}: node{i}" for i in (1, 2, 3)]
+
+    code, said = as_user(
+        lab, "node1", "echo one > sent && rsync -a sent node2: && rsync -a node2:sent received && cat received"
+    )
+    assert (code, said) == (0, "one")
+
+    network = f"{lab.nodes[0].address.rpartition('.')[0]}.0/24"
+    options = f"--mca oob_tcp_if_include {network} --mca btl_tcp_if_include {network}"
+    code, said = as_user(lab, "node1", f"mpirun {options} --host node1,node2,node3 hostname")
+    assert code == 0, said
+    assert sorted(said.splitlines()) == ["node1", "node2", "node3"]
+
+
+def _with_nodes(lab: Lab, path: Path, names: Sequence[str]) -> Path:
+    """An inventory like the lab's, of these nodes only."""
+    inventory = yaml.safe_load(lab.inventory.read_text())
+    hosts = inventory["training"]["hosts"]
+    inventory["training"]["hosts"] = {name: hosts[name] for name in names}
+    path.write_text(yaml.safe_dump(inventory))
+    return path
+
+
+def _mesh(inventory: Path, authority: Path, *options: str, **extra: object) -> drive.Play:
+    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    play = drive.run(playbook, inventory, options=options, ssh_mesh_authority=str(authority), **extra)
+    assert play.rc == 0, play.output
+    return play
+
+
+def _files(lab: Lab, node: str) -> str:
+    return lab.exec(node, ["sh", "-c", "sha256sum /etc/ssh/* /etc/ssh/*/* /home/muster/.ssh/* 2>/dev/null"]).stdout
+
+
+def _validity(lab: Lab, node: str) -> float:
+    """Days from now to the end of the user's certificate."""
+    command = "date -u -d $(TZ=UTC ssh-keygen -L -f .ssh/id_ed25519-cert.pub | sed -n 's/.* to //p') +%s; date +%s"
+    end, now = as_user(lab, node, command)[1].split()
+    return (int(end) - int(now)) / 86400
+
+
+def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> None:
+    """The files of sshd were written, and it has not read them."""
+    path = "/etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf"
+    assert lab.exec("node2", ["bash", "-c", f"mv {path} /root/kept && systemctl reload ssh"]).returncode == 0
+    drive.eventually("the port is closed", lambda: ":2222 " not in lab.exec("node2", ["ss", "-Hltn"]).stdout, 10)
+    lab.exec("node2", ["cp", "/root/kept", path])
+    options = ("--limit", "node2")
+    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    play = drive.run(playbook, lab.inventory, options=options)
+    assert play.rc == 0, play.output
+    assert ":2222 " in lab.exec("node2", ["ss", "-Hltn"]).stdout
+    assert "changed=0" in drive.run(playbook, lab.inventory, options=options).output
+
+
+def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> None:
+    """With an authority of its own, whose certificates end in a few hours: node4 is a stranger to it at first."""
+    three = _with_nodes(lab, tmp_path / "three.yml", ["node1", "node2", "node3"])
+    four = _with_nodes(lab, tmp_path / "four.yml", ["node1", "node2", "node3", "node4"])
+    addresses = {node.name: node.address for node in lab.nodes}
+    short = {"ssh_mesh_valid_for": "4h", "ssh_mesh_renew_before": "2h"}
+
+    _mesh(three, tmp_path / "ca", **short)
+    assert logins(lab, "node1", ["node2", "node3"]) == {"node2": "node2", "node3": "node3"}
+    assert (
+        "Permission denied" in logins(lab, "node4", ["node1"])["node1"]
+        or "verification failed" in logins(lab, "node4", ["node1"])["node1"]
+    )
+    assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
+
+    before = {node: _files(lab, node) for node in ("node1", "node2", "node3")}
+    _mesh(four, tmp_path / "ca", "--limit", "node4", **short)
+    assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
+    for node in before:
+        assert logins(lab, "node4", [node]) == {node: node}
+        assert logins(lab, node, [addresses["node4"]]) == {addresses["node4"]: "node4"}
+
+    _mesh(three, tmp_path / "ca", **short)  # node4 has left
+    assert "Permission denied" in logins(lab, "node4", ["node1"])["node1"]
+    refused = logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
+    assert "revoked" in refused or "verification failed" in refused
+    assert logins(lab, "node1", ["node2"]) == {"node2": "node2"}
+
+    assert _validity(lab, "node1") < 4 / 24
+    play = _mesh(four, tmp_path / "ca")  # it is back, and 4 hours are less than 12 weeks: all are renewed
+    for node in lab.nodes:
+        assert logins(lab, node.name, [peer.name for peer in lab.nodes]) == {peer.name: peer.name for peer in lab.nodes}
+        assert _validity(lab, node.name) > 360
+    secret = (tmp_path / "ca" / "ca").read_text().splitlines()[3]
+    assert secret not in play.output
+
+
+def test_what_keeps_a_node_out_is_named(lab: Lab, tmp_path: Path) -> None:
+    """Each fault is really made, is told with the node's name, and nothing is changed before."""
+    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    before = _files(lab, "node2")
+    set_up = "/etc/ssh/sshd_config"
+    faults = f"sed -i.orig 's/^Include/#Include/' {set_up}; echo RevokedKeys /etc/mine >> {set_up}"
+    lab.exec("node2", ["sh", "-c", faults])
+    try:
+        play = drive.run(playbook, lab.inventory, ssh_mesh_user="muster", ssh_mesh_host_key="/etc/ssh/none")
+    finally:
+        lab.exec("node2", ["mv", "/etc/ssh/sshd_config.orig", "/etc/ssh/sshd_config"])
+    assert play.rc == 2
+    words = " ".join(play.output.split())
+    for told in (
+        "node2: sshd reads no file",
+        "node2: sshd has the list of revoked keys /etc/mine",
+        "node2: there is no host key /etc/ssh/none.pub",
+    ):
+        assert told in words, play.output
+    assert "node1: sshd reads no file" not in words
+    assert "changed=0" in play.output and not re.search(r"changed=[1-9]", play.output)
+    assert _files(lab, "node2") == before
+
+
+def test_a_key_with_a_passphrase_is_named(lab: Lab, tmp_path: Path) -> None:
+    playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
+    make = f"ssh-keygen -q -t ed25519 -N {shlex.quote('a phrase')} -f .ssh/locked"
+    assert as_user(lab, "node3", make)[0] == 0
+    play = drive.run(
+        playbook,
+        lab.inventory,
+        ssh_mesh_key=".ssh/locked",
+        ssh_mesh_authority=str(tmp_path),
+        options=("--limit", "node3"),
+    )
+    assert play.rc == 2
+    assert "node3: the key /home/muster/.ssh/locked cannot be used without a question" in " ".join(play.output.split())
+    as_user(lab, "node3", "rm .ssh/locked*")

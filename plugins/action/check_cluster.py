@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module check_cluster. Connects to nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_table
+from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS
+from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
+from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, judge
+from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+
+ARGUMENT_SPEC = {
+    "nodes": {"type": "list", "elements": "dict", "required": True},
+    "facts": {"type": "dict", "required": True},
+    "nproc_per_node": {"type": "int"},
+    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
+    "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
+    "args": {"type": "list", "elements": "str", "default": []},
+    "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
+    "script": {"type": "str", "default": ""},
+    "interpreter": {"type": "str", "default": "python3"},
+    "working_directory": {"type": "str", "default": ""},
+    "master_port": {"type": "int", "default": 29500},
+    "lifeline_port": {"type": "int", "default": 29499},
+    "names": {"type": "bool", "default": True},
+    "skip": {"type": "list", "elements": "str", "default": []},
+    "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
+    "json_file": {"type": "path"},
+}
+# What a job has besides, and what no check looks at: as launch_plan has it where nothing is said.
+NO_JOB = {**DEFAULTS, "run_id": "preflight"}
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def render(table: RankTable, findings: list[Finding]) -> str:
+    """The findings and what they amount to, for a terminal."""
+    errors = sum(finding.severity == "error" for finding in findings)
+    total = (
+        f"preflight of {counted(table.nnodes, 'node')}: {counted(errors, 'error')}, "
+        f"{counted(len(findings) - errors, 'warning')}"
+    )
+    return f"{render_table(findings)}\n\n{total}" if findings else total
+
+
+class ActionModule(ActionBase):
+    """Pure, but for the file: nodes and their facts in, findings out."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Show all that is wrong."""
+        super().run(tmp, task_vars or {})
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        arguments = {**NO_JOB, **args}
+        try:
+            table, findings = judge(arguments, read_job(arguments, target_needed=False), names_needed=args["names"])
+        except RankTableError as problem:
+            raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem
+        except ValueError as problem:
+            raise AnsibleActionFail(str(problem)) from problem
+        Display().display(render(table, findings))
+        errors = sum(finding.severity == "error" for finding in findings)
+        result: dict[str, Any] = {
+            "changed": False,
+            "error_count": errors,
+            "warning_count": len(findings) - errors,
+            "findings": [finding.as_dict() for finding in findings],
+        }
+        if args["json_file"]:
+            try:
+                Path(args["json_file"]).write_text(json.dumps({"nodes": table.as_dicts(), **result}, indent=1) + "\n")
+            except OSError as problem:
+                raise AnsibleActionFail(f"cannot write {args['json_file']}: {problem.strerror}") from problem
+        return result

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module choose_nodes. Connects to nothing."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.module_utils._job import parse_nnodes
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+
+ARGUMENT_SPEC = {
+    "group": {"type": "str", "default": "training"},
+    "nnodes": {"type": "raw"},
+    "nodes": {"type": "list", "elements": "str", "default": []},
+}
+EPHEMERAL = range(32768, 61000)  # net.ipv4.ip_local_port_range as Linux comes
+
+
+def as_host(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """A host of the inventory as the rank table takes it; slots to be counted on the node stand as 1 for now."""
+    slots = variables.get("node_slots")
+    return {
+        "name": name,
+        "address": variables.get("node_address") or variables.get("ansible_host") or "",
+        "slots": 1 if slots in (None, "") else slots,
+        "rank": variables.get("node_rank"),
+    }
+
+
+def choose(
+    group: str, groups: Mapping[str, list[str]], hostvars: Mapping[str, Any], nnodes: object, names: list[str]
+) -> list[dict[str, Any]]:
+    """The run's nodes in the order of their ranks: name, address, and slots as the inventory has them.
+
+    Raises AnsibleActionFail with all that is wrong with the group.
+    """
+    members = members_of(group, groups)
+    strangers = [name for name in names if name not in members]
+    if strangers:
+        raise AnsibleActionFail(
+            f"nodes names {', '.join(strangers)}, which the group '{group}' does not hold: {', '.join(members)}"
+        )
+    hosts = [as_host(name, hostvars[name]) for name in members]
+    try:
+        most = parse_nnodes(nnodes)[1] if nnodes not in (None, "") else len(names or members)
+        table = build_rank_table(hosts)
+        if names:
+            hosts = [
+                host | {"rank": None}
+                for host in (as_host(node.name, hostvars[node.name]) for node in table.nodes)
+                if host["name"] in names
+            ]
+        return [
+            {"name": node.name, "address": node.address, "slots": hostvars[node.name].get("node_slots")}
+            for node in build_rank_table(hosts, nnodes=most).nodes
+        ]
+    except RankTableError as error:
+        raise AnsibleActionFail(f"the group '{group}' makes no cluster:\n{error}") from error
+    except ValueError as error:
+        raise AnsibleActionFail(str(error)) from error
+
+
+class ActionModule(ActionBase):
+    """Pure: reads the inventory that Ansible holds."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the nodes."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        refuse_unread_sources(task_vars["hostvars"])
+        nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
+        return {
+            "changed": False,
+            "names": [node["name"] for node in nodes],
+            "nodes": nodes,
+            "addresses": {node["name"]: node["address"] for node in nodes},
+            "probe": {
+                "token": secrets.token_hex(16),
+                "candidates": random.sample(EPHEMERAL, 3),
+            },
+        }

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module known_variables. Connects to nothing."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+
+ARGUMENT_SPEC = {
+    "role_path": {"type": "path", "required": True},
+    "short_names": {"type": "list", "elements": "str", "default": []},
+    "values": {"type": "bool", "default": False},
+}
+ALIKE = 0.5  # of two names without the role's prefix: nproc is like nproc_per_node
+ALMOST_THE_SAME = 0.9  # of a whole name: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
+VERY_ALIKE = 0.81  # of a short name: run_di is like run_id, but node_count, which may be somebody else's, is not
+
+
+@functools.cache
+def entry_points(role: Path) -> dict[str, Any]:
+    """What the role documents, by entry point. Read once: a launch asks for the names, and then for the values."""
+    text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    specs: dict[str, Any] = yaml.safe_load(text)["argument_specs"]
+    return specs
+
+
+def options_of(role: Path) -> set[str]:
+    """The variables that the role documents, of all its entry points."""
+    return {name for entry_point in entry_points(role).values() for name in entry_point.get("options", {})}
+
+
+def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[str]) -> list[str]:
+    """One sentence for each value that is none of those the role documents for its entry point main.
+
+    value_of: the value of a variable; there: the names of those that there are.
+    """
+    options = entry_points(role)["main"]["options"]
+    values = {name: value_of(name) for name in options if name in there}
+    found: list[str] = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages
+    return found
+
+
+def nearest(name: str, known: Iterable[str], prefix: str) -> str:
+    """The known name that is most like another one, "" where none is like it."""
+    stems = {one.removeprefix(prefix): one for one in known}
+    found = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=ALIKE)
+    return stems[found[0]] if found else ""
+
+
+def unknown_variables(prefix: str, known: set[str], given: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Variables with the role's prefix that it does not know, each with the hosts that have it.
+
+    given: name of a host to the names of its variables.
+    """
+    unknown: dict[str, list[str]] = {}
+    for host, names in given.items():
+        for name in names:
+            if name.startswith(prefix) and name not in known:
+                unknown.setdefault(name, []).append(host)
+    return dict(sorted(unknown.items()))
+
+
+def misspelt_short_names(short_names: Iterable[str], extra: Iterable[str]) -> dict[str, str]:
+    """Extra variables that are almost a short name, each with that name."""
+    short_names = sorted(short_names)
+    found = {}
+    for name in extra:
+        alike = difflib.get_close_matches(name, short_names, n=1, cutoff=VERY_ALIKE)
+        if alike and alike[0] != name:
+            found[name] = alike[0]
+    return found
+
+
+def misspelt_prefixes(prefix: str, known: set[str], extra: Iterable[str]) -> dict[str, str]:
+    """Extra variables without the role's prefix that are all but one of its own, each with that one."""
+    found = {}
+    for name in extra:
+        alike = difflib.get_close_matches(name, sorted(known), n=1, cutoff=ALMOST_THE_SAME)
+        if alike and not name.startswith(prefix):
+            found[name] = alike[0]
+    return found
+
+
+def complaints(
+    prefix: str,
+    known: set[str],
+    given: Mapping[str, Iterable[str]],
+    short_names: Iterable[str],
+    extra: Iterable[str],
+    elsewhere: Callable[[], set[str]] = set,
+) -> list[str]:
+    """One sentence for each misspelt variable. elsewhere: asked where in doubt for what other roles know."""
+    extra = list(extra)
+    said = []
+    for name, hosts in unknown_variables(prefix, known, given).items():
+        right = nearest(name, known, prefix)
+        where = "with -e" if name in extra else f"for {some(hosts)}"
+        hint = f"; did you mean {right}?" if right else ""
+        said.append(f"{name} is set ({where}), and the role knows no such variable{hint}")
+    foreign = misspelt_prefixes(prefix, known, extra)
+    others = elsewhere() if foreign else set()
+    foreign = {name: right for name, right in foreign.items() if name not in others}
+    for name, right in {**foreign, **misspelt_short_names(short_names, extra)}.items():
+        said.append(f"{name} is set (with -e), and nothing reads it; did you mean {right}?")
+    return said
+
+
+class ActionModule(ActionBase):
+    """Pure: compares names that Ansible holds with names that the role documents."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Fail where a variable of the role is misspelt."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        role = Path(args["role_path"])
+        here = task_vars["inventory_hostname"]
+        given = {
+            host: list(task_vars["hostvars"][host]) for host in task_vars["ansible_play_hosts_all"] if host != here
+        }
+        given[here] = list(task_vars)
+        extra = load_extra_vars(self._loader)
+        said = complaints(
+            f"{role.name}_",
+            options_of(role),
+            given,
+            args["short_names"],
+            extra,
+            lambda: {
+                name for path in role.parent.glob("*/meta/argument_specs.yml") for name in options_of(path.parents[1])
+            },
+        )
+        if said:
+            manual = f"{role / 'defaults' / 'main.yml'} lists what can be set. Correct the name, or remove it."
+            raise AnsibleActionFail("\n".join([*said, manual]))
+        if args["values"]:
+            said = wrong_values(role, lambda name: self._templar.template(task_vars[name]), task_vars)
+            if said:
+                raise AnsibleActionFail("\n".join([*said, f"{role / 'defaults' / 'main.yml'} says what can be set."]))
+        return {"changed": False}

@@ -1,0 +1,139 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module launch_plan. Connects to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS, Job
+from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
+from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, judge
+from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "nodes": {"type": "list", "elements": "dict", "required": True},
+    "facts": {"type": "dict", "default": {}},
+    "nnodes": {"type": "raw"},
+    "nproc_per_node": {"type": "int"},
+    "run_id": {"type": "str", "default": ""},
+    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
+    "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
+    "accelerate_config": {"type": "dict", "default": {}},
+    "no_python": {"type": "bool", "default": False},
+    "image": {"type": "str", "default": ""},
+    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
+    "container_mounts": {"type": "list", "elements": "str", "default": []},
+    "container_options": {"type": "list", "elements": "str", "default": []},
+    "container_ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
+    "container_shm_size": {"type": "str", "default": ""},
+    "debug": {"type": "bool", "default": False},
+    "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
+    "script": {"type": "str", "default": ""},
+    "module": {"type": "str", "default": ""},
+    "args": {"type": "list", "elements": "str", "default": []},
+    "interpreter": {"type": "str", "default": "python3"},
+    "working_directory": {"type": "str", "default": ""},
+    "environment": {"type": "dict", "default": {}, "no_log": True},
+    "master_port": {"type": "int", "default": 29500},
+    "lifeline_port": {"type": "int", "default": 29499},
+    "max_restarts": {"type": "int"},
+    "start_timeout": {"type": "int", "default": 120},
+    "silence_timeout": {"type": "int", "default": 10},
+    "stop_grace": {"type": "int", "default": 5},
+    "replace": {"type": "bool", "default": False},
+    "skip": {"type": "list", "elements": "str", "default": []},
+    "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
+}
+DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
+
+
+def render_plan(job: Job, table: RankTable) -> str:
+    """What is about to run, for a terminal."""
+    kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
+    nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
+    lines = [
+        f"run {job.run_id}: {nodes} nodes, world size {table.world_size}, {kind}, "
+        f"rendezvous at {table.master.address} port {job.master_port}"
+    ]
+    shown = table.nodes if table.nnodes <= 16 else table.nodes[:15]
+    width = max(len(node.name) for node in shown)
+    for node in shown:
+        ranks = (
+            f"rank {node.first_rank}"
+            if node.slots == 1
+            else f"ranks {node.first_rank}-{node.first_rank + node.slots - 1}"
+        )
+        lines.append(f"  node {node.node_rank}  {node.name:<{width}}  {node.address}  {ranks}")
+    if len(shown) < table.nnodes:
+        lines.append(f"  ... and {table.nnodes - len(shown)} more")
+    return "\n".join(lines)
+
+
+def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
+    """Job, table and findings. Raises ValueError where the arguments or the nodes are wrong in themselves."""
+    job = read_job(args)
+    return job, *judge(args, job)
+
+
+class ActionModule(ActionBase):
+    """Pure: nodes, facts and a job in, the plan out."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the plan, or fail with all that is in its way."""
+        super().run(tmp, task_vars or {})
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        try:
+            job, table, findings = make_plan(args)
+        except RankTableError as problem:
+            raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem
+        except ValueError as problem:
+            raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
+        display = Display()
+        display.display(render_plan(job, table))
+        if findings:
+            display.display(render_findings(findings), stderr=False)
+        errors = [finding for finding in findings if finding.severity == "error"]
+        result: dict[str, Any] = {
+            "changed": False,
+            "run_id": job.run_id,
+            "findings": [one.as_dict() for one in findings],
+        }
+        if errors:
+            on = sorted({name for finding in errors for name in finding.nodes})
+            where = f" on {', '.join(on)}" if on else ""
+            ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
+            return {**result, "failed": True, "msg": f"nothing was started: {ids}{where}. {render_findings(errors)}"}
+        plans = {node.name: node_plan(job, table, node, args["facts"][node.name]["facts"]) for node in table.nodes}
+        return {
+            **result,
+            "nnodes": table.nnodes,
+            "world_size": table.world_size,
+            "rank_table": table.as_dicts(),
+            "master": table.master.name,
+            "hostfiles": hostfiles(table),
+            "nodes": {
+                name: {
+                    "command": plan["command"],
+                    "environment": plan["environment"],
+                    "files": sorted([*FILES, *plan["files"], *(f"bin/{name}" for name in plan["programs"])]),
+                    "plan": plan,
+                }
+                for name, plan in plans.items()
+            },
+        }
+
+
+FILES = ("plan.json", "environment.json", "token", "supervisor.py")

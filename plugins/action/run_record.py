@@ -1,0 +1,164 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module run_record: the record of a run beside the inventory. Connects to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.module_utils._verdict import (
+    from_hub,
+    in_a_line,
+    render_verdict,
+    without_hub,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+
+ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["opened", "read", "closed"], "required": True},
+    "directory": {"type": "path", "default": ""},
+    "group": {"type": "str", "default": "training"},
+    "run_id": {"type": "str", "default": ""},
+    "plan": {"type": "dict"},
+    "result": {"type": "dict"},
+    "reads": {"type": "dict", "default": {}},
+    "said": {"type": "dict", "default": {}},
+}
+LATEST = "latest"  # the link to the newest record
+ACTIVE_STATES = ("starting", "running", "stopping", "ended")
+
+
+def write(path: Path, value: Any, mode: int = 0o644) -> None:
+    """Write JSON so that a reader sees all of it or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(value, stream, indent=1, sort_keys=True)
+        stream.write("\n")
+    temporary.replace(path)
+
+
+def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str, Any]:
+    """Make the record with the plan and a fresh token, and let `latest` name it."""
+    record = directory / run_id
+    if run_id == LATEST:
+        raise AnsibleActionFail(
+            f"run_id {LATEST} is taken: the link to the newest record has this name; choose another with -e run_id=NAME"
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        record.mkdir()
+    except OSError as problem:
+        if record.is_dir():
+            raise AnsibleActionFail(
+                f"run_id {run_id} is taken: its record is in {record}; "
+                "choose another with -e run_id=NAME, or leave it out to get a fresh one"
+            ) from None
+        raise AnsibleActionFail(
+            f"cannot make the run's record {record}: {problem.strerror}; "
+            "set launch_runs_directory to a directory that you can write"
+        ) from problem
+    descriptor = os.open(record / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(secrets.token_hex(32))
+    write(record / "plan.json", plan)
+    link = directory / f".latest.{os.getpid()}"
+    link.symlink_to(run_id)
+    link.replace(directory / LATEST)
+    return {"changed": True, "run_id": run_id, "record": str(record)}
+
+
+def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
+    """The plan of a run, of the latest where none is named, and its nodes as far as the inventory has them.
+
+    Without a record here plan is None, and every node of the group may be one of the run's.
+    """
+    record = directory / (run_id or LATEST)
+    try:
+        plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"changed": False, "run_id": run_id, "record": str(record), "plan": None, "names": members}
+    nodes = [node["name"] for node in plan["nodes"]]
+    names = [name for name in nodes if name in members]
+    if not names:
+        raise AnsibleActionFail(
+            f"none of the nodes of run {plan['run_id']} is in this inventory: {', '.join(nodes)}; "
+            "give the inventory with which it was launched"
+        )
+    return {"changed": False, "run_id": plan["run_id"], "record": str(record.resolve()), "plan": plan, "names": names}
+
+
+def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> Path:
+    """Where the records lie: as given, else the first host's launch_runs_directory, else beside its inventory."""
+    members = task_vars["groups"].get(group, [])
+    host = task_vars["hostvars"][members[0]] if members else {}
+    default = Path(host.get("inventory_dir") or task_vars["playbook_dir"]) / "runs"
+    return Path(given or host.get("launch_runs_directory") or default).expanduser()
+
+
+def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
+    """Write the verdict, show it, and fail where the run has not succeeded."""
+    record = directory / args["run_id"]
+    plan, reads = args["plan"], args["reads"]
+    unseen = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
+    if args["result"] is None and (unseen or not any(reads.values())):
+        master = plan["nodes"][0]["name"]
+        where = f"{len(unseen)} other nodes say that the run goes on" if unseen else "no node can be reached from here"
+        message = (
+            f"lost sight of run {args['run_id']}: {master} gives no answer and {where}. The run may go on without you: "
+            f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
+        )
+        return {"failed": True, "changed": False, "msg": message}
+    verdict = from_hub(plan, args["result"]) if args["result"] is not None else without_hub(plan, reads, time.time())
+    path = record / "result.json"
+    write(path, verdict | {"said": args["said"]})
+    (record / "token").unlink(missing_ok=True)
+    Display().display(render_verdict(verdict, str(path), args["said"]))
+    if verdict["state"] == "succeeded":
+        return {"changed": True, "record": str(path), "verdict": verdict}
+    return {"failed": True, "changed": True, "record": str(path), "msg": in_a_line(verdict)}
+
+
+class ActionModule(ActionBase):
+    """Reads and writes below one directory of the controller."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Open, read or close a record."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            argument_spec=ARGUMENT_SPEC,
+            required_if=[("state", "opened", ("run_id", "plan")), ("state", "closed", ("run_id", "plan"))],
+        )
+        if args["run_id"] and not SAFE_RUN_ID.match(args["run_id"]):
+            raise AnsibleActionFail(
+                f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"
+            )
+        directory = records_directory(args["directory"], args["group"], task_vars)
+        if args["state"] == "read":
+            answer = read_record(directory, args["run_id"], members_of(args["group"], task_vars["groups"]))
+            if answer["plan"] is None or len(answer["names"]) < len(answer["plan"]["nodes"]):
+                refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing
+            return answer
+        if self._task.check_mode:
+            return {"changed": True, "run_id": args["run_id"], "record": str(directory / args["run_id"])}
+        if args["state"] == "opened":
+            return open_record(directory, args["run_id"], args["plan"])
+        return close_record(directory, args)

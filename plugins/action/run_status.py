@@ -1,0 +1,79 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the module run_status: what the nodes said, as one table. Connects to nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+
+ARGUMENT_SPEC = {
+    "run_id": {"type": "str", "default": ""},
+    "reads": {"type": "dict", "required": True},
+    "json_file": {"type": "path", "default": ""},
+}
+
+
+def node_status(name: str, answer: Any) -> dict[str, Any]:
+    """One node's line: from what training_run read there, or why it could not."""
+    if not isinstance(answer, Mapping) or answer.get("unreachable") or answer.get("failed"):
+        message = str(answer.get("msg", "")) if isinstance(answer, Mapping) else "it was not asked"
+        return {"node": name, "state": "unreachable", "ranks": [], "since": None, "message": message, "last_line": ""}
+    run = answer.get("run")
+    if run is None:
+        return {"node": name, "state": "no run", "ranks": [], "since": None, "message": "", "last_line": ""}
+    keys = ("node", "node_rank", "state", "ranks", "since", "message", "last_line", "run_id", "directory")
+    return {key: run[key] for key in keys}
+
+
+def printable(text: str) -> str:
+    """A line that leaves the terminal as it is."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def render_status(nodes: list[dict[str, Any]], now: float) -> str:
+    """The table: node, ranks, state, since, last line."""
+    rows = [("node", "ranks", "state", "since", "last line")]
+    for node in nodes:
+        ranks = node["ranks"]
+        span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        since = "" if node["since"] is None else duration(now - node["since"])
+        rows.append((node["node"], span, node["state"], since, printable(node["message"] or node["last_line"])[:120]))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    )
+
+
+class ActionModule(ActionBase):
+    """Pure, apart from the file that is asked for."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Show the status of a run and return it."""
+        super().run(tmp, task_vars or {})
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        nodes = [node_status(name, answer) for name, answer in args["reads"].items()]
+        nodes.sort(key=lambda node: (node.get("run_id", "~"), node.get("node_rank", 0)))
+        run_ids = sorted({node["run_id"] for node in nodes if node.get("run_id")})
+        status = {"run_ids": run_ids, "nodes": nodes}
+        if run_ids:
+            Display().display(f"run {', '.join(run_ids)}")
+        elif args["run_id"]:
+            Display().display(f"no node has a run {args['run_id']}")
+        Display().display(render_status(nodes, time.time()))
+        if args["json_file"]:
+            Path(args["json_file"]).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
+        return {"changed": False, **status}

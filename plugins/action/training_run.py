@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module training_run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, environment_problems
+from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import RANK_PROGRAM, SHELL_PROGRAM
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node, source_of
+
+ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["started", "stopped", "absent"]},
+    "run_id": {"type": "str", "default": ""},
+    "plan": {"type": "dict"},
+    "environment": {"type": "dict", "default": {}, "no_log": True},
+    "token": {"type": "str", "no_log": True},
+    "runs_directory": {"type": "str", "default": "~/.muster/runs"},
+    "user": {"type": "str", "default": ""},
+    "replace": {"type": "bool", "default": False},
+    "wait": {"type": "int", "default": 0},
+}
+OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
+PROGRAMS = {RANK_PROGRAM: "_rank_program", SHELL_PROGRAM: "_remote_shell"}
+ON_NODE = {"start": ["_run"], "stop": ["_run"], "remove": ["_run"], "read": ["_supervisor", "_run"]}
+
+
+def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
+    """What a start would write, as diffs; the values of the user's environment are never shown."""
+    hidden = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
+    files = plan.get("files", {})
+    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"
+    return [
+        {"before": "", "after": shown, "after_header": "plan.json (0600)"},
+        {"before": "", "after": hidden, "after_header": "environment.json (0600)"},
+        {"before": "", "after": "(hidden)\n", "after_header": "token (0600)"},
+        *({"before": "", "after": text, "after_header": f"{name} (0600)"} for name, text in sorted(files.items())),
+    ]
+
+
+class ActionModule(ActionBase):
+    """One call to the node."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Bring the run on this node into the wanted state, or read its facts."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        request.update(
+            operation=OPERATIONS[request["state"]], node=task_vars["inventory_hostname"], check=self._task.check_mode
+        )
+        if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
+            raise AnsibleActionFail(
+                f"run_id {ascii(request['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-', "
+                "at most 63, a letter or digit first"
+            )
+        if request["state"] == "started":
+            problems = environment_problems(request["environment"])
+            if not request["plan"] or not request["token"] or problems:
+                raise AnsibleActionFail(
+                    "; ".join(problems) or "state: started needs a plan (from launch_plan) and a token"
+                )
+            request["environment"] = {name: str(value) for name, value in request["environment"].items()}
+            if self._task.check_mode:
+                return {
+                    "changed": True,
+                    "command": request["plan"]["command"],
+                    "diff": planned_files(request["plan"], request["environment"]),
+                }
+            request["supervisor"] = source_of("_supervisor")
+            request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
+        return call_node(self, ON_NODE[request["operation"]], request, task_vars)

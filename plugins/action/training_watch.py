@@ -1,0 +1,140 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module training_watch: shows a run as it goes, over one connection whatever its size."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+
+ARGUMENT_SPEC = {
+    "run_id": {"type": "str", "required": True},
+    "node": {"type": "str", "required": True},
+    "local_rank": {"type": "int", "default": 0},
+    "runs_directory": {"type": "str", "default": "~/.muster/runs"},
+    "user": {"type": "str", "default": ""},
+    "progress_interval": {"type": "int", "default": 30},
+    "patience": {"type": "int", "default": 30},
+}
+LONG_POLL = 5.0  # seconds that the node waits for something new before it answers
+ANSWER_PATIENCE = 15.0  # seconds beyond that until an answer counts as missing: ssh itself may wait for many minutes
+RESULT_MARK = "MUSTER_RESULT "
+
+
+class Answers:
+    """Calls the node in a thread, so that a connection that hangs does not hang the one who watches."""
+
+    def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
+        self.action = action
+        self.task_vars = task_vars
+
+    def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
+        try:
+            answers.put(call_node(self.action, ["_supervisor", "_run"], request, self.task_vars))
+        except Exception as problem:  # handed to the one who waits, whatever it is
+            answers.put(problem)
+
+    def ask(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
+        """The node's answer. Raises AnsibleConnectionFailure when none has come in time."""
+        answers: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._call, args=(request, answers), daemon=True).start()
+        try:
+            answer = answers.get(timeout=patience)
+        except queue.Empty:
+            raise AnsibleConnectionFailure(f"no answer within {patience:g} s") from None
+        if isinstance(answer, Exception):
+            raise answer
+        result: dict[str, Any] = answer
+        return result
+
+
+def reported(line: str) -> dict[str, Any]:
+    """What a job says of itself in a line `MUSTER_RESULT {...}`, else nothing."""
+    if not line.startswith(RESULT_MARK):
+        return {}
+    try:
+        said = json.loads(line[len(RESULT_MARK) :])
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def visible(line: str) -> str:
+    """A line as a terminal would leave it: what stands behind the last carriage return."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+class ActionModule(ActionBase):
+    """Watches until the run has ended, or until its node has not been heard of for ``patience`` seconds."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Show the run; return how it ended."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        if self._task.check_mode:
+            return {"changed": False, "skipped": True}
+        return self.watch(args, Answers(self, task_vars))
+
+    def watch(self, args: dict[str, Any], answers: Answers) -> dict[str, Any]:
+        """Ask, show, ask again."""
+        display = Display()
+        request = {**args, "operation": "watch", "wait": LONG_POLL, "cursors": {}}
+        said: dict[str, Any] = {}
+        last = ""
+        started = heard = progress = time.monotonic()
+        alive = "?"
+        while True:
+            try:
+                answer = answers.ask(request, LONG_POLL + ANSWER_PATIENCE)
+            except AnsibleConnectionFailure as problem:
+                silent = time.monotonic() - heard
+                if silent > args["patience"]:
+                    display.display(f"[muster] {args['node']} gives no answer for {silent:.0f} s: {problem.message}")
+                    return {"changed": False, "lost": True, "result": None, "said": said}
+                time.sleep(1.0)
+                continue
+            except AnsibleError as problem:
+                return {"failed": True, "msg": str(problem.message), "lost": False, "result": None, "said": said}
+            now = heard = time.monotonic()
+            request["cursors"] = answer["cursors"]
+            for text in answer["outputs"].values():
+                for line in text.split("\n"):
+                    shown = visible(line)
+                    if shown.strip():
+                        last = shown.strip()
+                    said.update(reported(shown))
+                    if shown and not shown.startswith(RESULT_MARK):
+                        display.display(shown)
+            for event in answer["events"]:
+                display.display(f"[muster] {event['text']}")
+            status = answer["status"]
+            if status.get("nodes"):
+                well = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
+                alive = f"{well} of {len(status['nodes'])}"
+            if not answer["active"]:
+                return {
+                    "changed": False,
+                    "lost": answer["result"] is None and status["state"] == "died",
+                    "result": answer["result"],
+                    "status": status,
+                    "said": said,
+                }
+            if now - progress >= args["progress_interval"]:
+                progress = now
+                display.display(f"[muster] {duration(now - started)} nodes alive: {alive}; last line: {last[:160]}")

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: deepspeed_env
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Render variables as a .deepspeed_env
+description:
+  - Makes the text of the file C(.deepspeed_env), by which C(deepspeed --hostfile) hands variables on to other nodes.
+  - DeepSpeed puts what stands there into command lines, in quotes that only some of its launchers remove. What would
+    not arrive as it is, is refused. Do not write secrets there, since every process list shows them.
+  - The role P(muster.training.launch#role) does without this file. It is for those who start DeepSpeed by hand.
+positional: _input
+options:
+  _input:
+    description: The variables, by their names.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Have DeepSpeed set variables on all nodes
+  ansible.builtin.copy:
+    content: "{{ {'NCCL_DEBUG': 'INFO', 'NCCL_IB_DISABLE': '1'} | muster.training.deepspeed_env }}"
+    dest: ~/.deepspeed_env
+    mode: "0600"
+"""
+
+RETURN = r"""
+_value:
+  description: The content of the file.
+  type: str
+  sample: "NCCL_DEBUG=INFO\nNCCL_IB_DISABLE=1\n"
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.module_utils._job import VARIABLE_NAME
+
+# What DeepSpeed leaves without quotes (launcher/multinode_runner.py, add_export), less %, which pdsh replaces.
+PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./-]*\Z")
+
+
+def deepspeed_env(variables: Mapping[str, Any]) -> str:
+    """The content of .deepspeed_env."""
+    problems, lines = [], []
+    for name, value in variables.items():
+        if not VARIABLE_NAME.match(str(name)):
+            problems.append(f"{ascii(name)[:60]} is no name of a variable")
+        elif isinstance(value, (bool, list, dict)) or value is None:
+            problems.append(
+                f"{name} is {'true or false' if isinstance(value, bool) else type(value).__name__}: write text"
+            )
+        elif not PLAIN.match(str(value)):
+            problems.append(f"{name} has a character that DeepSpeed quotes and some of its launchers do not unquote")
+        else:
+            lines.append(f"{name}={value}\n")
+    if problems:
+        raise AnsibleFilterError(
+            "these variables cannot stand in a .deepspeed_env:\n  "
+            + "\n  ".join(problems)
+            + "\nneeded: letters, digits and _ @ + = : , . / - only; other values arrive by launch_environment"
+        )
+    return "".join(lines)
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"deepspeed_env": deepspeed_env}

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: driver_decision
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Decide what to do about the NVIDIA driver of a node
+description:
+  - Takes what was read on a node, and returns what is to be done next, with the reason. Then the node is to be read
+    again.
+  - C(action) is C(nothing), C(load), C(reload), C(rebuild), C(reinstall), C(install), C(purge), C(reboot) or
+    C(refuse).
+positional: _input
+options:
+  _input:
+    description: The facts of the node with the parts V(gpus) and V(driver), as of M(muster.training.node_facts).
+    type: dict
+    required: true
+  branch:
+    description: The branch to have, such as V(570). Empty, the one that is installed, else the newest that there is.
+    type: str
+    default: ""
+  least:
+    description: The oldest version that will do, such as V(550.54). Empty, any.
+    type: str
+    default: ""
+  cuda:
+    description: The version of CUDA that is to run, such as V(12.4), which sets the oldest version too.
+    type: str
+    default: ""
+  package:
+    description: Name of the package, with C(BRANCH) in it. Empty, by the distribution.
+    type: str
+    default: ""
+  server:
+    description: Whether Ubuntu's branch for servers is meant.
+    type: bool
+    default: false
+  open:
+    description: Whether the open kernel modules are meant.
+    type: bool
+    default: false
+  reboot:
+    description: Whether the node may be rebooted.
+    type: bool
+    default: false
+  hold_kernel:
+    description: Whether the packages of the kernel are held as well.
+    type: bool
+    default: false
+seealso:
+  - module: muster.training.node_facts
+"""
+
+EXAMPLES = r"""
+- name: Show what would be done
+  ansible.builtin.debug:
+    msg: "{{ node.facts | muster.training.driver_decision(branch='570') }}"
+  vars:
+    node:
+      facts:
+        runs: []
+        gpus: {pci: 0, driver: {loaded: null, library: null}, smi: {state: absent, said: ""}, processes: []}
+        driver: {packages: []}
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(action) and C(reason), the C(packages) that it is about, the C(kernels) to build the module for, and the
+      packages that are to be held (C(hold)) and are held (C(held)).
+  type: dict
+  sample:
+    action: reload
+    reason: driver 535.161.07 is loaded, and 535.183.01 is installed
+    packages: []
+    kernels: []
+    hold: [nvidia-driver-535]
+    held: []
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils import _nvidia_driver as nvidia_driver
+
+
+def driver_decision(
+    facts: Mapping[str, Any], cuda: str = "", least: str = "", hold_kernel: bool = False, **wanted: Any
+) -> dict[str, Any]:
+    """What to do next."""
+    wanted["branch"] = str(wanted.get("branch", ""))
+    asked = nvidia_driver.Wanted(least=nvidia_driver.least_for(str(cuda), str(least)), **wanted)
+    return {
+        **nvidia_driver.as_data(nvidia_driver.decide(facts, asked)),
+        "hold": nvidia_driver.to_hold(facts["driver"], hold_kernel),
+        "held": nvidia_driver.held(facts["driver"]),
+    }
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"driver_decision": driver_decision}

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: etc_hosts
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Enter the nodes of a cluster into the text of /etc/hosts
+description:
+  - Puts one block with a line a node in front, and takes the names of the nodes from all other lines, among them
+    C(127.0.1.1). All else stays as it is.
+  - After that every name of the cluster leads to the C(node_address) of its node, on the node itself as well.
+  - Fails where two machines have one hostname, or one calls itself C(localhost).
+positional: _input, nodes, hostnames
+options:
+  _input:
+    description: The present text of C(/etc/hosts). An empty text gives the block alone.
+    type: str
+    required: true
+  nodes:
+    description:
+      - The nodes as P(muster.training.rank_table#filter) or M(muster.training.choose_nodes) returns them, a list of
+        dictionaries with C(name) and C(address).
+    type: list
+    elements: dict
+    required: true
+  hostnames:
+    description:
+      - What C(uname -n) says on each machine, by the name of the node. These names are entered as well.
+      - A node that is missing here keeps the names that it has in the block.
+    type: dict
+    default: {}
+seealso:
+  - plugin: muster.training.hosts_entries
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Show what /etc/hosts would be
+  ansible.builtin.debug:
+    msg: "{{ present | muster.training.etc_hosts(nodes, hostnames={'node0': 'psucgene4'}) }}"
+  vars:
+    present: |
+      127.0.0.1 localhost
+      127.0.1.1 psucgene4
+    nodes:
+      - {name: node0, address: 10.0.0.10}
+      - {name: node1, address: 10.0.0.11}
+"""
+
+RETURN = r"""
+_value:
+  description: The text of C(/etc/hosts).
+  type: str
+  sample: |
+    # BEGIN muster: the nodes of the cluster
+    10.0.0.10 node0 psucgene4
+    10.0.0.11 node1
+    # END muster
+    127.0.0.1 localhost
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.module_utils._etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
+
+
+def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], hostnames: Mapping[str, str] | None = None) -> str:
+    """The text of /etc/hosts with the cluster in it."""
+    try:
+        table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots play no part here
+        return merge_etc_hosts(text, table, hostnames or {})
+    except RankTableError as exc:
+        raise AnsibleFilterError(f"These nodes cannot know each other by name.\n{exc}") from exc
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"etc_hosts": etc_hosts}

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: listing_differences
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Name the mounts in which nodes do not see the same
+description:
+  - Compares what M(muster.training.data_mount) has listed on several nodes. What most nodes see is taken for the right
+    one, among equals what the first node sees.
+positional: _input
+options:
+  _input:
+    description: By the name of a node, in the order of the nodes, the count and digest of each listing by its mount.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Say what differs
+  ansible.builtin.debug:
+    msg: "{{ listings | muster.training.listing_differences }}"
+  vars:
+    listings:
+      node0: {/mnt/data: {count: 12, digest: 9e107d9d}}
+      node1: {/mnt/data: {count: 0, digest: e3b0c442}}
+"""
+
+RETURN = r"""
+_value:
+  description: A line for each mount that is not the same on all nodes that have it. Empty where all are.
+  type: list
+  elements: str
+  sample: ["/mnt/data: 12 names on node0, 0 names on node1"]
+"""
+
+from collections.abc import Callable
+
+from ansible_collections.muster.training.plugins.module_utils._data_mounts import listing_differences
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., list[str]]]:
+        return {"listing_differences": listing_differences}

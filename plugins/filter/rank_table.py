@@ -1,0 +1,134 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: rank_table
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Put the hosts of a group in the order of a training run
+description:
+  - Checks the hosts of a cluster, puts them in order and numbers them, as everything else in this collection does.
+  - Fails with all that is wrong at once, for each fault what was found, on which host, and what to do.
+positional: _input, hostvars
+options:
+  _input:
+    description:
+      - Names of hosts, whose C(node_address), C(node_slots) and C(node_rank) are then looked up in O(hostvars).
+      - Or a list of dictionaries with C(name), C(address) (an IP address), C(slots) (processes to start on the host)
+        and, on all of them or on none, C(rank).
+    type: list
+    elements: raw
+    required: true
+  hostvars:
+    description: The variables of all hosts, by name. Needed when names are given.
+    type: dict
+  default_slots:
+    description:
+      - Processes to start on a host of O(hostvars) that has no C(node_slots).
+      - Without it such a host is an error.
+    type: int
+  nnodes:
+    description:
+      - Number of nodes to take, the first ones in the order.
+      - Without it all hosts are taken.
+    type: int
+  order:
+    description:
+      - The order of hosts that have no rank.
+      - V(inventory) keeps the order in which they are given. V(name) sorts by name, C(node2) before C(node10).
+    type: str
+    choices: [inventory, name]
+    default: inventory
+  rank0:
+    description: Name of the host to put first, whatever the order of the others.
+    type: str
+seealso:
+  - plugin: muster.training.ranks
+    plugin_type: inventory
+"""
+
+EXAMPLES = r"""
+- name: Show who runs what when the first four nodes train
+  ansible.builtin.debug:
+    msg: "{{ groups['training'] | muster.training.rank_table(hostvars, nnodes=4) }}"
+
+- name: Show the same of hosts that are in no inventory
+  ansible.builtin.debug:
+    msg: "{{ hosts | muster.training.rank_table(rank0='node1') }}"
+  vars:
+    hosts:
+      - {name: node0, address: 10.0.0.10, slots: 4}
+      - {name: node1, address: 10.0.0.11, slots: 8}
+"""
+
+RETURN = r"""
+_value:
+  description: The nodes in the order of their ranks.
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the host.
+      type: str
+    address:
+      description: Address among the nodes, in its canonical form.
+      type: str
+    slots:
+      description: Number of processes on this node.
+      type: int
+    node_rank:
+      description: Number of the node, from 0.
+      type: int
+    first_rank:
+      description: Global rank of the first process on this node.
+      type: int
+  sample:
+    - {name: node1, address: 10.0.0.11, slots: 8, node_rank: 0, first_rank: 0}
+    - {name: node0, address: 10.0.0.10, slots: 4, node_rank: 1, first_rank: 8}
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table, shown
+
+
+def rank_table(
+    hosts: Iterable[Any],
+    hostvars: Mapping[str, Mapping[str, Any]] | None = None,
+    default_slots: int | None = None,
+    nnodes: int | None = None,
+    order: str = "inventory",
+    rank0: str | None = None,
+) -> list[dict[str, Any]]:
+    """The nodes of a run as plain data, in the order of their ranks."""
+    if hostvars is not None and not isinstance(hosts, (str, Mapping)):
+        hosts = [_host(name, hostvars, default_slots) for name in hosts]
+    try:
+        return build_rank_table(hosts, nnodes=nnodes, order=order, rank0=rank0).as_dicts()
+    except RankTableError as exc:
+        raise AnsibleFilterError(f"These hosts make no cluster.\n{exc}") from exc
+
+
+def _host(name: str, hostvars: Mapping[str, Mapping[str, Any]], default_slots: int | None) -> dict[str, Any]:
+    if not isinstance(name, str) or name not in hostvars:
+        raise AnsibleFilterError(f"hostvars know no host named {shown(name)}. Give names of hosts of the inventory.")
+    variables = hostvars[name]
+    return {
+        "name": name,
+        "address": variables.get("node_address"),
+        "slots": variables.get("node_slots", default_slots),
+        "rank": variables.get("node_rank"),
+    }
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"rank_table": rank_table}

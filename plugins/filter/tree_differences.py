@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: tree_differences
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Name the files in which the working trees of nodes differ
+description:
+  - Compares the hashes of files on several nodes. The content that most nodes have is taken for the right one, among
+    equals that of the first node.
+positional: _input
+options:
+  _input:
+    description: By the name of a node, in the order of the nodes, the hash of each file by its path.
+    type: dict
+    required: true
+  most:
+    description: The number of lines. What is more is counted in the last one.
+    type: int
+    default: 50
+"""
+
+EXAMPLES = r"""
+- name: Say what differs
+  ansible.builtin.debug:
+    msg: "{{ trees | muster.training.tree_differences }}"
+  vars:
+    trees:
+      node0: {train.py: 6b86b273, model.py: d4735e3a}
+      node1: {train.py: 4e074085, model.py: d4735e3a}
+"""
+
+RETURN = r"""
+_value:
+  description: A line for each file that is not the same on all nodes, in the order of their paths. Empty where all are.
+  type: list
+  elements: str
+  sample: ["train.py: other content on node3", "utils/new.py: only on node0", "model.py: missing on node2"]
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+
+
+def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
+    """A line for each file that differs."""
+    lines = []
+    for path in sorted(set().union(*trees.values())):
+        has = {node: tree[path] for node, tree in trees.items() if path in tree}
+        lacking = [node for node in trees if node not in has]
+        right = Counter(has.values()).most_common(1)[0][0]
+        other = [node for node, digest in has.items() if digest != right]
+        said = []
+        if lacking:
+            said.append(f"only on {some(has)}" if len(has) < len(lacking) else f"missing on {some(lacking)}")
+        if other:
+            said.append(f"other content on {some(other)}")
+        if said:
+            lines.append(f"{path}: {', '.join(said)}")
+    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., list[str]]]:
+        return {"tree_differences": tree_differences}

@@ -1,0 +1,277 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The machines of a Paperspace account as the nodes of one cluster."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: paperspace
+short_description: Machines of a Paperspace account as the nodes of one training cluster
+version_added: 0.1.0
+author: muster contributors (@muster)
+description:
+  - Asks the Paperspace API (version 1) for the machines of an account and puts those that the options choose into the
+    group C(training), as C(ansible-playbook muster.training.site) and C(... muster.training.launch) want them.
+  - The inventory file is a YAML file whose name ends with C(paperspace.yml) or C(paperspace.yaml). The one line
+    C(plugin) is enough where all machines of the account that are switched on belong to the cluster.
+  - All pages of the answer are read before the first host is added. When anything fails there is no host at all, and
+    one line says what failed and what to do. Ansible itself goes on after such a failure and ends with success,
+    unless C(any_unparsed_is_failed = true) stands in the section C([inventory]) of C(ansible.cfg).
+  - Nothing is changed at Paperspace. Machines that are switched off are left alone and left out (O(states)).
+notes:
+  - "Host variables that other parts of this collection read: C(node_address) (the private address), C(node_slots) (the
+    number of GPUs; 1 for a machine without one, which then runs one process on its CPU) and C(node_rank) (0, 1, 2 ...
+    by time of creation, then by id)."
+  - "Further host variables: C(ansible_host), C(ansible_user), C(paperspace_id), C(paperspace_name),
+    C(paperspace_state), C(paperspace_machine_type), C(paperspace_gpu_count), C(paperspace_gpu_model),
+    C(paperspace_gpu_memory) (bytes), C(paperspace_region) (C(ny2), C(ca1), C(ams1)), C(paperspace_region_name) (as
+    the API says it), C(paperspace_network_id), C(paperspace_network_name) (none for Paperspace's shared default
+    network), C(paperspace_private_ip), C(paperspace_public_ip), C(paperspace_public_ip_type), C(paperspace_os),
+    C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
+    C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
+    (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars an hour), C(paperspace_created)."
+  - What the API says is data and never a template. Control characters in it become blanks, and texts of more than
+    255 characters are shortened.
+  - A machine is called by its name. Names that are not unique at Paperspace, that hold other characters than letters,
+    digits, C(.), C(_) and C(-), or that Ansible would take for something else (C(localhost), C(all), C(training))
+    are made legal and get the machine's id appended, for example C(gpu-node-psucgene4).
+  - C(node_rank) changes when a machine is added, removed or switched off, so that the ranks have no holes.
+  - Machines in different regions or private networks cannot reach each other. Where the options choose such machines,
+    this is an error that names them.
+  - The dynamic public address of a machine changes whenever it is started. With a cache, run with C(--flush-cache)
+    after a machine was started, created or removed.
+seealso:
+  - plugin: muster.training.ranks
+    plugin_type: inventory
+  - name: Paperspace API reference
+    description: The API that this plugin asks.
+    link: https://docs.digitalocean.com/reference/paperspace/api-reference/
+extends_documentation_fragment:
+  - constructed
+  - inventory_cache
+options:
+  plugin:
+    description: Says that the file belongs to this plugin.
+    type: str
+    required: true
+    choices: [muster.training.paperspace]
+  api_key:
+    description:
+      - The API key of the team that owns the machines. Keys are made at
+        U(https://console.paperspace.com/settings/apikeys).
+      - Best left out of the file. Without it the key is taken from the environment variable E(PAPERSPACE_API_KEY), else
+        from C(~/.paperspace/credentials.toml), which C(pspace login) writes (the key of the team that
+        C(pspace config set team) chose), else from C(~/.paperspace/config.json) of the old command-line tool.
+      - May be a template, for example a lookup, or a value encrypted by Ansible Vault.
+      - The key is sent to O(api_url) only, and appears in no message, log or cache.
+    # No `env` here: ansible-config dump would print the key.
+    type: str
+  api_url:
+    description: Address of the API. C(http://) is accepted for this machine only (C(localhost)), as tests need it.
+    type: str
+    default: https://api.paperspace.com/v1
+    env:
+      - name: PAPERSPACE_API_URL
+  region:
+    description:
+      - Only machines of this region, by code or full name. V(ny2), V(NY2) and V(East Coast (NY2\)) are the same.
+      - Every region by default; but the machines chosen must all be of one.
+    type: str
+  private_network:
+    description:
+      - Only machines of this private network, by its name or id.
+      - Every network by default; but the machines chosen must all be in one.
+    type: str
+  machine_types:
+    description:
+      - Only machines of these types, for example V(A100-80Gx8). Upper and lower case are the same.
+      - Every type by default.
+    type: list
+    elements: str
+    default: []
+  names:
+    description:
+      - Only machines whose name matches one of these patterns. V(*) stands for any text, V(?) for one character,
+        V([12]) for one of these. Every name by default.
+    type: list
+    elements: str
+    default: []
+  states:
+    description:
+      - Only machines in one of these states. V(ready) is switched on and usable; V(serviceready) is nearly so.
+      - An empty list chooses machines in every state, most of which cannot be reached.
+    type: list
+    elements: str
+    choices: ["off", starting, stopping, restarting, serviceready, ready, upgrading, provisioning]
+    default: [ready]
+  connect_with:
+    description:
+      - Which address Ansible connects to. The nodes themselves always use the private one among each other.
+      - V(private) needs a way from here into the private network, for example a VPN or a jump host.
+      - A machine without the address chosen is an error that names it.
+    type: str
+    choices: [public, private]
+    default: public
+  user:
+    description:
+      - The user to log in as. All of Paperspace's templates have V(paperspace).
+      - Empty leaves the choice to Ansible.
+    type: str
+    default: paperspace
+  hostnames:
+    description: What a host is called by. The first of these that a machine has counts; the id comes last in any case.
+    type: list
+    elements: str
+    choices: [name, id, private_ip, public_ip]
+    default: [name]
+  timeout:
+    description: Seconds that one request may take.
+    type: float
+    default: 30
+  retries:
+    description:
+      - How often a request is sent again after a passing failure (connection, timeout, HTTP 429 and 5xx), with waits of
+        1, 2, 4 ... seconds, or what the API asks for in C(Retry-After), up to 60 seconds. V(0) turns this off.
+    type: int
+    default: 4
+"""
+
+EXAMPLES = r"""
+# The whole file paperspace.yml, for an account that has one cluster. The key is in PAPERSPACE_API_KEY.
+#
+#   ansible-inventory -i paperspace.yml --graph --vars     shows what comes out
+#   ansible-playbook muster.training.site -i paperspace.yml
+plugin: muster.training.paperspace
+---
+# One cluster of several.
+plugin: muster.training.paperspace
+region: ny2
+private_network: my-team-net
+machine_types: [A6000x2, A6000x4]
+names: ["bert-*"]
+---
+# Asked for at most every ten minutes; the key is read by a program.
+plugin: muster.training.paperspace
+api_key: "{{ lookup('ansible.builtin.pipe', 'pass show paperspace') }}"
+cache: true
+cache_plugin: ansible.builtin.jsonfile
+cache_connection: ~/.cache/muster
+cache_timeout: 600
+---
+# Connected to through a jump host, with groups by type and half of the GPUs left to others.
+plugin: muster.training.paperspace
+connect_with: private
+compose:
+  ansible_ssh_common_args: "'-o ProxyJump=paperspace@203.0.113.10'"
+  node_slots: paperspace_gpu_count // 2
+keyed_groups:
+  - prefix: type
+    key: paperspace_machine_type
+groups:
+  large_memory: paperspace_ram > 200 * 1024 ** 3
+"""
+
+import os
+import typing as t
+
+from ansible.errors import AnsibleError, AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace import (
+    Client,
+    PaperspaceError,
+    find_api_key,
+    one_line,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import (
+    GROUP,
+    Host,
+    Selection,
+    SelectionError,
+    hosts,
+    labels,
+    nothing_left,
+    select,
+)
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+    """Options in, hosts out; what is asked and what it means is in the two private files."""
+
+    NAME = "muster.training.paperspace"
+
+    def verify_file(self, path: str) -> bool:
+        """Whether a file is for this plugin, by its name."""
+        return bool(super().verify_file(path)) and path.endswith(("paperspace.yml", "paperspace.yaml"))
+
+    def parse(self, inventory: t.Any, loader: t.Any, path: str, cache: bool = True) -> None:
+        """Add the chosen machines to the inventory, or none and raise AnsibleParserError."""
+        super().parse(inventory, loader, path, cache)
+        self._read_config_data(path)
+        try:
+            answer = self._answer(path, cache)
+            chosen = self._choose(answer)
+        except (PaperspaceError, SelectionError) as error:
+            # The message is whole by itself; a chain of causes would repeat it.
+            raise AnsibleParserError(f"{self.NAME}: {error}") from None
+        self.inventory.add_group(GROUP)
+        for host in chosen:
+            self._add(host)
+
+    def _answer(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
+        """The API's raw answer, from the cache where that is wanted and has it: no option goes into the cache."""
+        caching = self.get_option("cache")
+        key = self.get_cache_key(path)
+        if caching and cache:
+            try:
+                cached = self._cache[key]
+                if all(isinstance(machine["id"], str) for part in ("machines", "networks") for machine in cached[part]):
+                    return t.cast("dict[str, list[dict[str, t.Any]]]", cached)
+            except (AnsibleError, KeyError, TypeError, ValueError):
+                pass  # none, expired, or written by something else: ask again
+        client = self._client()
+        answer = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
+        if caching:
+            self._cache[key] = answer
+        return answer
+
+    def _client(self) -> Client:
+        given = self.get_option("api_key")
+        return Client(
+            find_api_key(str(self.templar.template(given)) if given else None, os.environ, os.path.expanduser("~")),
+            self.get_option("api_url"),
+            timeout=self.get_option("timeout"),
+            retries=self.get_option("retries"),
+            notify=lambda line: self.display.warning(f"{self.NAME}: {line}"),
+        )
+
+    def _choose(self, answer: dict[str, list[dict[str, t.Any]]]) -> list[Host]:
+        wanted = Selection(
+            region=self.get_option("region"),
+            private_network=self.get_option("private_network"),
+            machine_types=self.get_option("machine_types"),
+            names=self.get_option("names"),
+            states=self.get_option("states"),
+        )
+        kept, left_out = select(answer["machines"], answer["networks"], wanted)
+        for step in left_out:
+            self.display.v(f"{self.NAME}: left out by {step.option}: {labels(step.machines)}")
+        if not kept:
+            self.display.warning(f"{self.NAME}: {one_line(nothing_left(len(answer['machines']), left_out), 1000)}.")
+        return hosts(
+            kept,
+            answer["networks"],
+            preferences=self.get_option("hostnames"),
+            connect_with=self.get_option("connect_with"),
+            user=self.get_option("user"),
+        )
+
+    def _add(self, host: Host) -> None:
+        self.inventory.add_host(host.name, group=GROUP)
+        for name, value in host.variables.items():
+            self.inventory.set_variable(host.name, name, value)
+        strict = self.get_option("strict")
+        self._set_composite_vars(self.get_option("compose"), host.variables, host.name, strict=strict)
+        self._add_host_to_composed_groups(self.get_option("groups"), host.variables, host.name, strict=strict)
+        self._add_host_to_keyed_groups(self.get_option("keyed_groups"), host.variables, host.name, strict=strict)

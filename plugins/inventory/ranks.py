@@ -1,0 +1,215 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: ranks
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Put the hosts of a group in the order of training runs
+description:
+  - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, where it
+    is known, C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
+  - Adds no hosts. It works on what the sources before it have found, as P(ansible.builtin.constructed#inventory) does,
+    so it comes after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the order of
+    their names.
+  - The name of the file must end with C(ranks.yml) or C(ranks.yaml).
+  - The whole group is checked. Anything that would keep a run from starting, such as two hosts of the same address or
+    a loopback address, is an error that names the hosts.
+  - A host that has C(node_slots) neither here nor by hand has its slots counted on the machine.
+notes:
+  - Variables of C(group_vars) and C(host_vars) beside the inventory can be used in the expressions.
+  - An inventory that fails is only a warning of Ansible unless C(any_unparsed_is_failed) in the section C([inventory])
+    of C(ansible.cfg) is true.
+options:
+  plugin:
+    description: Marks the file as one of this plugin.
+    type: str
+    required: true
+    choices: [muster.training.ranks]
+  group:
+    description: The group of the hosts that train together.
+    type: str
+    default: training
+  address:
+    description:
+      - Jinja expression for the address under which the nodes reach each other, the private one.
+      - It must give an IP address.
+      - By default what C(node_address) of the host says, else C(ansible_host), else the name of the host.
+    type: str
+    default: node_address | default(ansible_host) | default(inventory_hostname)
+  slots:
+    description:
+      - Jinja expression for the number of processes to start on the host, one a GPU.
+      - Where it gives none, or a variable in it is undefined, C(node_slots) is left alone.
+    type: str
+    default: node_slots | default(none)
+  rank:
+    description:
+      - Jinja expression for the place of the host in the group, from 0.
+      - It must give a number for all hosts of the group, or none for all. Then O(order) decides.
+      - By default a host keeps the C(node_rank) that it has.
+    type: str
+    default: node_rank | default(none)
+  order:
+    description:
+      - The order of the hosts where O(rank) gives none.
+      - V(inventory) keeps the order of the inventory. V(name) sorts by name, C(node2) before C(node10).
+    type: str
+    choices: [inventory, name]
+    default: inventory
+  rank0:
+    description:
+      - Name of the host to get rank 0, whatever else decides. The others keep their order and are numbered after it.
+    type: str
+  strict:
+    description: Whether an undefined variable in O(slots) or O(rank) is an error.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+---
+# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host of each
+plugin: muster.training.ranks
+
+---
+# ranks.yml: machines of amazon.aws.aws_ec2, by name, with node7 as rank 0
+plugin: muster.training.ranks
+group: aws_ec2
+address: private_ip_address
+slots: "{'g5.xlarge': 1, 'g5.12xlarge': 4, 'p4d.24xlarge': 8}[instance_type]"
+order: name
+rank0: node7
+
+---
+# ranks.yml: the rank is a label of the machine; a machine without the label is an error
+plugin: muster.training.ranks
+rank: tags.rank
+strict: true
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from ansible.errors import AnsibleError, AnsibleParserError, AnsibleUndefinedVariable
+from ansible.inventory.data import InventoryData
+from ansible.inventory.group import Group
+from ansible.inventory.helpers import get_group_vars, sort_groups
+from ansible.inventory.host import Host as InventoryHost
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
+from ansible.utils.vars import combine_vars
+from ansible.vars.plugins import get_vars_from_inventory_sources
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    Host,
+    Problem,
+    RankTableError,
+    build_rank_table,
+    shown,
+    some,
+)
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable):
+    """Sets node_rank, node_address and node_slots on the hosts of a group."""
+
+    NAME = "muster.training.ranks"
+
+    def verify_file(self, path: str) -> bool:
+        """Whether the name of the file says that it is meant for this plugin."""
+        return super().verify_file(path) and path.endswith(("ranks.yml", "ranks.yaml"))
+
+    def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
+        """Read the options from the file and set the variables."""
+        super().parse(inventory, loader, path, cache=cache)
+        unknown = set(self._read_config_data(path)) - set(self.get_options())
+        if unknown:  # Ansible would pass over them, and a misspelt `rank0` would be no rank0
+            raise AnsibleParserError(
+                f"{self.NAME}: there is no option {some(sorted(unknown))}. "
+                f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
+            )
+        hosts = self._members(self.get_option("group"))
+        try:
+            given = self._evaluate_all(hosts, _VariablesOf(loader, [*inventory.processed_sources, path]))
+            table = build_rank_table(
+                # Slots that nobody gave are counted on the node, and any number will do for the order.
+                [replace(host, slots=1) if host.slots is None else host for host in given],
+                order=self.get_option("order"),
+                rank0=self.get_option("rank0"),
+            )
+        except RankTableError as exc:
+            raise AnsibleParserError(f"{self.NAME}: the hosts of the group make no cluster.\n{exc}") from exc
+        counted_later = {host.name for host in given if host.slots is None}
+        for node in table.nodes:
+            inventory.set_variable(node.name, "node_rank", node.node_rank)
+            inventory.set_variable(node.name, "node_address", node.address)
+            if node.name not in counted_later:
+                inventory.set_variable(node.name, "node_slots", node.slots)
+
+    def _members(self, name: str) -> list[InventoryHost]:
+        group = self.inventory.groups.get(name)
+        hosts = group.get_hosts() if group else []
+        if not hosts:
+            state = "is empty" if group else "does not exist"
+            raise AnsibleParserError(
+                f"{self.NAME}: the group {shown(name)} {state}. Needed: at least one host, put into it by a source "
+                "before this one. Give this file after the others (-i hosts.yml -i ranks.yml); in a directory, let its "
+                "name sort behind theirs, as 99_ranks.yml does."
+            )
+        return hosts
+
+    def _evaluate_all(self, hosts: list[InventoryHost], variables_of: _VariablesOf) -> list[Host]:
+        """What the expressions give for each host, still unchecked. Raises one error for all that fail."""
+        problems: list[Problem] = []
+        given: list[Host] = []
+        for host in hosts:
+            variables = variables_of(host)
+            values: dict[str, Any] = {"address": None, "slots": None, "rank": None}
+            for option in values:
+                try:
+                    values[option] = self._compose(self.get_option(option), variables)
+                except AnsibleError as exc:
+                    may_be_missing = option != "address" and not self.get_option("strict")
+                    if may_be_missing and isinstance(exc, AnsibleUndefinedVariable):
+                        continue
+                    found = f"the expression of {option} fails: {_one_line(exc.message)}"
+                    todo = f"Correct {option} in this file, or the variables of this host"
+                    problems.append(Problem(host.name, found, "an expression that has a value for every host", todo))
+            given.append(Host(host.name, **values))
+        if problems:
+            raise RankTableError(problems)
+        return given
+
+
+def _one_line(text: str) -> str:
+    """A message of Ansible's, which may quote what an API said, without line ends and control characters."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
+
+
+class _VariablesOf:
+    """The variables that the inventory and the vars plugins (group_vars, host_vars) give to a host."""
+
+    def __init__(self, loader: DataLoader, sources: list[str]) -> None:
+        self._loader = loader
+        self._sources = sources
+        self._of_groups: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def __call__(self, host: InventoryHost) -> dict[str, Any]:
+        groups = sort_groups(host.get_groups())
+        key = tuple(group.name for group in groups)
+        if key not in self._of_groups:  # once for all hosts of the same groups
+            everywhere = [group for group in groups if group.name == "all"]
+            others = [group for group in groups if group.name != "all"]
+            self._of_groups[key] = combine_vars(self._group_variables(everywhere), self._group_variables(others))
+        variables = combine_vars(self._of_groups[key], host.get_vars())
+        return combine_vars(variables, self._plugin_variables([host]))
+
+    def _group_variables(self, groups: list[Group]) -> dict[str, Any]:
+        return combine_vars(get_group_vars(groups), self._plugin_variables(groups))
+
+    def _plugin_variables(self, entities: list[Any]) -> dict[str, Any]:
+        return get_vars_from_inventory_sources(self._loader, self._sources, entities, "all")

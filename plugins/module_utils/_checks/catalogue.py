@@ -1,0 +1,138 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All checks, by the ids of what they find. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Iterable, Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._checks import launch
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
+from ansible_collections.muster.training.plugins.module_utils._checks.connections import check_connections
+from ansible_collections.muster.training.plugins.module_utils._checks.gpus import check_gpus
+from ansible_collections.muster.training.plugins.module_utils._checks.launchers import check_launchers
+from ansible_collections.muster.training.plugins.module_utils._checks.names import check_names
+from ansible_collections.muster.training.plugins.module_utils._checks.network import check_network
+from ansible_collections.muster.training.plugins.module_utils._checks.software import check_software
+from ansible_collections.muster.training.plugins.module_utils._checks.system import check_system
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
+
+# What can be found, in the words of the manual.
+IDS = {
+    "unreachable": "the node gives no answer",
+    "address-not-here": "node_address is on none of the node's interfaces",
+    "busy": "another run of muster's is running on the node",
+    "clock-skew": "the node's clock differs from the others'",
+    "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
+    "deepspeed-config": "the DeepSpeed configuration is missing, differs, or has what was removed",
+    "deepspeed-precision": "a node's GPUs do not compute in the precision of the DeepSpeed configuration",
+    "deepspeed-too-old": "DeepSpeed's launcher does not know --no_ssh",
+    "disk-full": "no room for logs and checkpoints",
+    "driver-mismatch": "the loaded NVIDIA driver is not the one of its library",
+    "driver-not-loaded": "there is a GPU, but no driver in the kernel",
+    "driver-pending": "another driver lies on the disk than is loaded",
+    "driver-too-old": "the driver does not run the CUDA that torch was built for",
+    "duplicate-address": "two machines have the node_address of one",
+    "duplicate-hostname": "two nodes call themselves the same",
+    "environment-left-over": "RANK, WORLD_SIZE, PET_* and their like are set on the node",
+    "gpu-broken": "a GPU does not answer",
+    "gpu-busy": "a process holds a GPU",
+    "gpu-count": "fewer GPUs than processes",
+    "gpu-idle": "more GPUs than processes",
+    "gpu-memory-errors": "a GPU counts memory errors",
+    "interface-variable": "NCCL_SOCKET_IFNAME or its like names no interface",
+    "internal-interface": "node_address is on a network inside the machine",
+    "interpreter-broken": "the job's interpreter does not start",
+    "interpreter-differs": "the job's interpreter is not at the same path, and the launcher needs that",
+    "interpreter-missing": "the job's interpreter is not there",
+    "launcher": "the launcher cannot do what is asked, such as unequal slots",
+    "memlock-small": "a run may lock little memory",
+    "mount-differs": "a mount does not show the same on all nodes",
+    "mount-missing": "what is to be mounted is not",
+    "mount-no-rename": "a run would write to a mount of mount-s3, where nothing can be renamed or changed",
+    "mount-stale": "a mount does not answer",
+    "mount-unreadable": "a mount cannot be read by the run's user",
+    "mtu-black-hole": "packets of full size do not come through between two nodes",
+    "mtu-mismatch": "the interfaces' MTUs differ",
+    "name-differs": "a name means another address than on the other nodes",
+    "name-elsewhere": "a name means another address than node_address, on all nodes",
+    "name-unanswered": "the resolver gives no answer in time",
+    "name-unknown": "a node does not know a name",
+    "no-gpu": "the node shows no GPU, and nothing says how many processes to start",
+    "no-route": "no route leads to a peer",
+    "nofile-small": "a run may open few files",
+    "nvidia-smi-hangs": "nvidia-smi gives no answer",
+    "own-name-loopback": "the node's own name means its loopback",
+    "package-missing": "the interpreter has not the package that the launcher is part of",
+    "peers-blocked": "no TCP connection opens between two nodes",
+    "port-blocked": "a port of the run is closed between two nodes",
+    "port-in-use": "a port of the run is taken on the first node",
+    "program-missing": "a program that the launcher calls is not there",
+    "run-id-taken": "there is a run of this name already",
+    "runs-directory": "the run's user may not write where runs lie",
+    "script-missing": "the job's script is not there",
+    "script-not-executable": "the job's program may not be executed",
+    "several-interfaces": "two interfaces of the node are in the nodes' network",
+    "shm-small": "/dev/shm is small",
+    "skew-accelerate": "versions of accelerate differ",
+    "skew-cuda": "torch was built for different CUDA versions",
+    "skew-cudnn": "versions of cuDNN differ",
+    "skew-deepspeed": "versions of DeepSpeed differ",
+    "skew-driver": "versions of the NVIDIA driver differ",
+    "skew-flash-attn": "versions of flash-attn differ",
+    "skew-gpu": "models of GPUs differ",
+    "skew-kernel": "kernels differ",
+    "skew-lightning": "versions of lightning differ",
+    "skew-nccl": "versions of NCCL differ",
+    "skew-numpy": "versions of numpy differ",
+    "skew-python": "versions of Python differ",
+    "skew-script": "the script's content differs",
+    "skew-torch": "versions of torch differ",
+    "skew-transformers": "versions of transformers differ",
+    "ssh-between-nodes": "nodes cannot log in at each other, and the launcher needs it",
+    "torch-missing": "the interpreter has no torch",
+    "torch-without-cuda": "there are GPUs, but torch was built for the CPU",
+    "working-directory-missing": "the job's working directory is not there",
+    "wrong-interface": "the way to a peer leaves by another interface than node_address's",
+}
+
+
+# Without these there is nothing to plan with.
+NEEDED = ("unreachable", "address-not-here", "interpreter-missing", "launcher", "run-id-taken")
+
+
+def skip_problems(ids: Iterable[str]) -> str:
+    """What is wrong with a list of checks to skip, "" if nothing, with the nearest right names."""
+    problems = []
+    for identity in ids:
+        if identity in NEEDED:
+            problems.append(f"the check {identity} cannot be skipped: {IDS[identity]}, so no run can be planned there")
+        elif identity not in IDS:
+            near = difflib.get_close_matches(identity, IDS, n=2, cutoff=0.6)
+            hint = f": did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(IDS)}"
+            problems.append(f"there is no check {ascii(identity)[:60]} to skip{hint}")
+    return "\n".join(problems)
+
+
+def check_all(case: Case, unreached: Mapping[str, str]) -> list[Finding]:
+    """Everything that is wrong; unreached: name to the reason."""
+    job, table, facts = case.job, case.table, case.facts
+    return [
+        *launch.check_reached([node.name for node in table.nodes], unreached),
+        *(
+            error("launcher", [], problem, "a job that this launcher can start", "change the setting that is named")
+            for problem in launcher_of(job).problems(job, table)
+        ),
+        *launch.check_launch(job, table, facts, case.replace),
+        *check_network(case),
+        *check_names(case),
+        *check_connections(case),
+        *([] if job.image else check_software(case)),  # the image's software is not the node's
+        *check_launchers(case),
+        *check_gpus(case),
+        *check_system(case),
+    ]

@@ -1,0 +1,226 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what was really tried between the nodes: TCP, full packets, ssh. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
+from ansible_collections.muster.training.plugins.module_utils._checks.network import has_duplicate
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+from ansible_collections.muster.training.plugins.module_utils._peer_probe import BULK
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
+
+REFUSED = "Connection refused"
+
+
+def pairs(case: Case) -> list[tuple[str, str]]:
+    """The ordered pairs of nodes that tried each other, and whose addresses and routes are beyond doubt."""
+    probed = [
+        node
+        for node, connections in case.part("connections")
+        if connections["port"] and case.facts[node.name]["interface"]
+    ]
+    return [
+        (one.name, other.name)
+        for one in probed
+        for other in probed
+        if one.name != other.name and not doubtful(case, one, other) and not doubtful(case, one=other, other=one)
+    ]
+
+
+def doubtful(case: Case, one: Node, other: Node) -> bool:
+    """Whether `one` takes the other's address for its own or has a wrong way there: then what fails is told already."""
+    facts = case.facts[one.name]
+    route = facts["routes"].get(other.address)
+    return has_duplicate(case, one.name, other.address) or route is None or route["interface"] != facts["interface"]
+
+
+def outcome(case: Case, one: str, other: str) -> dict[str, Any]:
+    """What `one` has seen of `other`."""
+    empty: dict[str, Any] = {"to": None, "back": {}, "ports": {}, "sent": None, "received": None, "answered_by": None}
+    return {**empty, **case.facts[one]["connections"]["peers"].get(other, {})}
+
+
+def failed(results: Iterable[str | None]) -> str:
+    """Why none of the tries succeeded, "" where one did, or where nothing was tried."""
+    reasons = [result for result in results if result is not None]
+    return "" if "" in reasons or not reasons else reasons[0]
+
+
+def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
+    """{(from, to): reason} of the pairs between which no connection to the ephemeral port opens.
+
+    A node that is refused may only have come before its peer listened: then the peer's own greeting tells, for who is
+    greeted connects back. Where both were refused something refuses, as who came later was listened to.
+    """
+    greeted, back = {}, {}
+    for source, target in pairs(case):
+        greeted[source, target] = outcome(case, source, target)["to"]
+        port = str(case.facts[target]["connections"]["port"])
+        back[source, target] = outcome(case, target, source)["back"].get(port)
+    found = {}
+    for (source, target), result in greeted.items():
+        again = back[source, target]
+        if result == REFUSED and again is None and greeted[target, source] != REFUSED:
+            continue
+        reason = failed([again, result])
+        if reason:
+            found[source, target] = reason
+    return found
+
+
+def blame(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], list[tuple[str, str]]]]:
+    """Which nodes the failures (from, to) have in common: [(nodes, failures)], those with the most failures first.
+
+    Two nodes that fail with each other alone share the blame, the one that is not reached first.
+    """
+    left = sorted(set(failures))
+    found = []
+    while left:
+        totals: dict[str, int] = {}
+        for source, target in left:
+            totals[source] = totals.get(source, 0) + 1
+            totals[target] = totals.get(target, 0) + 1
+        most = max(totals.values())
+        worst = [name for name, total in totals.items() if total == most]
+        mine = [pair for pair in left if worst[0] in pair]
+        partners = {name for pair in mine for name in pair} - {worst[0]}
+        nodes = [worst[0]]
+        if len(partners) == 1 and partners <= set(worst):
+            targets = {target for _source, target in mine}
+            nodes = sorted({worst[0], *partners}, key=lambda name: (name not in targets, name))
+        found.append((nodes, mine))
+        left = [pair for pair in left if pair not in mine]
+    return found
+
+
+def describe(nodes: list[str], failures: list[tuple[str, str]], opens: str) -> str:
+    """The failures of nodes in words; opens: what does not happen."""
+    node = nodes[0]
+    sources = [source for source, target in failures if target == node]
+    targets = [target for source, target in failures if source == node]
+    words = []
+    if sources:
+        words.append(f"{opens} from {listed(sources)} to {node}")
+    if targets:
+        words.append(f"{opens} from {node} to {listed(targets)}")
+    return ", and ".join(words)
+
+
+def check_tcp(case: Case) -> list[Finding]:
+    """Every node must reach every other on any port: NCCL and gloo listen on ephemeral ones, and take no range."""
+    blocked = blocked_pairs(case)
+    findings = []
+    for nodes, failures in blame(blocked):
+        ports = sorted({case.facts[target]["connections"]["port"] for _source, target in failures})
+        reasons = listed(dict.fromkeys(blocked[pair] for pair in failures))
+        findings.append(
+            error(
+                "peers-blocked",
+                nodes,
+                f"{describe(nodes, failures, 'no TCP connection opens')} (port {listed(map(str, ports))}: {reasons})",
+                "all TCP ports open between the nodes' addresses; NCCL and gloo choose ephemeral ones",
+                "run the role firewall (ansible-playbook site.yml --tags firewall); in a cloud, let the security group "
+                "accept all TCP from itself",
+            )
+        )
+    return findings
+
+
+def check_run_ports(case: Case) -> list[Finding]:
+    """Every node must reach the run's own ports on node 0."""
+    master = case.table.master.name
+    if master not in case.facts or not case.facts[master].get("connections"):
+        return []
+    blocked = blocked_pairs(case)
+    findings = []
+    for port, variable in (
+        (case.job.master_port, "launch_master_port"),
+        (case.job.lifeline_port, "launch_lifeline_port"),
+    ):
+        reasons: dict[str, str] = {}
+        for source, target in pairs(case):
+            if target != master or (source, master) in blocked:
+                continue
+            tried = outcome(case, source, master)["ports"].get(str(port))
+            reason = failed([tried, outcome(case, master, source)["back"].get(str(port))])
+            if reason:
+                reasons[source] = reason
+        if reasons:
+            everyone = len(reasons) == len([node for node in case.nodes if node.name != master])
+            findings.append(
+                error(
+                    "port-blocked",
+                    [master] if everyone else list(reasons),
+                    f"no TCP connection opens from {listed(reasons)} to port {port} of {master} "
+                    f"({listed(dict.fromkeys(reasons.values()))}), while other ports are open",
+                    f"TCP port {port} of {master} open to all nodes",
+                    f"open it in the packet filter of {master}, or choose another port with {variable}",
+                )
+            )
+    return findings
+
+
+def check_full_packets(case: Case) -> list[Finding]:
+    """Packets of full size must come through: where a part of the way takes smaller ones, connections stand still."""
+    stuck = []
+    for source, target in pairs(case):
+        arrived = [outcome(case, source, target)["sent"], outcome(case, target, source)["received"]]
+        seen = [number for number in arrived if number is not None]
+        if seen and max(seen) < BULK:
+            stuck.append((source, target))
+    return [
+        error(
+            "mtu-black-hole",
+            nodes,
+            f"{describe(nodes, failures, 'connections open, but packets of full size do not come through')} "
+            f"(MTU {listed(sizes(case, nodes))})",
+            "a path that takes packets as large as the interfaces send them",
+            "lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them takes: "
+            "ip link set dev INTERFACE mtu 1400",
+        )
+        for nodes, failures in blame(stuck)
+    ]
+
+
+def sizes(case: Case, nodes: Iterable[str]) -> list[str]:
+    """The MTU of each node's interface, for a message."""
+    found = []
+    for name in nodes:
+        interface = case.facts[name]["interface"]
+        found.append(f"{case.facts[name]['interfaces'].get(interface, {}).get('mtu')} on {interface} of {name}")
+    return found
+
+
+def check_ssh(case: Case) -> list[Finding]:
+    """Launchers that start their processes by ssh need a login between the nodes without a question."""
+    refusals = {
+        (node.name, peer): said
+        for node, peers in case.part("ssh")
+        for peer, said in peers.items()
+        if said and peer in case.facts
+    }
+    return [
+        error(
+            "ssh-between-nodes",
+            nodes,
+            f"{describe(nodes, failures, 'ssh does not log in')}: "
+            + listed(dict.fromkeys(refusals[pair] for pair in failures), 2),
+            "a login from each node to each other by ssh without a question, with its host key known",
+            "run the role ssh_mesh (ansible-playbook site.yml --tags ssh_mesh)",
+        )
+        for nodes, failures in blame(refusals)
+    ]
+
+
+def check_connections(case: Case) -> list[Finding]:
+    """All checks of this file."""
+    findings: list[Finding] = []
+    checks: tuple[Callable[[Case], list[Finding]], ...] = (check_tcp, check_run_ports, check_full_packets, check_ssh)
+    for check in checks:
+        findings += check(case)
+    return findings

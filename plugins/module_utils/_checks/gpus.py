@@ -1,0 +1,201 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of GPUs: there, healthy, free, and driven by one version of the driver. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
+
+IDLE_MEMORY_MIB = 1024  # what a driver itself may take of a GPU's memory; 600 MiB are seen with NVLink fabrics
+
+
+def check_driver(case: Case) -> list[Finding]:
+    """nvidia-smi must answer, and the kernel's module, the library and the module on the disk be of one version."""
+    findings = []
+    for node, gpus in case.part("gpus"):
+        findings += driver_findings(node.name, gpus, case)
+    return findings
+
+
+def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding]:
+    """The first thing that is wrong with a node's driver; what follows from it is not told again."""
+    state, said, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
+    loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
+    reboot = "reboot the node, or unload and load the module (role nvidia_driver does what is possible)"
+    if state == "hangs":
+        return [
+            error(
+                "nvidia-smi-hangs",
+                [name],
+                "nvidia-smi gives no answer within 10 s",
+                "a driver that answers",
+                "look for 'NVRM: Xid' in dmesg, end what uses the GPUs, and reboot the node",
+            )
+        ]
+    if state == "mismatch" or (loaded and library and loaded != library):
+        versions = f"loaded is {loaded or 'another version'}, the library is {library or 'not found'}"
+        disk = f", on the disk lies {on_disk}" if on_disk else ""
+        return [
+            error(
+                "driver-mismatch",
+                [name],
+                f"the driver was changed while it was loaded: {versions}{disk}{f' ({said})' if said else ''}",
+                "one version of the driver in the kernel and in its library",
+                f"{reboot}; keep unattended upgrades from changing it",
+            )
+        ]
+    if state == "no-driver" or (gpus["pci"] and not gpus["count"] and state == "absent"):
+        by = " (nouveau holds the GPU)" if gpus["nouveau"] else ""
+        kernel = "" if on_disk else f"; there is no module for the kernel {case.facts[name]['kernel']}"
+        return [
+            error(
+                "driver-not-loaded",
+                [name],
+                f"the NVIDIA driver is not loaded{by}{kernel}",
+                "a loaded driver",
+                "install it for the running kernel (role nvidia_driver), or reboot into the kernel that has it",
+            )
+        ]
+    if state in ("gpu-lost", "failed"):
+        return [
+            error(
+                "gpu-broken",
+                [name],
+                f"nvidia-smi fails: {said or 'it gives no reason'}",
+                "GPUs that answer",
+                "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if it comes back",
+            )
+        ]
+    if loaded and on_disk and loaded != on_disk:
+        return [
+            warning(
+                "driver-pending",
+                [name],
+                f"driver {loaded} is loaded, but {on_disk} lies on the disk",
+                "the installed driver in the kernel: its library may change next",
+                f"at the next opportunity {reboot}",
+            )
+        ]
+    return []
+
+
+def check_health(case: Case) -> list[Finding]:
+    """Each GPU must answer all questions, without errors in its memory."""
+    findings = []
+    for node, gpus in case.part("gpus"):
+        for device in gpus["devices"]:
+            if device["fault"]:
+                findings.append(
+                    error(
+                        "gpu-broken",
+                        [node.name],
+                        f"GPU {device['index']} ({device['name']}) says: {device['fault']}",
+                        "a GPU that works",
+                        "look for 'NVRM: Xid' in dmesg; reboot, and have it replaced if it comes back",
+                    )
+                )
+            elif device["ecc_uncorrected"] or device["page_retirement_pending"]:
+                found = f"{device['ecc_uncorrected'] or 0} uncorrected memory errors"
+                if device["page_retirement_pending"]:
+                    found += ", and memory pages wait for their retirement"
+                findings.append(
+                    warning(
+                        "gpu-memory-errors",
+                        [node.name],
+                        f"GPU {device['index']} ({device['name']}) has {found}",
+                        "a GPU without memory errors: results may be wrong, or the job end",
+                        "reset the GPU (nvidia-smi -r) or reboot; have it replaced if they come back",
+                    )
+                )
+    return findings
+
+
+def check_count(case: Case) -> list[Finding]:
+    """As many processes as GPUs. Nodes without GPUs are fine where no node has one: then the job runs on the CPU."""
+    findings = []
+    gpus = {node.name: facts for node, facts in case.part("gpus")}
+    some = any(facts["count"] for facts in gpus.values())
+    broken = {name for finding in check_driver(case) for name in finding.nodes if finding.severity == "error"}
+    for node in case.nodes:
+        facts = gpus.get(node.name)
+        if facts is None or not some or node.name in broken:
+            continue
+        count = facts["count"]
+        if node.slots > count and (case.job.launcher != "env" or count == 0):
+            findings.append(
+                error(
+                    "gpu-count",
+                    [node.name],
+                    f"{count} GPUs for {node.slots} processes",
+                    "a GPU for each process",
+                    "look whether a GPU is lost (nvidia-smi, dmesg); or correct node_slots, or say -e nproc_per_node=N",
+                )
+            )
+        elif node.slots < count and case.job.launcher != "env":
+            findings.append(
+                warning(
+                    "gpu-idle",
+                    [node.name],
+                    f"{node.slots} processes for {count} GPUs",
+                    "a process for each GPU",
+                    "correct node_slots, or say -e nproc_per_node=N, unless the others are meant to stay free",
+                )
+            )
+    return findings
+
+
+def check_free(case: Case) -> list[Finding]:
+    """No process may hold a GPU already. Runs of muster's are a matter of their own (busy)."""
+    findings = []
+    for node, gpus in case.part("gpus"):
+        own_runs = {run["run_id"] for run in case.facts[node.name]["runs"]}
+        strangers = [process for process in gpus["processes"] if process["run"] not in own_runs]
+        if strangers:
+            leftover = any(process["orphan"] or process["run"] for process in strangers)
+            end = " ".join(str(process["pid"]) for process in strangers)
+            findings.append(
+                error(
+                    "gpu-busy",
+                    [node.name],
+                    "GPUs are held by " + listed((process_words(process) for process in strangers), 3),
+                    "GPUs that nobody uses",
+                    f"wait for it, or end it: kill {end}" + (" (left over: its parent is gone)" if leftover else ""),
+                )
+            )
+            continue
+        full = [
+            device
+            for device in gpus["devices"]
+            if (device["memory_used_mib"] or 0) > IDLE_MEMORY_MIB and not gpus["processes"]
+        ]
+        if full:
+            used = listed(f"GPU {device['index']}: {device['memory_used_mib']} MiB" for device in full)
+            findings.append(
+                error(
+                    "gpu-busy",
+                    [node.name],
+                    f"memory of GPUs is in use by processes that cannot be seen ({used})",
+                    "GPUs that nobody uses",
+                    "see as root: fuser -v /dev/nvidia*; look into containers; reboot if nothing is found",
+                )
+            )
+    return findings
+
+
+def process_words(process: dict[str, Any]) -> str:
+    """A process for a message."""
+    user = f" of {process['user']}" if process["user"] else ", which is in another container or gone"
+    memory = f", {process['memory_mib']} MiB" if process["memory_mib"] else ""
+    run = f", run {process['run']}" if process["run"] else ""
+    orphan = ", its parent is gone" if process["orphan"] else ""
+    return f"process {process['pid']}{user} ({process['command'][:80]}{memory}{run}{orphan})"
+
+
+def check_gpus(case: Case) -> list[Finding]:
+    """All checks of this file."""
+    return [*check_driver(case), *check_health(case), *check_count(case), *check_free(case)]

@@ -1,0 +1,220 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of a launch: is each node there and free, and has it what the job names? Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
+
+Facts = Mapping[str, Mapping[str, Any]]
+
+
+def check_reached(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
+    """Nodes that gave no facts; unreached: name to the reason in the words of the connection."""
+    return [
+        error(
+            "unreachable",
+            [name],
+            f"the node gives no answer: {unreached[name].strip() or 'no reason was given'}",
+            "a node that can be reached by SSH, with Python 3.8 or newer",
+            f"see whether the machine is on, then try `ansible {name} -m ping`; or leave it out with -e nnodes=N or "
+            "-e nodes=NAME,NAME",
+        )
+        for name in names
+        if name in unreached
+    ]
+
+
+def answered(table: RankTable, facts: Facts) -> list[Node]:
+    """The nodes that gave facts, in the order of their ranks."""
+    return [node for node in table.nodes if node.name in facts]
+
+
+def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
+    """Nodes on which another run lives. A machine of several nodes is busy only where the address is the same."""
+    findings = []
+    for node in answered(table, facts):
+        address = ip_literal(node.address)
+        shared = address is not None and address.is_loopback
+        runs = sorted(
+            {run["run_id"] for run in facts[node.name]["runs"] if run["address"] == node.address or not shared}
+            - {job.run_id}
+        )
+        for run_id in runs:
+            findings.append(
+                error(
+                    "busy",
+                    [node.name],
+                    f"run {run_id} is running there",
+                    "a node without a run",
+                    f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or say -e replace=true to "
+                    "stop it now",
+                )
+            )
+    return findings
+
+
+def check_address(table: RankTable, facts: Facts) -> list[Finding]:
+    """node_address must be an address of the node itself: launchers and NCCL bind to it."""
+    return [
+        error(
+            "address-not-here",
+            [node.name],
+            f"node_address {node.address} is on none of its interfaces; it has "
+            + ", ".join(sorted(facts[node.name]["addresses"])),
+            "the address by which its peers reach it, as the node itself has it: a private address, not a translated "
+            "public one",
+            "correct node_address of this host in the inventory",
+        )
+        for node in answered(table, facts)
+        if not facts[node.name]["interface"]
+    ]
+
+
+def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
+    """The rendezvous port and the lifeline's port must be free on node 0."""
+    findings = []
+    master = table.master.name
+    if master not in facts:
+        return []
+    node_facts = facts[master]
+    for what, variable, port, everywhere in (
+        ("the rendezvous port", "launch_master_port", job.master_port, launcher_of(job).master_port_everywhere),
+        ("the lifeline's port", "launch_lifeline_port", job.lifeline_port, False),
+    ):
+        holder = node_facts["ports"].get(str(port))
+        refusal = node_facts["binds"].get(str(port), "")
+        if refusal or (everywhere and holder):
+            if holder and holder["pid"]:
+                by = f"process {holder['pid']} ({holder['command']})"
+            elif holder:
+                by = "a process of another user"
+            else:
+                by = refusal
+            findings.append(
+                error(
+                    "port-in-use",
+                    [master],
+                    f"{what} {port} is taken by {by}",
+                    f"a free TCP port {port} on the node of rank 0",
+                    f"end that process, or choose another port with {variable}",
+                )
+            )
+    return findings
+
+
+def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
+    """The interpreter must be there on each node, under one name."""
+    missing = [node.name for node in answered(table, facts) if not facts[node.name]["interpreter"]]
+    if not missing:
+        return []
+    return [
+        error(
+            "interpreter-missing",
+            missing,
+            f"there is no executable {job.interpreter}",
+            "the same Python interpreter, with the job's packages, on each node",
+            "install it there, or set launch_python to the one that is there",
+        )
+    ]
+
+
+def no_directory(facts: Facts, name: str) -> bool:
+    """Whether a node has no working directory. One on a mount that does not answer is the mount's matter."""
+    directory = facts[name]["working_directory"]
+    return not directory["is_directory"] and not directory.get("dead_mount")
+
+
+def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
+    """The working directory must be there on each node."""
+    missing = [node.name for node in answered(table, facts) if no_directory(facts, node.name)]
+    if not missing:
+        return []
+    return [
+        error(
+            "working-directory-missing",
+            missing,
+            f"there is no directory {facts[missing[0]]['working_directory']['path']}",
+            "the code at the same path on each node",
+            "copy it there, or correct launch_working_directory",
+        )
+    ]
+
+
+def check_script(table: RankTable, facts: Facts) -> list[Finding]:
+    """The script must be there and readable on each node. Below a missing directory it is no matter of its own."""
+    missing = []
+    for node in answered(table, facts):
+        script = facts[node.name]["script"]
+        if not script or (script["is_file"] and script["readable"]) or script.get("dead_mount"):
+            continue
+        below = script["path"].startswith(facts[node.name]["working_directory"]["path"] + "/")
+        if not (below and no_directory(facts, node.name)):
+            missing.append(node.name)
+    if not missing:
+        return []
+    return [
+        error(
+            "script-missing",
+            missing,
+            f"there is no readable file {facts[missing[0]]['script']['path']}",
+            "the script at the same path on each node",
+            "copy it there, or correct launch_script or launch_working_directory",
+        )
+    ]
+
+
+def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
+    """A run_id is used once: its directory is the run's record."""
+    taken = [node.name for node in answered(table, facts) if facts[node.name]["run_taken"]]
+    if not taken:
+        return []
+    return [
+        error(
+            "run-id-taken",
+            taken,
+            f"there is a run {job.run_id} already, in {facts[taken[0]]['run_taken']}",
+            "a run_id that was not used before",
+            "choose another with -e run_id=NAME, or leave it out to get a fresh one",
+        )
+    ]
+
+
+def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
+    """The user must be able to write where the run's directory is to lie."""
+    denied = [node.name for node in answered(table, facts) if not facts[node.name].get("runs_writable", True)]
+    if not denied:
+        return []
+    first = facts[denied[0]]
+    return [
+        error(
+            "runs-directory",
+            denied,
+            f"{first['user']} may not write in {first['runs_directory']}",
+            "a directory for logs and checkpoints that this user can make and write",
+            f"chown it to {first['user']}, or choose another one with launch_node_directory",
+        )
+    ]
+
+
+def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False) -> list[Finding]:
+    """All checks of this file, of the nodes that answered."""
+    busy = check_busy(job, table, facts)
+    taken_by_run = any(table.master.name in finding.nodes for finding in busy)  # and with it most likely the ports
+    return [
+        *check_run_id(job, table, facts),
+        *([] if replace else busy),
+        *check_address(table, facts),
+        *([] if taken_by_run else check_ports(job, table, facts)),
+        *([] if job.image else check_interpreter(job, table, facts)),
+        *check_working_directory(table, facts),
+        *check_script(table, facts),
+        *check_runs_directory(table, facts),
+    ]

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of names: do the nodes' names mean the nodes' addresses, on every node? Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal, short_name
+
+TODO = "run the role hosts_file (ansible-playbook site.yml --tags hosts_file)"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is 127.0.0.0/8 or ::1."""
+    literal = ip_literal(address)
+    return literal is not None and literal.is_loopback
+
+
+def views(case: Case) -> dict[str, dict[str, list[str]]]:
+    """{name of a node: {node: the addresses it has for the name, the first one being used}}.
+
+    Of a node's own name only where that is its name in the inventory too. Names that are addresses mean nothing else.
+    """
+    seen: dict[str, dict[str, list[str]]] = {node.name: {} for node in case.table.nodes if not ip_literal(node.name)}
+    for viewer, names in case.part("names"):
+        known = names["hosts_file"] if names["resolver"] is None else names["resolver"]
+        for name, addresses in known.items():
+            if name in seen and name != viewer.name:
+                seen[name][viewer.name] = addresses
+        if viewer.name in seen and short_name(names["hostname"]) == short_name(viewer.name) and names["own"]:
+            first = names["own"]["gethostbyname"]
+            seen[viewer.name][viewer.name] = [first] if first else names["own"]["getaddrinfo"]
+    return seen
+
+
+def check_own_name(case: Case) -> list[Finding]:
+    """A node's own name must not mean its loopback: gloo and torchrun's c10d publish what it means to their peers.
+
+    An entry of the right address beside it does not help: gethostbyname() still returns 127.0.1.1 (glibc 2.36).
+    """
+    findings = []
+    seen = views(case)
+    for node, names in case.part("names"):
+        own = names["own"]
+        if own is None:
+            continue
+        addresses = dict.fromkeys(([own["gethostbyname"]] if own["gethostbyname"] else []) + own["getaddrinfo"])
+        loopback = [address for address in addresses if is_loopback(address)]
+        if not loopback and short_name(own["getfqdn"]) != "localhost":
+            continue
+        if not loopback:
+            found = "its own name leads back to localhost (getfqdn)"
+        elif len(addresses) > len(loopback):
+            found = f"its own name means {loopback[0]}, for programs that take the first address"
+        else:
+            found = f"its own name means {loopback[0]}"
+        # where peers know the name, it means one thing here and another there
+        known = any(
+            viewer != node.name and any(not is_loopback(address) for address in view)
+            for viewer, view in seen.get(node.name, {}).items()
+        )
+        make = error if case.by_names or known else warning
+        findings.append(
+            make(
+                "own-name-loopback",
+                [node.name],
+                found,
+                "its node_address alone, so that what it tells its peers leads to it",
+                f"remove the line of {loopback[0] if loopback else '127.0.0.1'} for it from /etc/hosts: {TODO}",
+            )
+        )
+    return findings
+
+
+def check_names_agree(case: Case) -> list[Finding]:
+    """A node's name must mean its node_address wherever it is known."""
+    findings = []
+    wrong: dict[str, dict[str, str]] = {}  # viewer: {name: address}
+    everything = views(case)
+    for node in case.table.nodes:
+        if node.name in case.facts and not case.facts[node.name]["interface"]:
+            continue  # address-not-here: its node_address proves nothing
+        seen = {viewer: view for viewer, view in everything.get(node.name, {}).items() if view}
+        firsts = {viewer: view[0] for viewer, view in seen.items()}
+        own = firsts.get(node.name)
+        if own and is_loopback(own):
+            del firsts[node.name]  # own-name-loopback
+        others = {viewer: address for viewer, address in firsts.items() if address != node.address}
+        if not others:
+            continue
+        foreign = {other.address for other in case.table.nodes} | {""}
+        agreed = len(set(firsts.values())) == 1 and len(firsts) > 1 and not set(others.values()) & foreign
+        if agreed and not any(is_loopback(address) for address in others.values()):
+            make = error if case.by_names else warning
+            findings.append(
+                make(
+                    "name-elsewhere",
+                    [node.name],
+                    f"the nodes take it for {next(iter(others.values()))}, but its node_address is {node.address}",
+                    "one address for a node, the one in the network that the nodes share",
+                    f"correct node_address of {node.name} in the inventory if that one is wrong, else {TODO}",
+                )
+            )
+            continue
+        for viewer, address in others.items():
+            wrong.setdefault(viewer, {})[node.name] = address
+    for viewer, names in wrong.items():
+        right = {node.name: node.address for node in case.table.nodes}
+        found = listed((f"{name} for {address}, but it is {right[name]}" for name, address in names.items()), 3)
+        findings.append(
+            error(
+                "name-differs",
+                [viewer],
+                f"it takes {found}",
+                "the same address for a name on all nodes: that node's node_address",
+                f"correct /etc/hosts there: {TODO}",
+            )
+        )
+    return findings
+
+
+def check_names_known(case: Case) -> list[Finding]:
+    """Where something goes by names, each node must know all of them, its own included."""
+    if not case.by_names:
+        return []
+    unknown: dict[tuple[str, ...], list[str]] = {}
+    slow: list[str] = []
+    for node, names in case.part("names"):
+        missing = ["its own name"] if names["own"] and not names["own"]["getaddrinfo"] else []
+        if names["resolver"] is not None:
+            peers = sorted(name for name in names["resolver"] if not ip_literal(name))
+            strangers = [name for name in peers if not names["resolver"][name]]
+            missing += ["any of its peers"] if len(strangers) > 1 and strangers == peers else strangers
+        if missing:
+            unknown.setdefault(tuple(missing), []).append(node.name)
+        if names["unanswered"]:
+            slow.append(node.name)
+    findings = [
+        error(
+            "name-unknown",
+            nodes,
+            f"no address is known there for {listed(missing)}",
+            "the names of all nodes on each node",
+            TODO,
+        )
+        for missing, nodes in unknown.items()
+    ]
+    if slow:
+        findings.append(
+            warning(
+                "name-unanswered",
+                slow,
+                "the resolver gives no answer within 3 s for names of nodes",
+                "names that are known at once: every start of a process group asks for them",
+                f"{TODO}, or correct the name servers in /etc/resolv.conf",
+            )
+        )
+    return findings
+
+
+def check_hostnames(case: Case) -> list[Finding]:
+    """Each node needs a hostname of its own: torchrun tells by it who hosts the store, NCCL who shares a machine."""
+    owners: dict[str, list[str]] = {}
+    for node in case.nodes:
+        owners.setdefault(case.facts[node.name]["hostname"].lower(), []).append(node.name)
+    return [
+        error(
+            "duplicate-hostname",
+            nodes,
+            f"they all call themselves {hostname}",
+            "a hostname of its own for each node",
+            "set it with hostnamectl set-hostname NAME on each of them",
+        )
+        for hostname, nodes in owners.items()
+        if len(nodes) > 1
+    ]
+
+
+def check_names(case: Case) -> list[Finding]:
+    """All checks of this file."""
+    if case.one_machine:
+        return []
+    return [*check_own_name(case), *check_names_agree(case), *check_names_known(case), *check_hostnames(case)]

@@ -1,0 +1,203 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of software: the same versions everywhere, and a driver for torch's CUDA. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed, odd_ones
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
+
+# CUDA's major version to the oldest driver that runs it at all (docs.nvidia.com/deploy/cuda-compatibility, minor
+# version compatibility); a driver runs every older CUDA.
+LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """The numbers of a version, so that 535.183.01 comes after 535.54.03."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", text))
+
+
+def package(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """A reader of a package's version from a node's facts."""
+    return lambda facts: facts["software"]["packages"].get(name)
+
+
+def gpu_models(facts: Mapping[str, Any]) -> Any:
+    """The names of the GPUs of a node, each once."""
+    return tuple(sorted({device["name"] for device in facts["gpus"]["devices"]})) or None
+
+
+# What must be equal: id, what it is, how to read it, which part of the facts it needs, how bad it is, what to do.
+# A package that one node lacks is a difference too.
+INSTALL = "install the same version on all nodes, into the environment of launch_python"
+EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
+    ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL),
+    ("skew-torch", "torch", package("torch"), "software", error, INSTALL),
+    ("skew-cuda", "the CUDA of torch", lambda facts: facts["software"]["cuda"], "software", error, INSTALL),
+    ("skew-nccl", "NCCL", package("nccl"), "software", error, INSTALL),
+    ("skew-flash-attn", "flash-attn", package("flash_attn"), "software", error, INSTALL),
+    ("skew-deepspeed", "DeepSpeed", package("deepspeed"), "software", error, INSTALL),
+    ("skew-transformers", "transformers", package("transformers"), "software", error, INSTALL),
+    ("skew-accelerate", "accelerate", package("accelerate"), "software", error, INSTALL),
+    ("skew-lightning", "lightning", package("lightning"), "software", error, INSTALL),
+    ("skew-numpy", "numpy", package("numpy"), "software", warning, INSTALL),
+    ("skew-cudnn", "cuDNN", package("cudnn"), "software", warning, INSTALL),
+    (
+        "skew-driver",
+        "the NVIDIA driver",
+        lambda facts: facts["gpus"]["driver"]["loaded"] or next((d["driver"] for d in facts["gpus"]["devices"]), None),
+        "gpus",
+        warning,
+        "install the same driver on all nodes (role nvidia_driver)",
+    ),
+    (
+        "skew-gpu",
+        "the GPU model",
+        gpu_models,
+        "gpus",
+        warning,
+        "use nodes with the same GPUs: the slowest sets the pace of all",
+    ),
+    (
+        "skew-kernel",
+        "the kernel",
+        lambda facts: facts["kernel"],
+        "kernel",
+        warning,
+        "update and reboot the nodes, so that all run the same kernel",
+    ),
+)
+
+
+def worded(value: Any) -> str:
+    """A version for a message."""
+    if value is None:
+        return "none"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def check_equal(case: Case) -> list[Finding]:
+    """Versions that must be the same on all nodes. The odd node is named: the one that differs from most."""
+    findings = []
+    for identity, what, read, part, make, todo in EQUAL:
+        values = {node.name: read(case.facts[node.name]) for node, _facts in case.part(part)}
+        if part == "software":
+            values = {name: value for name, value in values.items() if not case.facts[name]["software"]["error"]}
+        elif part == "gpus":  # a node without GPUs, or with a broken driver, is found by the checks of GPUs
+            values = {name: value for name, value in values.items() if value is not None}
+        usual, odd = odd_ones(values)
+        if odd:
+            found = listed(f"{name} has {worded(value)}" for name, value in odd.items())
+            findings.append(
+                make(
+                    identity,
+                    odd,
+                    f"{what}: {found}; the others have {worded(usual)}",
+                    "the same on all nodes",
+                    todo,
+                )
+            )
+    return findings
+
+
+def check_script_hash(case: Case) -> list[Finding]:
+    """The same script on all nodes; of another one the ranks would wait for each other for ever."""
+    scripts = {
+        node.name: script["sha256"]
+        for node, script in case.part("script")
+        if script["is_file"] and script.get("sha256")
+    }
+    _usual, odd = odd_ones(scripts)
+    if not odd:
+        return []
+    path = case.facts[next(iter(odd))]["script"]["path"]
+    return [
+        error(
+            "skew-script",
+            odd,
+            f"{path} is not the file that the others have",
+            "the same script on all nodes",
+            "copy it anew to all nodes (role code), from one place",
+        )
+    ]
+
+
+def check_interpreter_answers(case: Case) -> list[Finding]:
+    """The interpreter must start."""
+    broken = {node.name: software["error"] for node, software in case.part("software") if software["error"]}
+    if not broken:
+        return []
+    return [
+        error(
+            "interpreter-broken",
+            broken,
+            f"{case.job.interpreter} does not run: {next(iter(broken.values()))}",
+            "a Python interpreter that starts",
+            "make its virtual environment anew, or correct launch_python",
+        )
+    ]
+
+
+def check_torch(case: Case) -> list[Finding]:
+    """torchrun needs torch; GPUs need a torch that was built for them, and a driver that runs its CUDA."""
+    findings = []
+    software = {node.name: facts for node, facts in case.part("software") if not facts["error"]}
+    without = [name for name, facts in software.items() if "torch" not in facts["packages"]]
+    if without and len(without) == len(software) and case.job.launcher == "torchrun":
+        findings.append(
+            error(
+                "torch-missing",
+                without,
+                f"{case.job.interpreter} has no torch",
+                "torch in the environment of the job's interpreter: torchrun comes with it",
+                "install torch there (role pytorch), or set launch_python to the interpreter that has it",
+            )
+        )
+    cpu_only, too_old = [], {}
+    for node, gpus in case.part("gpus"):
+        facts = software.get(node.name)
+        if not facts or "torch" not in facts["packages"] or not gpus["count"]:
+            continue
+        if not facts["cuda"] and not facts["hip"]:
+            cpu_only.append(node.name)
+        driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), None)
+        least = LEAST_DRIVER.get(version_tuple(facts["cuda"] or "0")[0])
+        if driver and least and version_tuple(driver) < least:
+            too_old[node.name] = (driver, facts["cuda"], least)
+    if cpu_only:
+        findings.append(
+            warning(
+                "torch-without-cuda",
+                cpu_only,
+                f"there are GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is built for the CPU alone",
+                "a torch that was built for CUDA",
+                "install torch from the index of its CUDA version (role pytorch)",
+            )
+        )
+    if too_old:
+        driver, cuda, least = next(iter(too_old.values()))
+        findings.append(
+            error(
+                "driver-too-old",
+                too_old,
+                f"driver {driver}, and torch is built for CUDA {cuda}",
+                f"driver {'.'.join(map(str, least))} or newer for CUDA {cuda}",
+                "install a newer driver (role nvidia_driver), or a torch for an older CUDA",
+            )
+        )
+    return findings
+
+
+def check_software(case: Case) -> list[Finding]:
+    """All checks of this file."""
+    return [
+        *check_interpreter_answers(case),
+        *check_equal(case),
+        *check_script_hash(case),
+        *check_torch(case),
+    ]

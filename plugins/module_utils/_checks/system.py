@@ -1,0 +1,320 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of mounts, space, limits, clocks and left-over environment. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import statistics
+from typing import Any, Mapping, Sequence
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, gibibytes, listed
+from ansible_collections.muster.training.plugins.module_utils._data_mounts import listing_differences
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, merge, warning
+
+NO_RUN_BYTES = 256 * 2**20  # below that a run cannot even keep its logs
+FEW_INODES = 1000
+CLOCK_LIMIT = (
+    10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a sign of life, by each node's clock
+)
+# Arguments by which Hugging Face's Trainer, Lightning and many scripts are told where to write, not what to read.
+WRITTEN = re.compile(
+    r"--?(output|out|save|default[-_]root|results?)([-_](dir|directory|folder|path|root))?"
+    r"|--?((checkpoints?|ckpt|log|logging)[-_](dir|directory|folder|root)|model[-_]folder)",
+    re.IGNORECASE,
+)
+PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directory", "temporary": "temporary files"}
+
+
+def check_mounts(case: Case) -> list[Finding]:
+    """What is mounted must answer and be readable, and what is to be mounted be there."""
+    findings: dict[tuple[str, str], tuple[list[str], dict[str, Any]]] = {}
+    for node, storage in case.part("storage"):
+        for mount in storage["mounts"]:
+            if mount["state"] != "ok":
+                findings.setdefault((mount["point"], mount["state"]), ([], mount))[0].append(node.name)
+    made = []
+    for (point, state), (nodes, mount) in findings.items():
+        source = f" ({mount['type']} of {mount['source']})" if mount["source"] else ""
+        if state == "missing":
+            made.append(
+                error(
+                    "mount-missing",
+                    nodes,
+                    f"nothing is mounted at {point}{source}",
+                    "the data at the same place on each node",
+                    f"mount it (mount {point}), and see why it was not mounted: journalctl -b",
+                )
+            )
+        elif state == "unreadable":
+            made.append(
+                error(
+                    "mount-unreadable",
+                    nodes,
+                    f"{point}{source} cannot be read by {case.facts[nodes[0]]['user']}: {mount['error']}",
+                    "a mount that the run's user can read",
+                    "mount it with allow_other (FUSE) or with this user's uid, or correct the rights of the share",
+                )
+            )
+        else:
+            made.append(
+                error(
+                    "mount-stale",
+                    nodes,
+                    f"{point}{source} does not answer: {mount['error']}",
+                    "a mount whose server lives: a job that touches it would hang",
+                    f"umount -l {point}, then mount it again, and see whether its server is there",
+                )
+            )
+    return made
+
+
+def check_listings(case: Case) -> list[Finding]:
+    """Mounts that site.yml made must show the same on all nodes."""
+    listings = {
+        node.name: {mount["point"]: mount["listing"] for mount in storage["mounts"] if "listing" in mount}
+        for node, storage in case.part("storage")
+    }
+    return [
+        warning(
+            "mount-differs",
+            sorted({name for name, points in listings.items() if line.partition(": ")[0] in points}),
+            line,
+            "the same data on each node: ranks that count different files wait for each other for ever",
+            "see whether all mount the same source, and whether somebody writes there now",
+        )
+        for line in listing_differences(listings)
+    ]
+
+
+def below(path: str, point: str) -> bool:
+    """Whether a path is a mount point or lies in it."""
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def check_written(case: Case) -> list[Finding]:
+    """Where a run writes, files must be renamed, changed and added to, which mount-s3 refuses."""
+    findings = []
+    for node, storage in case.part("storage"):
+        points = [mount["point"] for mount in storage["mounts"] if mount["type"] == "mount-s3"]
+        facts = case.facts[node.name]
+        directory, home = facts["working_directory"]["path"], facts["home"]
+        places = {"launch_node_directory": facts["runs_directory"], "launch_working_directory": directory}
+        for option, value in written_options(case.job.args).items():
+            value = posixpath.join(home, value[2:]) if value.startswith("~/") else value
+            places[option] = posixpath.normpath(posixpath.join(directory, value))
+        for name, path in places.items():
+            for point in points:
+                if below(path, point):
+                    findings.append(
+                        warning(
+                            "mount-no-rename",
+                            [node.name],
+                            f"{name} is {path}, on {point}, which mount-s3 mounts: nothing there can be renamed, "
+                            "changed or added to, so logs and checkpoints fail when they are written",
+                            "a directory on a local disk, or on a network drive, for all that a run writes",
+                            f"read data from {point}, and write elsewhere: set {name} to a directory on a local disk "
+                            "and copy what is to stay (aws s3 sync); s3fs and CIFS can rename, slowly",
+                        )
+                    )
+    return merge(findings)
+
+
+def written_options(arguments: Sequence[str]) -> dict[str, str]:
+    """The arguments of a job that by their names say where it writes, each with its directory."""
+    found = {}
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if WRITTEN.fullmatch(name):
+            value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+            if value and not value.startswith("-"):
+                found[name] = value
+    return found
+
+
+def check_space(case: Case) -> list[Finding]:
+    """Room for logs and checkpoints, and shared memory for data loaders and NCCL."""
+    full: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    small: list[tuple[str, float]] = []
+    for node, storage in case.part("storage"):
+        seen = set()
+        for purpose in PURPOSES:
+            disk = storage["disks"].get(purpose)
+            if not disk or disk["device"] in seen:
+                continue
+            seen.add(disk["device"])
+            free, inodes = disk["free_bytes"], disk["free_inodes"]
+            if free < NO_RUN_BYTES or (inodes is not None and inodes < FEW_INODES):
+                severity = "error"
+            elif free < case.thresholds.disk_gib * 2**30 and purpose != "temporary":
+                severity = "warning"
+            else:
+                continue
+            left = gibibytes(free) if inodes is None or inodes >= FEW_INODES else f"{inodes} inodes"
+            full.setdefault((severity, purpose), []).append((node.name, f"{left} free at {disk['path']}"))
+        shm = storage["shm"]
+        if shm is None or shm["total_bytes"] < case.thresholds.shm_gib * 2**30:
+            small.append((node.name, shm["total_bytes"] if shm else 0.0))
+    findings = []
+    for (severity, purpose), places in full.items():
+        make = error if severity == "error" else warning
+        findings.append(
+            make(
+                "disk-full",
+                [name for name, _found in places],
+                f"{listed(dict.fromkeys(found for _name, found in places))}, where {PURPOSES[purpose]} lie",
+                f"{case.thresholds.disk_gib:g} GiB free",
+                "remove what is not needed, or choose another place (launch_node_directory, launch_working_directory)",
+            )
+        )
+    if small:
+        findings.append(
+            warning(
+                "shm-small",
+                [name for name, _size in small],
+                f"/dev/shm has {gibibytes(min(size for _name, size in small))}",
+                f"{case.thresholds.shm_gib:g} GiB or more: data loaders and NCCL hand data over in it",
+                "mount -o remount,size=50% /dev/shm; in a container start it with --ipc=host or --shm-size",
+            )
+        )
+    return findings
+
+
+def check_limits(case: Case) -> list[Finding]:
+    """Locked memory and open files that a run would get."""
+    locked: dict[str, int] = {}
+    rdma: dict[str, int] = {}
+    files: dict[str, int] = {}
+    for node, system in case.part("system"):
+        memlock, nofile = system["limits"]["memlock"], system["limits"]["nofile"]
+        if memlock >= 0:
+            if system["rdma"]:
+                rdma[node.name] = memlock
+            elif memlock < case.thresholds.memlock_mib * 2**20:
+                locked[node.name] = memlock
+        if 0 <= nofile < case.thresholds.nofile:
+            files[node.name] = nofile
+    findings = []
+    for make, nodes, needed in (
+        (error, rdma, "no limit: RDMA registers its memory, and fails with 'Cannot allocate memory'"),
+        (warning, locked, f"{case.thresholds.memlock_mib:g} MiB, the kernel's own default, or no limit"),
+    ):
+        if nodes:
+            findings.append(
+                make(
+                    "memlock-small",
+                    nodes,
+                    f"a run may lock {min(nodes.values()) // 1024} KiB of memory "
+                    f"(by {case.facts[next(iter(nodes))]['system']['limits']['from']})",
+                    needed,
+                    "set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
+                    "/etc/security/limits.d; in a container start it with --ulimit memlock=-1",
+                )
+            )
+    if files:
+        findings.append(
+            warning(
+                "nofile-small",
+                files,
+                f"a run may open {min(files.values())} files",
+                f"{case.thresholds.nofile} or more: each worker of a data loader takes some",
+                "set DefaultLimitNOFILE in /etc/systemd/system.conf.d and nofile in /etc/security/limits.d",
+            )
+        )
+    return findings
+
+
+def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
+    """Between which numbers of seconds a node's clock is ahead of the controller's, by a call that took a while.
+
+    The node read its clock at the start and the end of its work; both lie between our before and after.
+    """
+    return clock["end"] - clock["after"], clock["start"] - clock["before"]
+
+
+def check_clocks(case: Case) -> list[Finding]:
+    """The nodes' clocks must agree. What counts is certain: the width of the call does not make a finding."""
+    offsets = {node.name: clock_offset(clock) for node, clock in case.part("clock") if "before" in clock}
+    if len(offsets) < 2:
+        return []
+    middles = [(low + high) / 2 for low, high in offsets.values()]
+    usual = statistics.median_low([*middles, 0.0]) if len(middles) == 2 else statistics.median_low(middles)
+    findings = []
+    for name, (low, high) in offsets.items():
+        skew = low - usual if low > usual else min(0.0, high - usual)
+        if abs(skew) > case.thresholds.clock_skew:
+            make = error if abs(skew) > CLOCK_LIMIT else warning
+            findings.append(
+                make(
+                    "clock-skew",
+                    [name],
+                    f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
+                    f"clocks that agree within {case.thresholds.clock_skew:g} s: leases, logs and S3 go by them",
+                    "switch time synchronisation on: timedatectl set-ntp true",
+                )
+            )
+    return findings
+
+
+def check_left_over(case: Case) -> list[Finding]:
+    """Variables of an earlier set-up. Runs of muster's start with a clean environment; what is started by hand not."""
+    findings = []
+    for node, system in case.part("system"):
+        ranks = [one for one in system["left_over"] if not one["name"].endswith("_SOCKET_IFNAME")]
+        if ranks:
+            findings.append(
+                warning(
+                    "environment-left-over",
+                    [node.name],
+                    listed(dict.fromkeys(f"{one['name']}={one['value']} is set in {one['where']}" for one in ranks), 4),
+                    "launchers' variables set by launchers only: torchrun, DeepSpeed and Lightning would believe them",
+                    f"remove the line{'s' if len(ranks) > 1 else ''}",
+                )
+            )
+        interfaces = set(case.facts[node.name]["interfaces"])
+        wrong = {
+            f"{one['name']}={one['value']} is set in {one['where']}"
+            for one in system["left_over"]
+            if one["name"].endswith("_SOCKET_IFNAME") and not names_interface(one["name"], one["value"], interfaces)
+        }
+        if wrong:
+            findings.append(
+                warning(
+                    "interface-variable",
+                    [node.name],
+                    f"{listed(sorted(wrong), 3)}, but there is no such interface",
+                    f"the name of an interface: {listed(sorted(interfaces - {'lo'}))}",
+                    "remove the line; a run gets the interface of its node_address",
+                )
+            )
+    return findings
+
+
+def names_interface(variable: str, value: str, interfaces: set[str]) -> bool:
+    """Whether a value names an interface, as its reader sees it.
+
+    NCCL takes prefixes, `=` for whole names, `^` for all others (src/misc/socket.cc); gloo and TensorPipe take whole
+    names only, of which each must be there.
+    """
+    if not variable.startswith("NCCL"):
+        return all(name in interfaces for name in value.split(","))
+    others, whole = value.startswith("^"), value.lstrip("^").startswith("=")
+    names = [name for name in value.lstrip("^=").split(",") if name]
+    hits = [any(one == name if whole else one.startswith(name) for one in interfaces) for name in names]
+    return others or any(hits)
+
+
+def check_system(case: Case) -> list[Finding]:
+    """All checks of this file."""
+    return [
+        *check_mounts(case),
+        *check_listings(case),
+        *check_written(case),
+        *check_space(case),
+        *check_limits(case),
+        *check_clocks(case),
+        *check_left_over(case),
+    ]

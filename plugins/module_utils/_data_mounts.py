@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Mounts of data by their units, and what they hold, in few words that are equal where they hold the same. Pure.
+Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping
+
+UNITS = "/etc/systemd/system"
+MARK = "# Written by muster.training.data_mount; changes are lost."
+PROBE = ".muster-probe-"  # begins the names of what is written as a proof, and removed again
+
+
+def parse_unit(text: str) -> dict[str, dict[str, str]]:
+    """Read a mount unit that muster.training.data_mount wrote: {mount point: {"type", "source"}}, of others {}."""
+    if not text.startswith(MARK):
+        return {}
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    value = {name: fields.get(name, "").replace("%%", "%") for name in ("Where", "What", "Type")}
+    return {value["Where"]: {"type": value["Type"], "source": value["What"]}}
+
+
+def listing_of(names: Iterable[str]) -> dict[str, Any]:
+    """Return count and digest of names, whatever their order; probes of this moment do not count."""
+    kept = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
+    return {"count": len(kept), "digest": hashlib.sha256(b"\0".join(kept)).hexdigest()[:32]}
+
+
+def some_of(names: list[str]) -> str:
+    """The first three of the names, and how many more there are."""
+    return ", ".join(names[:3]) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def listing_differences(listings: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """A line for each mount that differs."""
+    lines = []
+    for path in sorted({path for mounts in listings.values() for path in mounts}):
+        seen: dict[tuple[int, str], list[str]] = {}
+        for node, mounts in listings.items():
+            if path in mounts:
+                seen.setdefault((mounts[path]["count"], mounts[path]["digest"]), []).append(node)
+        if len(seen) > 1:
+            said, counts = [], set()
+            for (count, _digest), nodes in sorted(seen.items(), key=lambda entry: -len(entry[1])):
+                said.append(f"{count} {'other ' if count in counts else ''}names on {some_of(nodes)}")
+                counts.add(count)
+            lines.append(f"{path}: {', '.join(said)}")
+    return lines

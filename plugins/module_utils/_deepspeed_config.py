@@ -1,0 +1,154 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A job's DeepSpeed configuration: where it is, and what DeepSpeed makes of its batch sizes. Private.
+
+Runs on nodes and on the controller, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Sequence
+
+    Config = Dict[str, Any]
+
+OPTIONS = ("--deepspeed", "--deepspeed_config", "--deepspeed-config", "--ds_config")
+LIMIT = 2**20  # bytes of a configuration that are read; real ones have some thousand
+BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+# Refused by DeepSpeed since 0.19.8 (runtime/config.py, _REMOVED_TOP_LEVEL_CONFIG_KEYS).
+REMOVED = (
+    *("nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue"),
+    *("sparse_attention", "elasticity", "graph_harvesting", "curriculum_learning", "progressive_layer_drop"),
+)
+REMOVED_SINCE = (0, 19, 8)
+
+
+def config_path(arguments: Sequence[str]) -> str:
+    """Return the file that a job's arguments name as its DeepSpeed configuration, "" where they name none.
+
+    --deepspeed alone switches DeepSpeed on in scripts that take the file by --deepspeed_config.
+    """
+    found = ""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in OPTIONS:
+            value = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+            if value and not value.startswith("-"):
+                found = value
+    return found
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Return path, config (None where it cannot be read) and error of a file on this machine."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            config = json.loads(stream.read(LIMIT))
+    except OSError as problem:
+        return {"path": path, "config": None, "error": f"{problem.strerror}"}
+    except ValueError as problem:  # JSON's and UTF-8's errors are such
+        return {"path": path, "config": None, "error": f"it is no JSON: {problem}"[:300]}
+    if not isinstance(config, dict):
+        return {"path": path, "config": None, "error": "it is JSON, but no object"}
+    return {"path": path, "config": config, "error": ""}
+
+
+def argument_value(arguments: Sequence[str], name: str) -> str | None:
+    """Return what the arguments say for an option of Hugging Face's trainer; "true" for a bare flag."""
+    value = None
+    for index, argument in enumerate(arguments):
+        option, equals, given = argument.partition("=")
+        if option.replace("-", "_") == "__" + name:
+            following = next(iter(arguments[index + 1 : index + 2]), "")
+            value = given if equals else following if following and not following.startswith("-") else "true"
+    return value
+
+
+def argument_number(arguments: Sequence[str], name: str, default: int) -> int | None:
+    """Return a number that the arguments say, None where it is none."""
+    value = argument_value(arguments, name)
+    if value is None:
+        return default
+    return int(value) if re.match(r"[0-9]{1,9}\Z", value) else None
+
+
+def resolved(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the three batch sizes with "auto" as Hugging Face's trainer fills it in; None: not given, or not known."""
+    sizes = {name: config.get(name) for name in (BATCH, MICRO, STEPS)}
+    if sizes[MICRO] == "auto":
+        sizes[MICRO] = argument_number(arguments, "per_device_train_batch_size", 8)  # the trainer's own defaults
+    if sizes[STEPS] == "auto":
+        sizes[STEPS] = argument_number(arguments, "gradient_accumulation_steps", 1)
+    return sizes
+
+
+def completed(batch: int | None, micro: int | None, steps: int | None, world: int) -> tuple[int, int, int] | None:
+    """Return the three sizes as DeepSpeed completes them (runtime/config.py, _set_batch_related_parameters).
+
+    None where there is nothing to complete them from.
+    """
+    if batch is not None and micro is not None:
+        return batch, micro, steps if steps is not None else batch // micro // world
+    if batch is not None:
+        return batch, batch // world // (steps or 1), steps if steps is not None else 1
+    if micro is not None:
+        steps = steps if steps is not None else 1
+        return micro * steps * world, micro, steps
+    return None
+
+
+def batch_problem(config: Mapping[str, Any], arguments: Sequence[str], world: int) -> tuple[str, str, str] | None:
+    """What is wrong with the batch sizes for a number of ranks: found, needed, todo; None if nothing is.
+
+    train_batch_size must be the product of the other two and the number of ranks, or DeepSpeed stops.
+    """
+    sizes = resolved(config, arguments)
+    given = ", ".join(f"{name} {json.dumps(config[name])}" for name in (BATCH, MICRO, STEPS) if name in config)
+    if any(value == "auto" for value in sizes.values()):  # the trainer makes it fit
+        return None
+    for name, value in sizes.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            return (
+                f"{name} is {json.dumps(value)[:60]}",
+                "a whole number from 1",
+                f"correct {name} in the configuration",
+            )
+    made = completed(sizes[BATCH], sizes[MICRO], sizes[STEPS], world)
+    if made is None:
+        if config.get(MICRO) == "auto":
+            return None
+        todo = f"set {MICRO} to what fits into a GPU's memory"
+        return f"neither {BATCH} nor {MICRO} is set", f"at least one of {BATCH} and {MICRO}", todo
+    batch, micro, steps = made
+    if micro >= 1 and steps >= 1 and batch == micro * steps * world:
+        return None
+    found = f"{given}: {micro} * {steps} * {world} ranks is {micro * steps * world}, not {batch}"
+    return found, f"{BATCH} = {MICRO} * {STEPS} * {world} ranks", fitting(batch, max(1, micro), max(1, steps), world)
+
+
+def fitting(batch: int, micro: int, steps: int, world: int) -> str:
+    """Numbers that fit: the other way round first, which keeps the batch and with it what the model learns."""
+    ways = []
+    if batch % (micro * world) == 0:
+        ways.append(f"{STEPS} to {batch // (micro * world)}")
+    elif batch % world == 0 and batch >= world:
+        size = next(size for size in range(min(micro, batch // world), 0, -1) if batch // world % size == 0)
+        ways.append(f"{MICRO} to {size} and {STEPS} to {batch // world // size}")
+    ways.append(f"{BATCH} to {micro * steps * world}")
+    if batch % (micro * steps) == 0:
+        ways.append(f"the number of ranks to {batch // (micro * steps)}, by nnodes or nproc_per_node")
+    return f"set {', or '.join(ways)}"
+
+
+def wants(config: Mapping[str, Any], arguments: Sequence[str], kind: str) -> bool:
+    """Whether fp16 or bf16 is switched on. "auto" is what the trainer's argument of that name says."""
+    section = config.get(kind, {})
+    enabled = section.get("enabled", False) if isinstance(section, dict) else section
+    if enabled == "auto":
+        return (argument_value(arguments, kind) or "false").lower() in ("true", "1", "yes")
+    return enabled is True

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""/etc/hosts of a node: every name of the cluster leads to its node_address, and to nothing else.
+
+Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address whichever comes first, and a name on the line of
+localhost makes getfqdn() say "localhost". So a block of our own is not enough, the names must go from all other lines.
+The block stands first because a look-up by address takes the first line that has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    Node,
+    Problem,
+    RankTable,
+    RankTableError,
+    ip_literal,
+    means_this_machine,
+    name_fault,
+    shown,
+)
+
+BEGIN = "# BEGIN muster: the nodes of the cluster"
+END = "# END muster"
+_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}\n", re.MULTILINE | re.DOTALL)
+_STRAY_MARKER = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)})(?:\n|\Z)", re.MULTILINE)
+
+
+def cluster_names(table: RankTable, hostnames: Mapping[str, str], before: str = "") -> dict[str, list[str]]:
+    """The names of each node, the canonical one first: the inventory's, the machine's own, both also without domain.
+
+    Args:
+        hostnames: name of a node in the inventory to what `uname -n` says there. A node that is missing here keeps the
+            names that the block in `before`, the present text of /etc/hosts, has for its address.
+
+    Raises RankTableError where two nodes have one name, or a machine has none that others could use.
+    """
+    problems: list[Problem] = []
+    names: dict[str, list[str]] = {node.name: [] for node in table.nodes}
+    owner: dict[str, Node] = {}
+    for node in table.nodes:  # first the names of the inventory, which are unique
+        if ip_literal(node.name) is None:
+            _add(node, node.name, names, owner)
+    for node in table.nodes:
+        if node.name in hostnames:
+            fault = _hostname_fault(node, hostnames[node.name], owner)
+            if fault:
+                needed = "a name of its own, which no other node has"
+                problems.append(Problem(node.name, fault, needed, "On the machine: sudo hostnamectl set-hostname NAME"))
+            else:
+                _add(node, hostnames[node.name], names, owner)
+    if problems:
+        raise RankTableError(problems)
+    kept = _names_by_address(before)
+    for node in table.nodes:
+        for name in [] if node.name in hostnames else kept.get(node.address, []):
+            _add(node, name, names, owner)
+    return names
+
+
+def merge_etc_hosts(before: str, table: RankTable, hostnames: Mapping[str, str]) -> str:
+    """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines."""
+    names = cluster_names(table, hostnames, before)
+    ours = {name.lower() for of_node in names.values() for name in of_node}
+    foreign = _STRAY_MARKER.sub("", _BLOCK.sub("", before))
+    kept = [line for line in (_without(ours, line) for line in foreign.splitlines(keepends=True)) if line is not None]
+    lines = [" ".join([node.address, *names[node.name]]) for node in table.nodes if names[node.name]]
+    return "".join(f"{line}\n" for line in [BEGIN, *lines, END]) + "".join(kept)
+
+
+def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, Node]) -> None:
+    for form in (name, name.partition(".")[0]):
+        # A form that another node has is left to that one.
+        if owner.setdefault(form.lower(), node) is node and form not in names[node.name]:
+            names[node.name].append(form)
+
+
+def _hostname_fault(node: Node, hostname: str, owner: Mapping[str, Node]) -> str | None:
+    if not hostname or means_this_machine(hostname):
+        return f"its own name is {shown(hostname)}"
+    if ip_literal(hostname):
+        return f"its own name is the address {hostname}"
+    fault = name_fault(hostname)
+    if fault:
+        return f"its own name cannot be used: {fault}"
+    other = owner.get(hostname.lower(), node)
+    return None if other is node else f"its own name is {shown(hostname)}, as that of {other.name}"
+
+
+def _names_by_address(text: str) -> dict[str, list[str]]:
+    block = _BLOCK.search(text)
+    lines = [line.split() for line in block.group(1).splitlines()] if block else []
+    return {words[0]: words[1:] for words in lines if words and not words[0].startswith("#")}
+
+
+def _without(names: set[str], line: str) -> str | None:
+    """The line without these names; None if it has no others."""
+    entry, hash_sign, comment = line.partition("#")
+    words = entry.split()
+    if not any(word.lower() in names for word in words[1:]):
+        return line
+    if all(word.lower() in names for word in words[1:]):
+        return None
+    for word in words[1:]:
+        if word.lower() in names:
+            entry = re.sub(rf"\s+{re.escape(word)}(?=\s|\Z)", "", entry, count=1)
+    end = "\n" if line.endswith("\n") and not hash_sign and not entry.endswith("\n") else ""
+    return entry + end + hash_sign + comment

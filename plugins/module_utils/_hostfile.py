@@ -1,0 +1,177 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files that list the nodes of a rank table: the hostfiles of DeepSpeed, Open MPI and MPICH, and /etc/hosts."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    MAX_SLOTS,
+    Problem,
+    RankTable,
+    RankTableError,
+    ip_literal,
+    means_this_machine,
+    name_fault,
+    short_name,
+    shown,
+)
+
+
+class HostfileError(RankTableError):
+    """The text is no hostfile that DeepSpeed and Open MPI read alike. Each problem's `host` is a line of it."""
+
+
+def render_deepspeed(table: RankTable, use: str = "name") -> str:
+    """A hostfile for DeepSpeed: `host slots=N` a line, in the order of the ranks.
+
+    `use` is "name" or "address": what the launcher is to reach the hosts by. Raises RankTableError for IPv6 addresses,
+    which no reader of a hostfile takes.
+    """
+    return "".join(f"{host} slots={slots}\n" for host, slots in _listed(table, use))
+
+
+def render_openmpi(table: RankTable, use: str = "name") -> str:
+    """A hostfile for Open MPI (`mpirun --hostfile`): the same lines as DeepSpeed's, which both read alike.
+
+    Start mpirun on the first node: Open MPI 4 gives the first ranks to the host it runs on, if the file lists that.
+    """
+    return render_deepspeed(table, use)
+
+
+def render_mpich(table: RankTable, use: str = "name") -> str:
+    """A hostfile for MPICH and Intel MPI (`mpiexec -f`): `host:N` a line. `use` as for render_deepspeed()."""
+    return "".join(f"{host}:{slots}\n" for host, slots in _listed(table, use))
+
+
+def render_hosts_entries(table: RankTable) -> str:
+    """Lines for /etc/hosts: address, name and, where the name has a domain, the short name.
+
+    A host whose name is an address needs no line.
+    """
+    lines: list[str] = []
+    for node in table.nodes:
+        if ip_literal(node.name) is None:
+            first, dot, _domain = node.name.partition(".")
+            lines.append(f"{node.address} {node.name} {first}\n" if dot else f"{node.address} {node.name}\n")
+    return "".join(lines)
+
+
+def _listed(table: RankTable, use: str) -> list[tuple[str, int]]:
+    if use == "name":
+        return [(node.name, node.slots) for node in table.nodes]
+    if use != "address":
+        raise RankTableError([Problem(None, f"use is {shown(use)}", "'name' or 'address'", "Correct use")])
+    if ":" in table.master.address:
+        found = f"the addresses are IPv6 ({table.master.address} ...), which readers of a hostfile cut at the colons"
+        todo = "List the hosts by name, and make the names known on all nodes"
+        raise RankTableError([Problem(None, found, "IPv4 addresses or names", todo)])
+    return [(node.address, node.slots) for node in table.nodes]
+
+
+_LINE_NEEDED = "`host slots=N`, which DeepSpeed and Open MPI read alike"
+
+# Faults often met: a pattern of the line without its comment, what that is, and what to do.
+_KNOWN_FAULTS = (
+    (r"[^\x00-\x7f]", "a character that is not ASCII", "Write names and numbers in plain ASCII"),
+    (r"^(;|//|/\*)", "a comment that one of them does not know", "Begin comments with #"),
+    (r"^\[[^\]]*\]$", "a heading, which a hostfile does not have", "Remove it"),
+    (r"^\S*@", "a user name, which only one of them knows", "Remove it and set User in ~/.ssh/config"),
+    (r"^\S*[\[\]{}*?]", "a pattern, which DeepSpeed's pdsh expands and Open MPI does not", "Write a line a host"),
+    (r"^\S*,", "several hosts in one line", "Write a line a host"),
+    (r"^[\^+]", "a host excluded or counted, which only one of them knows", "Write the hosts that are meant"),
+    (r"^[^\s:]+:[0-9]+$", "a line of an MPICH hostfile", "Write `host slots=N`"),
+    (r"^\S*:", "a port or an IPv6 address, which are cut at the colon", "Write the host's name"),
+    (r"^\S+$", "no slots", "Add slots=N, the number of processes to start on the host"),
+    (r"^\S+\s+slots\s*=\s*0+(\s|$)", "no slots: one leaves the host out, the other does not", "Remove the line"),
+    (r"^\S+\s+slots(\s+=|=\s)", "a blank beside =, which DeepSpeed refuses", "Remove the blank"),
+    (
+        r"^\S+\s+slots=[0-9]+(\s+\S|[^0-9\s])",
+        "more after the slots, which DeepSpeed does not read",
+        "End the line there",
+    ),
+)
+
+
+def parse_hostfile(text: str) -> list[tuple[str, int]]:
+    """Hosts and slots of a hostfile, in its order.
+
+    Takes only what DeepSpeed and Open MPI read alike and as it is meant: lines `host slots=N`, empty lines, comments
+    after `#`. Raises HostfileError with every line that one of them refuses or reads as something else.
+    """
+    _check_encoding(text)
+    problems: list[Problem] = []
+    hosts: list[tuple[str, int]] = []
+    lines_of: dict[str, int] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        body, hash_sign, _comment = line.partition("#")
+        fault = _line_fault(line, body, open_comment=bool(hash_sign) and number == len(lines))
+        if fault is None and body.strip():
+            name, slots = body.split()
+            first = lines_of.setdefault(short_name(name), number)
+            if first == number:
+                hosts.append((name, int(slots[len("slots=") :])))
+            else:
+                found = f"{name} is the host of line {first} again (Open MPI reads names up to their first dot)"
+                fault = found, "Write each host once"
+        if fault is not None:
+            problems.append(Problem(f"line {number}", fault[0], _LINE_NEEDED, fault[1]))
+    for name, _slots in hosts:
+        if len(hosts) > 1 and means_this_machine(name):
+            found, needed = f"each node takes {name} for itself", "names that mean the same host on every node"
+            problems.append(Problem(f"line {lines_of[short_name(name)]}", found, needed, "Write the host's own name"))
+    if not hosts and not problems:
+        problems.append(Problem(None, "the hostfile names no host", _LINE_NEEDED, "Write a line a host"))
+    if problems:
+        raise HostfileError(problems)
+    return hosts
+
+
+def _check_encoding(text: object) -> None:
+    """Raise HostfileError for what is wrong with the whole file at once."""
+    if not isinstance(text, str):
+        found, todo = f"the hostfile is {shown(text)}", "Give the content of the file as text"
+    elif text.startswith("\ufeff"):
+        found, todo = (
+            "the file begins with a byte order mark, which becomes part of a name",
+            "Save it as UTF-8 without BOM",
+        )
+    elif "\r" in text:
+        number = text.count("\n", 0, text.index("\r")) + 1
+        found = f"line {number} is the first with a carriage return, the line end of Windows, which Open MPI refuses"
+        todo = r"Convert the file: sed -i 's/\r$//' HOSTFILE"
+    else:
+        return
+    raise HostfileError([Problem(None, found, _LINE_NEEDED, todo)])
+
+
+def _line_fault(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
+    """What was found in a line (`body` is what stands before its comment) and what to do, or None if it is right."""
+    if not line.replace("\t", " ").isprintable():
+        return f"{shown(line)} holds a control character", "Remove it"
+    if open_comment:
+        # Open MPI's lexer knows a comment by its line end; without one it reads the words as hosts.
+        return (
+            "a comment without line end at the end of the file, of which Open MPI reads the words as hosts",
+            "End the line",
+        )
+    if body != line and body and body[-1] not in " \t":
+        return f"{shown(line)} has no blank before the comment", "Put a blank before #"
+    body = body.strip(" \t")
+    if not body:
+        return None
+    for pattern, found, todo in _KNOWN_FAULTS:
+        if re.search(pattern, body):
+            return f"{shown(body)}: {found}", todo
+    name, *fields = body.split()
+    fault = name_fault(name)
+    if fault:
+        return fault, "Write the plain name or the IPv4 address of the host"
+    number = re.fullmatch(r"slots=([1-9][0-9]{0,8})", " ".join(fields))
+    if number is None or int(number[1]) > MAX_SLOTS:
+        return f"{shown(body)} is not understood", f"Write `{name} slots=N` with N from 1 to {MAX_SLOTS}"
+    return None

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""DeepSpeed's launcher: one supervised `deepspeed --no_ssh` a node, or pdsh and Open MPI from rank 0. Private."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._hostfile import render_deepspeed
+from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._launchers.mpirun import (
+    mca_settings,
+    open_mpi_environment,
+    without_ipv6,
+)
+from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import RANK_PROGRAM, RankLauncher
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+
+MODULE = "deepspeed.launcher.runner"
+NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # a name that is not there
+
+
+class DeepSpeed(RankLauncher):
+    """One `deepspeed` a node, which is told its rank and the master's address.
+
+    DeepSpeed itself would look for the address with `hostname -I` and take the first, whatever network that is.
+    """
+
+    name = "deepspeed"
+    modules: tuple[str, ...] = ("deepspeed",)
+
+    def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
+        """The node's command: absolute interpreter first, no shell."""
+        return [
+            interpreter,
+            "-m",
+            MODULE,
+            f"--hostfile={run_directory}/hostfile",
+            "--no_ssh",
+            f"--node_rank={node.node_rank}",
+            f"--master_addr={table.master.address}",
+            f"--master_port={job.master_port}",
+            "--no_python",
+            RANK_PROGRAM,
+        ]
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """A .deepspeed_env in a home would be read on some nodes and not on others."""
+        return {"DS_ENV_FILE": NO_ENVIRONMENT_FILE}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Also the hostfile: without one DeepSpeed trains on this node alone, and ends with 0."""
+        return {**super().files(job, table, node, interpreter), "hostfile": render_deepspeed(table)}
+
+
+class DeepSpeedRemote(DeepSpeed):
+    """`deepspeed` on rank 0's node, which starts the others by pdsh or by Open MPI's mpirun.
+
+    Not by MPICH: DeepSpeed then calls a helper that starts nothing but Python scripts (launcher_helper.py, 0.19.8).
+    """
+
+    remote_start = True
+    bare_launcher = True  # it exports NCCL_*, PYTHON*, MLFLOW*, UCX* and MV2* by command lines
+
+    def __init__(self, launcher: str) -> None:
+        self.launcher = launcher
+        self.name = f"deepspeed with {launcher}"
+        if launcher == "openmpi":
+            self.rank, self.world = ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """MPI goes by addresses, of which hostfiles take IPv4 only."""
+        return super().problems(job, table) + ([] if self.launcher == "pdsh" else without_ipv6(self.name, table))
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """What must be installed."""
+        if self.launcher == "openmpi":
+            return ("mpirun", "ompi_info") if node_rank == 0 else ("orted",)
+        return ("pdsh",) if node_rank == 0 else ()
+
+    def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
+        """Rank 0's command; the others' comes from it."""
+        if node.node_rank != 0:
+            return []
+        more = []
+        if self.launcher == "openmpi":
+            more = [f"--launcher_args={' '.join(mca_settings(table))}"]
+        return [
+            interpreter,
+            "-m",
+            MODULE,
+            f"--hostfile={run_directory}/hostfile",
+            f"--launcher={self.launcher}",
+            "--force_multi",
+            "--no_ssh_check",
+            *more,
+            f"--master_addr={table.master.address}",
+            f"--master_port={job.master_port}",
+            "--no_python",
+            RANK_PROGRAM,
+        ]
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """MPI's own settings besides."""
+        mpi = open_mpi_environment(table) if self.launcher == "openmpi" else {}
+        return {**super().launcher_environment(job, table, node), **mpi}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """MPI must reach the nodes by their addresses; to pdsh any word will do."""
+        files = super().files(job, table, node, interpreter)
+        if self.launcher != "pdsh":
+            files["hostfile"] = render_deepspeed(table, use="address")
+        return files

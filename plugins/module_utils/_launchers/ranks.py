@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What launchers share that start bin/muster-rank in the job's stead. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
+
+RANK_PROGRAM = "muster-rank"
+SHELL_PROGRAM = "ssh"  # the name under which all launchers look for it
+
+
+class RankLauncher:
+    """One process a slot, each by bin/muster-rank, which knows its place by what the launcher sets (`rank`, `world`).
+
+    `rank` and `world` are names of variables, of which the first that is there counts.
+    """
+
+    rank_logs = "ranks"
+    master_port_everywhere = True  # torch's store listens on all addresses of node 0
+    uses_names = False
+    remote_start = False  # its command on rank 0's node starts what runs on the other nodes, by SHELL_PROGRAM
+    bare_launcher = False  # it would write variables that it finds into command lines
+    rank: tuple[str, ...] = ("RANK",)
+    world: tuple[str, ...] = ("WORLD_SIZE",)
+    name = ""
+    modules: tuple[str, ...] = ()  # Python packages that it is made of
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """What this launcher cannot do of what is asked."""
+        problems = []
+        if job.elastic:
+            problems.append(
+                "an elastic run (nnodes=least:most) needs launch_launcher: torchrun with launch_rdzv_backend: c10d"
+            )
+        if job.max_restarts:
+            problems.append(
+                f"launch_max_restarts needs launch_launcher: torchrun; {self.name} starts each process once"
+            )
+        return problems
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Programs that must be on the PATH of a node."""
+        return ()
+
+    def order(self, table: RankTable) -> RankTable:
+        """The table in the order in which this launcher numbers the nodes."""
+        return table
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """What ranks find besides their place, which bin/muster-rank adds."""
+        return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """What the launcher itself finds, and ranks do not need."""
+        return {}
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Files of a node's run directory: what bin/muster-rank is to run. No secret is among them."""
+        rules = {
+            "rank": list(self.rank),
+            "world": list(self.world),
+            "command": job.program_words(interpreter),
+            "arguments": list(job.args),
+        }
+        return {"rank.json": json.dumps(rules, indent=1) + "\n"}
+
+    def programs(self, node: Node) -> list[str]:
+        """Our programs in bin of a node's run directory."""
+        return [RANK_PROGRAM, *([SHELL_PROGRAM] if self.remote_start and node.node_rank == 0 else [])]
+
+
+def common_network(addresses: list[str]) -> str:
+    """The smallest network that holds these IPv4 addresses, as CIDR: what Open MPI chooses each node's interface by.
+
+    Names of interfaces differ from node to node, their network does not.
+    """
+    numbers = [int.from_bytes(bytes(map(int, address.split("."))), "big") for address in addresses]
+    length = 32
+    while len({number >> (32 - length) for number in numbers}) > 1:
+        length -= 1
+    first = numbers[0] >> (32 - length) << (32 - length)
+    return f"{'.'.join(map(str, first.to_bytes(4, 'big')))}/{length}"

@@ -1,0 +1,287 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring one mount into the wanted state, and prove it. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8.
+
+The order makes every interruption harmless: what is mounted comes down before its files change, so a mount that is up
+was made with the files that lie there. Where a mount cannot be proved, it is taken down; its unit stays enabled, and
+the next boot, or the next call, tries again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._data_mounts import MARK, PROBE, UNITS
+from ansible_collections.muster.training.plugins.module_utils._mounts import node, proof
+from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Kind, MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.unit import (
+    SECRETS,
+    credentials_path,
+    mount_unit,
+    unit_name,
+)
+
+STEPS = {
+    "stat": "it cannot be looked at",
+    "list": "it cannot be listed",
+    "write": "nothing can be written there",
+    "read": "what was written there cannot be read",
+    "remove": "what was written there cannot be removed",
+}
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a mount: where they lie, and their texts. The text of credentials is "" where there is no file."""
+
+    unit: str
+    unit_file: str
+    unit_text: str
+    credentials_file: str
+    credentials_text: str
+
+
+def wanted_files(kind: Kind, wanted: Wanted) -> Files:
+    """Return the files of a mount as they are to be."""
+    credentials_text = kind.credential_text(wanted.credentials)
+    credentials_file = credentials_path(wanted.path)
+    parts = kind.parts(wanted, credentials_file if credentials_text else "")
+    unit = unit_name(wanted.path)
+    text = mount_unit(
+        wanted.path,
+        parts.what,
+        parts.fs_type,
+        parts.options,
+        wanted.timeout,
+        parts.environment_file,
+        f"{wanted.source} by {kind.name}",
+    )
+    return Files(unit, f"{UNITS}/{unit}", text, credentials_file, credentials_text)
+
+
+def refuse(kind: Kind, wanted: Wanted) -> None:
+    """Raise with all that is wrong with what is asked for."""
+    problems = kind.problems(wanted)
+    path = wanted.path
+    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
+        problems.insert(0, f"the mount point is {path!r}. Needed: an absolute path without . and .. and double slashes")
+    if not 5 <= wanted.timeout <= 300:
+        problems.append(f"timeout is {wanted.timeout}. Needed: 5 to 300 seconds")
+    if problems:
+        raise MountError(f"{path}: " + "; ".join(problems))
+
+
+def changed_files(files: Files) -> list[str]:
+    """Return which of the files are not as they are to be: unit, credentials."""
+    changed = []
+    if node.read_text(files.unit_file) != files.unit_text:
+        changed.append("unit")
+    if files.credentials_text:
+        is_there = os.path.exists(files.credentials_file)
+        same = is_there and node.is_private(files.credentials_file)
+        if not same or node.read_text(files.credentials_file) != files.credentials_text:
+            changed.append("credentials")
+    elif os.path.exists(files.credentials_file):
+        changed.append("credentials")
+    return changed
+
+
+def write_files(files: Files) -> None:
+    """Write the files of a mount."""
+    if files.credentials_text:
+        node.make_private([SECRETS])
+        os.chmod(SECRETS, 0o700)
+        node.write(files.credentials_file, files.credentials_text, 0o600)
+    elif os.path.exists(files.credentials_file):
+        os.unlink(files.credentials_file)
+    node.write(files.unit_file, files.unit_text, 0o644)
+
+
+def difference(files: Files, changed: list[str], wanted_unit: bool) -> list[dict[str, str]]:
+    """Return what --diff shows. Of credentials only that they change."""
+    shown = []
+    if "unit" in changed or not wanted_unit:
+        shown.append(
+            {
+                "before_header": files.unit_file,
+                "after_header": files.unit_file,
+                "before": node.read_text(files.unit_file),
+                "after": files.unit_text if wanted_unit else "",
+            }
+        )
+    if "credentials" in changed:
+        before = "(hidden, as they are)\n" if os.path.exists(files.credentials_file) else ""
+        after = "(hidden, as they are to be)\n" if wanted_unit and files.credentials_text else ""
+        shown.append(
+            {
+                "before_header": files.credentials_file,
+                "after_header": files.credentials_file,
+                "before": before,
+                "after": after,
+            }
+        )
+    return shown
+
+
+def refuse_mount_point(wanted: Wanted, mounted: bool, ours: bool) -> None:
+    """Raise where a mount point cannot be one."""
+    path = wanted.path
+    if mounted and not ours:
+        found = proof.mounted_at(path) or {"source": "", "type": ""}
+        raise MountError(
+            f"{path}: {found['source']} ({found['type']}) is mounted there already, and not by this collection. "
+            f"Needed: a mount point of its own. Take it down (umount {path}; remove its line in /etc/fstab or its "
+            "unit), or choose another path"
+        )
+    if mounted:
+        return
+    there = proof.look(path)
+    if there.get("hangs"):
+        raise MountError(f"{path}: a directory on the way to it does not answer. Needed: a local directory above it")
+    if there["exists"] and there["real"] != path:
+        raise MountError(
+            f"{path} leads by a link to {there['real']}. Needed: a path without links. Use {there['real']}"
+        )
+    if there["exists"] and not there["is_directory"]:
+        raise MountError(f"{path} is no directory. Needed: an empty directory, or none. Choose another path")
+    if there["entries"]:
+        raise MountError(
+            f"{path} is not empty (there is {there['entries'][0]!r}), and what lies there would be hidden. Needed: an "
+            "empty directory, or none. Move it away, or choose another path"
+        )
+
+
+def explain(kind: Kind, wanted: Wanted, found: str, said: str) -> str:
+    """Return the one message of a mount that failed: what was found, its cause, what to do."""
+    known = kind.diagnose(said) or kind.diagnose(found)
+    head = f"{wanted.path} ({wanted.source} by {kind.name}): {found}."
+    if known:
+        return f"{head} Cause: {known[0]}. To do: {known[1]}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = " / ".join(lines[-4:]) or "nothing"
+    return f"{head} Cause: not known; the journal says: {last[-800:]}. To do: journalctl -u '{unit_name(wanted.path)}'"
+
+
+def bring_up(kind: Kind, wanted: Wanted, unit: str) -> dict[str, Any]:
+    """Start a unit and prove its mount; raise with the cause, and nothing mounted, where that fails."""
+    begun, deadline = time.time(), time.monotonic() + wanted.timeout
+    started = node.call("systemctl", "start", "--", unit, seconds=wanted.timeout)
+    if started.code != 0:
+        # a program that says why does so within a moment of its mount's end
+        found = "it cannot be mounted" if not started.hangs else f"it was not mounted within {wanted.timeout} s"
+    else:
+        answer = proof_of(kind, wanted, deadline - time.monotonic())
+        if "listing" in answer:
+            if proof.mounted_at(wanted.path):
+                return answer
+            found = "the mount went away again"
+        else:
+            found = f"{STEPS[answer['step']]}: {answer['error']}"
+    time.sleep(0.2)
+    said = node.journal(unit, kind, begun) + started.text
+    node.take_down(wanted.path, unit)
+    said += node.journal(unit, kind, begun)
+    raise MountError(explain(kind, wanted, found, said))
+
+
+def proof_of(kind: Kind, wanted: Wanted, seconds: float) -> dict[str, Any]:
+    """Prove a mount as its user; what is read from the local directory below, where nothing is mounted, is no proof."""
+    probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(wanted) else ""
+    if not proof.mounted_at(wanted.path):
+        return {"step": "stat", "errno": 0, "error": "the mount went away again"}
+    return proof.prove(wanted.path, wanted.uid, wanted.gid, probe, seconds)
+
+
+def mounted(kind: Kind, wanted: Wanted, check_mode: bool) -> dict[str, Any]:
+    """Have it mounted, now and after each boot."""
+    refuse(kind, wanted)
+    files = wanted_files(kind, wanted)
+    path, unit = wanted.path, files.unit
+    is_mounted = proof.mounted_at(path) is not None
+    lacks = node.lacking(kind)
+    if lacks and not check_mode:
+        raise MountError(f"{path}: {lacks}")
+    state = {"UnitFileState": ""} if lacks else node.unit_state(unit)
+    ours = MARK in node.read_text(files.unit_file)
+    answer: dict[str, Any] = {}
+    broken = False
+    if is_mounted:
+        answer = proof_of(kind, wanted, proof.LOOK)
+        # of others' mounts only those whose program has died are taken down; what hangs may come back to them
+        broken = proof.is_broken(answer) if ours else proof.is_orphaned(answer)
+    if not broken:
+        refuse_mount_point(wanted, is_mounted, ours)
+    changed = changed_files(files)
+    result: dict[str, Any] = {
+        "changed": bool(changed) or not is_mounted or broken or state.get("UnitFileState") != "enabled",
+        "diff": difference(files, changed, True),
+        "unit": unit,
+    }
+    if check_mode:
+        return {**result, "listing": answer.get("listing"), "probe": answer.get("probe", False)}
+    if broken:
+        node.take_down(path, unit)
+        refuse_mount_point(wanted, False, ours)
+    elif is_mounted and changed:
+        node.unmount(path)
+    if changed:
+        write_files(files)
+    node.make_private(kind.directories(wanted))
+    enabled = state.get("UnitFileState") == "enabled"
+    if not enabled:
+        node.must("systemctl", "--quiet", "--no-reload", "enable", "--", unit)
+    if changed or not enabled or state.get("NeedDaemonReload") == "yes":
+        node.must("systemctl", "daemon-reload")
+    if changed or broken or not is_mounted:
+        os.makedirs(path, exist_ok=True)
+        answer = bring_up(kind, wanted, unit)
+    elif "listing" not in answer:
+        said = node.journal(unit, kind, time.time() - 60)
+        raise MountError(explain(kind, wanted, f"{STEPS[answer['step']]}: {answer['error']}", said))
+    return {**result, "listing": answer["listing"], "probe": answer["probe"]}
+
+
+def unmounted(kind: Kind, wanted: Wanted, check_mode: bool, absent: bool) -> dict[str, Any]:
+    """Have it not mounted, and not after a boot; with `absent` without unit and credentials too. Data stay."""
+    path, unit = wanted.path, unit_name(wanted.path)
+    files = Files(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
+    has_unit = MARK in node.read_text(files.unit_file)
+    has_secrets = os.path.exists(files.credentials_file)
+    is_mounted = proof.mounted_at(path) is not None
+    enabled = has_unit and node.unit_state(unit).get("UnitFileState") == "enabled"
+    gone = ["unit"] * (absent and has_unit) + ["credentials"] * (absent and has_secrets)
+    if is_mounted and not has_unit:
+        refuse_mount_point(wanted, True, False)
+    result: dict[str, Any] = {
+        "changed": is_mounted or enabled or bool(gone),
+        "diff": difference(files, gone, False) if gone else [],
+        "unit": unit,
+        "listing": None,
+        "probe": False,
+    }
+    if check_mode or not result["changed"]:
+        return result
+    if is_mounted:
+        if proof.is_broken(proof.prove(path, wanted.uid, wanted.gid, "", proof.LOOK)):
+            node.take_down(path, unit)
+        else:
+            node.unmount(path)
+    if enabled:
+        node.must("systemctl", "--quiet", "--no-reload", "disable", "--", unit)
+    if "unit" in gone:
+        os.unlink(files.unit_file)
+    if "credentials" in gone:
+        os.unlink(files.credentials_file)
+    if enabled or gone:
+        node.must("systemctl", "daemon-reload")
+    if gone:
+        node.call("systemctl", "reset-failed", "--", unit)
+    return result

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A mount unit of systemd: its name and its text, and a file of variables for it. Pure. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+
+from ansible_collections.muster.training.plugins.module_utils._data_mounts import MARK
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Iterable, Mapping
+
+SECRETS = "/etc/muster/mounts"  # root's alone
+
+
+def unit_name(path: str) -> str:
+    """Return the name of the unit of a mount point, as `systemd-escape --path --suffix=mount` makes it."""
+    path = posixpath.normpath("/" + path.strip("/"))
+    if path == "/":
+        return "-.mount"
+    escaped = []
+    for position, byte in enumerate(path[1:].encode("utf-8")):
+        character = chr(byte)
+        if character == "/":
+            escaped.append("-")
+        elif re.match(r"[A-Za-z0-9:_.]", character) and not (position == 0 and character == "."):
+            escaped.append(character)
+        else:
+            escaped.append(f"\\x{byte:02x}")
+    return "".join(escaped) + ".mount"
+
+
+def credentials_path(path: str) -> str:
+    """Return where the credentials of a mount point lie: a name that needs no escapes anywhere, one for each path."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", path.strip("/"))[:60]
+    return f"{SECRETS}/{readable}-{hashlib.sha256(path.encode()).hexdigest()[:8]}.credentials"
+
+
+def escape_specifiers(text: str) -> str:
+    """Return a value for a line of a unit: % begins a specifier there."""
+    return text.replace("%", "%%")
+
+
+def mount_unit(
+    path: str,
+    what: str,
+    fs_type: str,
+    options: Iterable[str],
+    timeout: int,
+    environment_file: str = "",
+    description: str = "",
+) -> str:
+    """Return the text of the unit. `options` are words as `mount -o` takes them, in order.
+
+    With C(nofail) among the options nothing of a boot waits for the mount, and with remote-fs.target no more than
+    wanting it, its failure fails nothing else. Where a server is gone, its lazy unmount lets the machine shut down.
+    """
+    value = escape_specifiers
+    lines = [
+        MARK,
+        "[Unit]",
+        f"Description={value(description or what)}",
+        "Documentation=https://www.freedesktop.org/software/systemd/man/systemd.mount.html",
+        "After=network-online.target",
+        "Wants=network-online.target",
+        "",
+        "[Mount]",
+        f"What={value(what)}",
+        f"Where={value(path)}",
+        f"Type={fs_type}",
+        f"Options={value(','.join(options))}",
+        *([f"EnvironmentFile={value(environment_file)}"] if environment_file else []),
+        f"TimeoutSec={timeout}",
+        "LazyUnmount=true",
+        "",
+        "[Install]",
+        "WantedBy=remote-fs.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def environment_text(variables: Mapping[str, str]) -> str:
+    """Return a file for EnvironmentFile=. In double quotes all characters stand for themselves but \\ " $ and `."""
+    lines = []
+    for name, value in variables.items():
+        quoted = re.sub(r'([\\"$`])', r"\\\1", value)
+        lines.append(f'{name}="{quoted}"\n')
+    return "".join(lines)
+
+
+def option_words(options: Mapping[str, object]) -> list[str]:
+    """Return options as words: true is a bare name; what is false or none is left out."""
+    words = []
+    for name, value in options.items():
+        if value is True:
+            words.append(name)
+        elif value is not False and value is not None:
+            words.append(f"{name}={value}")
+    return words

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Commands and calls that may hang, with an end in sight. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. A process that waits for a broken device or a dead server cannot
+be killed; what is left behind here holds nothing of ours open, so the answer to the controller is given all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+
+class Output:
+    """What a command said. `code` is None where it did not end in time, or could not be started."""
+
+    def __init__(self, code: int | None, text: str, hangs: bool = False) -> None:
+        self.code = code
+        self.text = text
+        self.hangs = hangs
+
+
+class Command:
+    """A command that runs beside us from now on; its output and errors come as one text."""
+
+    def __init__(self, argv: Sequence[str], **options: Any) -> None:
+        self.problem = ""
+        try:
+            # No AnsibleModule on this side: it runs alone on a node.
+            # pylint: disable=ansible-bad-function
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **options,
+            )
+        except OSError as error:
+            self.problem = f"{argv[0]}: {error.strerror}"
+
+    def output(self, deadline: float) -> Output:
+        """Return what it said; at the deadline (time.monotonic()) it is killed and left to itself."""
+        if self.problem:
+            return Output(None, self.problem)
+        try:
+            # who waited for another one meanwhile still gets what this one has said
+            said, _nothing = self.process.communicate(timeout=max(0.5, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            return Output(None, "", hangs=True)
+        return Output(self.process.returncode, said.decode("utf-8", "replace"))
+
+
+def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
+    """Call each function in a child process of its own, all at once; return {key: what it returned}, as JSON allows.
+
+    A key is missing where there was no answer within `timeout` seconds.
+    """
+    waiting = {}
+    for key, function in calls.items():
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                # nothing of ours stays open in a child that may never end
+                os.dup2(writer, 0)
+                os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+                os.dup2(1, 2)
+                os.closerange(3, 256)
+                os.write(0, json.dumps(function()).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        waiting[reader] = (key, pid)
+    answers: dict[str, Any] = {}
+    deadline = time.monotonic() + timeout
+    texts = dict.fromkeys(waiting, b"")
+    while waiting:
+        ready, _out, _bad = select.select(list(waiting), [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            break
+        for reader in ready:
+            data = os.read(reader, 65536)
+            texts[reader] += data
+            if not data:
+                key, pid = waiting.pop(reader)
+                os.close(reader)
+                os.waitpid(pid, 0)
+                if texts[reader]:
+                    answers[key] = json.loads(texts[reader])
+    for reader, (_key, pid) in waiting.items():
+        os.close(reader)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, os.WNOHANG)
+    return answers

@@ -1,0 +1,230 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is true on a node: read in one go, without a change to it. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes what the caller wants to know about and
+returns plain data; the checks that judge it run on the controller. What takes long is started first and collected last,
+and each of it has an end: a driver or a mount that hangs is a fact.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sys
+import time
+
+from ansible_collections.muster.training.plugins.module_utils import _node_network as network
+from ansible_collections.muster.training.plugins.module_utils import _run
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any
+
+# Seconds, in a node's environment: a test can shift the clock that we read, where the kernel's is everybody's.
+CLOCK_SHIFT = "MUSTER_CLOCK_SHIFT"
+
+
+def clock() -> float:
+    """Return this node's time in seconds since the epoch."""
+    return time.time() + float(os.environ.get(CLOCK_SHIFT) or 0)
+
+
+def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
+    """Return what a path is, as this user sees it; one on a mount that does not answer is not touched."""
+    if path.startswith("~/"):
+        path = os.path.join(home, path[2:])
+    if dead:
+        nothing = dict.fromkeys(("exists", "is_file", "is_directory", "readable", "executable"), False)
+        return {"path": path, **nothing, "dead_mount": dead}
+    return {
+        "path": path,
+        "exists": os.path.exists(path),
+        "is_file": os.path.isfile(path),
+        "is_directory": os.path.isdir(path),
+        "readable": os.access(path, os.R_OK, effective_ids=True),
+        "executable": os.access(path, os.X_OK, effective_ids=True),
+        "dead_mount": "",
+    }
+
+
+def find_interpreter(names: str) -> str:
+    """Return the absolute path of the first interpreter that is there, of paths and names with colons between.
+
+    "" where none is.
+    """
+    found = (shutil.which(os.path.expanduser(name)) for name in names.split(":") if name)
+    return next((path for path in found if path), "")
+
+
+def may_write(directory: str) -> bool:
+    """Whether this user may make files in a directory, or make it where it does not exist yet."""
+    while directory != "/" and not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
+
+
+def user_numbers(user: str) -> dict[str, int]:
+    """Return uid and gid of a user, nothing where there is none of the name."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return {}
+    return {"uid": entry.pw_uid, "gid": entry.pw_gid}
+
+
+def become(user: str) -> None:
+    """Be the run's user from now on, where we are root: files are to be seen with that user's eyes."""
+    entry = pwd.getpwnam(user)
+    os.initgroups(user, entry.pw_gid)
+    os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
+    os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+    os.environ["HOME"] = entry.pw_dir
+
+
+def read_facts(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of this node for a request.
+
+    request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
+    be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
+    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here.
+    """
+    start = clock()
+    parts = set(request["parts"])
+    user = request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
+    runs_directory = _run.runs_directory(request)
+    try:
+        home = pwd.getpwnam(user).pw_dir
+    except KeyError:
+        home = ""
+    address, peers, ports = request["address"], request["peers"], request["ports"]
+    with network.open_netlink() as channel:
+        interfaces = network.read_interfaces(channel)
+        routes = {peer: network.read_route(channel, peer) for peer in dict.fromkeys(peers.values())}
+    addresses = network.addresses_of(interfaces)
+    interface = network.interface_of(address, addresses) if address else None
+    binds = {str(port): network.can_listen(address, port) for port in ports} if interface else {}
+    if interface == "lo":  # all nodes are this machine: there is no network to try
+        parts.discard("connections")
+    if "connections" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _peer_probe
+
+        if any(binds.values()) and _peer_probe.end_leftover(address):
+            # on a busy machine the kernel frees the port a moment after the process has let go of it
+            deadline = time.monotonic() + 1.0
+            while any(binds.values()) and time.monotonic() < deadline:
+                binds = {str(port): network.can_listen(address, port) for port in ports}
+                time.sleep(0.01)
+    facts: dict[str, Any] = {
+        "hostname": os.uname().nodename,
+        "user": user,
+        "home": home,
+        **user_numbers(user),
+        "systemd": os.path.isdir("/run/systemd/system"),
+        "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
+        "kernel": os.uname().release,
+        "interfaces": interfaces,
+        "addresses": addresses,
+        "interface": interface,
+        "routes": routes,
+        "runs": _run.supervisors(),
+        "ports": network.listeners(set(ports)),
+        "binds": binds,
+        "runs_directory": runs_directory,
+    }
+
+    # what only root sees, and what takes long
+    waiting: dict[str, Any] = {}
+    if "gpus" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _node_gpus
+
+        waiting["gpus"] = _node_gpus.GpuQuestion()
+    if "driver" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _node_driver
+
+        waiting["driver"] = _node_driver.DriverQuestion()
+    if os.geteuid() == 0 and user != "root":
+        become(user)
+    mounts: list[dict[str, Any]] = []
+    if "storage" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _node_storage
+
+        mounts = _node_storage.read_mounts(request["mounts"])
+    if "connections" in parts and interface:
+        waiting["connections"] = _peer_probe.Probe(request)
+    if "ssh" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _node_ssh
+
+        waiting["ssh"] = _node_ssh.SshQuestion(request["node"], list(peers))
+
+    def dead(path: str) -> str:
+        return _node_storage.dead_mount(path, mounts) if mounts else ""
+
+    directory = os.path.join(home, os.path.expanduser(request["working_directory"] or home))
+    script = os.path.join(directory, os.path.expanduser(request["script"])) if request["script"] else ""
+    interpreter = request["interpreter"]
+    if interpreter and not dead(interpreter):
+        interpreter = find_interpreter(interpreter)
+    facts.update(
+        interpreter=interpreter or ("" if request["interpreter"] else None),
+        working_directory=path_facts(directory, home, dead(directory)),
+        script=path_facts(script, home, dead(script)) if script else None,
+        run_taken="",
+        runs_writable=True,
+    )
+    if not dead(runs_directory):
+        facts["runs_writable"] = may_write(runs_directory)
+    if request["run_id"] and not dead(runs_directory):
+        taken = _run.node_directories(request)
+        facts["run_taken"] = taken[0][0] if taken else ""
+    if "software" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
+
+        path = _deepspeed_config.config_path(request["args"])
+        if path:
+            path = os.path.join(directory, os.path.expanduser(path))
+            facts["deepspeed_config"] = _deepspeed_config.read_config(path) if not dead(path) else None
+        from ansible_collections.muster.training.plugins.module_utils import _node_software
+
+        if interpreter and not dead(interpreter):
+            waiting["software"] = _node_software.SoftwareQuestion(
+                interpreter, directory if not dead(directory) else "/"
+            )
+        if script and facts["script"]["is_file"]:
+            facts["script"]["sha256"] = _node_software.file_hash(script)
+    if "system" in parts:
+        from ansible_collections.muster.training.plugins.module_utils import _node_system
+
+        limits = _node_system.LimitsQuestion(facts["systemd"], _run.may_raise_limits())
+        facts["system"] = {
+            "operating_system": _node_system.operating_system(),
+            "memory": _node_system.read_memory(),
+            "rdma": _node_system.read_rdma(),
+            "left_over": _node_system.left_over("" if dead(home) else home),
+            "limits": limits.answer(),
+        }
+    if "storage" in parts:
+        places = {"runs": runs_directory, "work": directory, "temporary": "/tmp"}
+        facts["storage"] = {
+            "mounts": mounts,
+            "disks": _node_storage.read_disks(places, mounts),
+            "shm": _node_storage.space("/dev/shm") if os.path.isdir("/dev/shm") else None,
+        }
+    if "names" in parts:
+        others = [name for name in peers if name != request["node"]]
+        facts["names"] = network.read_names(others, ask_resolver="resolver" in parts)
+    facts.update({part: question.answer() for part, question in waiting.items()})
+    facts["gpu_count"] = facts["gpus"]["count"] if "gpus" in facts else None
+    facts["clock"] = {"start": start, "end": clock()}
+    return facts
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one request."""
+    try:
+        return {"facts": read_facts(request), "changed": False}
+    except _run.RunError as error:
+        return {"error": str(error)}

@@ -1,0 +1,279 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Interfaces, routes, names and ports of a node. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. The kernel is asked over netlink: no program is started.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+RTM_NEWADDR, RTM_GETADDR, RTM_NEWROUTE, RTM_GETROUTE = 20, 22, 24, 26  # linux/rtnetlink.h
+NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300  # linux/netlink.h
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+IFA_ADDRESS, IFA_LOCAL = 1, 2  # linux/if_addr.h
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
+RTAX_MTU = 2
+IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
+TCP_LISTEN = "0A"  # state in /proc/net/tcp
+RESOLVE_TIMEOUT = 3.0  # seconds for all names together; a resolver without an answer takes 5 s and more for one
+RESOLVERS = 8  # names that are looked up at a time
+
+
+# --- netlink ---------------------------------------------------------------------------------------------------------
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return the attributes of a netlink message: (type, value)."""
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("HH", data)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[4:length]
+        data = data[(length + 3) & ~3 :]
+
+
+def ask_kernel(channel: socket.socket, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
+    """Return the messages (type, body) with which the kernel answers a request. Raises OSError with its refusal."""
+    channel.send(struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | flags, 1, 0) + body)
+    answers: list[tuple[int, bytes]] = []
+    while True:
+        data = channel.recv(262144)
+        while len(data) >= 16:
+            length, answer, _flags, _sequence, _pid = struct.unpack_from("IHHII", data)
+            content, data = data[16:length], data[(length + 3) & ~3 :]
+            if answer == NLMSG_ERROR:
+                code = -struct.unpack_from("i", content)[0]
+                raise OSError(code, os.strerror(code))
+            if answer == NLMSG_DONE:
+                return answers
+            answers.append((answer, content))
+            if not flags & NLM_F_DUMP:
+                return answers
+
+
+def open_netlink() -> socket.socket:
+    """Return a connection to the kernel's routing tables."""
+    channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    channel.settimeout(2.0)
+    return channel
+
+
+def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
+    """Return {name: {"mtu", "up", "loopback", "addresses": ["10.0.0.4/24", ...]}} of the interfaces of this machine."""
+    interfaces: dict[int, dict[str, Any]] = {}
+    for index, name in socket.if_nameindex():
+        flags = int(read_line(f"/sys/class/net/{name}/flags") or "0", 16)
+        interfaces[index] = {
+            "name": name,
+            "mtu": int(read_line(f"/sys/class/net/{name}/mtu") or 0),
+            "up": bool(flags & IFF_UP),
+            "loopback": bool(flags & IFF_LOOPBACK),
+            "addresses": [],
+        }
+    for kind, content in ask_kernel(channel, RTM_GETADDR, NLM_F_DUMP, struct.pack("BBBBI", 0, 0, 0, 0, 0)):
+        if kind != RTM_NEWADDR:
+            continue
+        family, prefix, _flags, _scope, index = struct.unpack_from("BBBBI", content)
+        values = dict(attributes(content[8:]))
+        raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)  # of a point-to-point link IFA_ADDRESS is the other end
+        if raw and index in interfaces and family in (socket.AF_INET, socket.AF_INET6):
+            interfaces[index]["addresses"].append(f"{socket.inet_ntop(family, raw)}/{prefix}")
+    return {interface.pop("name"): interface for interface in interfaces.values()}
+
+
+def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
+    """Return how this machine reaches an address: interface, source, gateway, mtu (of the route, 0: the interface's).
+
+    None where no route leads there. Nothing is sent to the address.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    raw = socket.inet_pton(family, address)
+    body = struct.pack("BBBBBBBBI", family, len(raw) * 8, 0, 0, 0, 0, 0, 0, 0)
+    try:
+        answers = ask_kernel(channel, RTM_GETROUTE, 0, body + struct.pack("HH", 4 + len(raw), RTA_DST) + raw)
+    except OSError:
+        return None
+    if not answers or answers[0][0] != RTM_NEWROUTE:
+        return None
+    values = dict(attributes(answers[0][1][12:]))
+    if RTA_OIF not in values:
+        return None
+    metrics = dict(attributes(values.get(RTA_METRICS, b"")))
+    return {
+        "interface": socket.if_indextoname(struct.unpack("i", values[RTA_OIF])[0]),
+        "source": socket.inet_ntop(family, values[RTA_PREFSRC]) if RTA_PREFSRC in values else None,
+        "gateway": socket.inet_ntop(family, values[RTA_GATEWAY]) if RTA_GATEWAY in values else None,
+        "mtu": struct.unpack("I", metrics[RTAX_MTU])[0] if RTAX_MTU in metrics else 0,
+    }
+
+
+def addresses_of(interfaces: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return {address: interface}."""
+    return {
+        address.partition("/")[0]: name for name, interface in interfaces.items() for address in interface["addresses"]
+    }
+
+
+def interface_of(address: str, addresses: dict[str, str]) -> str | None:
+    """Return the interface that carries an address; all of 127.0.0.0/8 is the loopback's."""
+    if address.startswith("127."):
+        return "lo"
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return addresses.get(socket.inet_ntop(family, socket.inet_pton(family, address)))
+
+
+def read_line(path: str) -> str:
+    """Return the first line of a small file, "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.readline().strip()
+    except OSError:
+        return ""
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def own_names(hostname: str) -> dict[str, Any]:
+    """Return what this machine's own name means to it, by the three ways in which launchers ask."""
+    try:
+        first: str | None = socket.gethostbyname(hostname)
+    except OSError:
+        first = None
+    return {"gethostbyname": first, "getaddrinfo": resolve(hostname), "getfqdn": socket.getfqdn()}
+
+
+def resolve(name: str) -> list[str]:
+    """Return the addresses of a name in the resolver's order, [] for an unknown one."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def parse_hosts(text: str) -> dict[str, list[str]]:
+    """Read /etc/hosts: {name in small letters: its addresses in the order of the file}."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        fields = line.partition("#")[0].split()
+        for name in fields[1:]:
+            addresses = found.setdefault(name.lower(), [])
+            if fields[0] not in addresses:
+                addresses.append(fields[0])
+    return found
+
+
+def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
+    """Return what this machine's own name and the names of its peers mean here.
+
+    hostname; own: see own_names(), None where the resolver gives no answer in time; hosts_file: {peer: addresses} as
+    far as /etc/hosts knows them; resolver: {peer: addresses}, None where it was not to be asked: names that only a name
+    server could know cost packets and, where it is slow, seconds; unanswered: the names for which that took too long.
+    """
+    names = list(names)
+    hostname = socket.gethostname()
+    try:
+        with open("/etc/hosts", encoding="utf-8", errors="replace") as stream:
+            lines = parse_hosts(stream.read())
+    except OSError:
+        lines = {}
+    waiting = [*(names if ask_resolver else []), None]  # None: the own name
+    unanswered = {name or hostname for name in waiting}
+    own: list[dict[str, Any]] = []
+    resolved: dict[str, list[str]] = {}
+
+    def work() -> None:
+        while waiting:
+            try:
+                name = waiting.pop()
+            except IndexError:  # another thread was faster
+                return
+            if name is None:
+                own.append(own_names(hostname))
+            else:
+                resolved[name] = resolve(name)
+            unanswered.discard(name or hostname)
+
+    deadline = time.monotonic() + timeout
+    # daemons: a resolver that hangs must not keep the answer from being given
+    workers = [threading.Thread(target=work, daemon=True) for _worker in range(min(RESOLVERS, len(waiting)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))
+    return {
+        "hostname": hostname,
+        "own": own[0] if own else None,
+        "hosts_file": {name: lines[name.lower()] for name in names if name.lower() in lines},
+        "resolver": dict(resolved) if ask_resolver else None,
+        "unanswered": sorted(unanswered),
+    }
+
+
+# --- ports -----------------------------------------------------------------------------------------------------------
+
+
+def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
+    """Return {port: {"pid", "command"}} for those of the given TCP ports on which something listens here.
+
+    pid is None where the process belongs to another user and cannot be seen.
+    """
+    inodes = {}
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path, encoding="ascii") as stream:
+                lines = stream.read().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            port = int(fields[1].rpartition(":")[2], 16)
+            if fields[3] == TCP_LISTEN and port in ports:
+                inodes[f"socket:[{fields[9]}]"] = port
+    found: dict[str, dict[str, Any]] = {str(port): {"pid": None, "command": ""} for port in inodes.values()}
+    if inodes:
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                for descriptor in os.listdir(f"/proc/{name}/fd"):
+                    target = os.readlink(f"/proc/{name}/fd/{descriptor}")
+                    if target in inodes:
+                        found[str(inodes[target])] = {"pid": int(name), "command": command_line(name)}
+            except OSError:
+                continue
+    return found
+
+
+def command_line(pid: int | str) -> str:
+    """Return the command line of a process, cut to 200 characters."""
+    with open(f"/proc/{pid}/cmdline", "rb") as stream:
+        words = stream.read().replace(b"\0", b" ").decode("utf-8", "replace").split()
+    return " ".join(words)[:200]
+
+
+def can_listen(address: str, port: int) -> str:
+    """Return "" where address and port can be bound here, else why not. SO_REUSEADDR as torch's store and we set it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Versions of what a job's interpreter would import, without importing it. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version stands in the
+name of its .dist-info directory, and the CUDA that it was built for in torch/version.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any
+
+INTERPRETER_TIMEOUT = 5.0  # seconds; 0.02 is usual
+# Asks the interpreter itself where it looks: virtual environments, conda and .pth files all count.
+QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.prefix, *sys.path, sep=chr(0))"
+# Fact to the names of distributions (as in .dist-info: runs of - _ . are one _) that may carry it.
+DISTRIBUTIONS = {
+    "torch": r"torch",
+    "nccl": r"nvidia_nccl_cu[0-9]+",
+    "cudnn": r"nvidia_cudnn_cu[0-9]+",
+    "flash_attn": r"flash_attn",
+    "deepspeed": r"deepspeed",
+    "transformers": r"transformers",
+    "accelerate": r"accelerate",
+    "lightning": r"lightning",
+    "numpy": r"numpy",
+}
+ONE_OF_THEM = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
+ENTRY = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
+# What launchers of other kinds than torchrun call.
+PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
+HASH_LIMIT = 16 * 2**20  # bytes of a script that are hashed; no script is longer
+
+
+class SoftwareQuestion:
+    """The question for an interpreter's packages, asked when made."""
+
+    def __init__(self, interpreter: str, directory: str) -> None:
+        self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
+        cwd = directory if os.path.isdir(directory) else "/"
+        # as a run starts it: PYTHONPATH of this login is not a run's
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self.command = Command([interpreter, "-B", "-c", QUESTION], cwd=cwd, env=environment)
+
+    def answer(self) -> dict[str, Any]:
+        """Return python (version), prefix, packages, cuda and hip of torch, programs, error ("": none).
+
+        packages: {name: version}; programs: {name: path}, for PROGRAMS.
+        """
+        programs = {name: path for name in PROGRAMS for path in [shutil.which(name)] if path}
+        output = self.command.output(self.deadline)
+        try:
+            line = next(line for line in output.text.splitlines() if "\0" in line)  # others are warnings of its start
+            python, prefix, *places = line.split("\0")
+        except StopIteration:
+            error = "it does not answer" if output.hangs else " ".join(output.text.split())[-300:]
+            nothing = dict.fromkeys(("python", "prefix", "cuda", "hip"))
+            return {**nothing, "packages": {}, "programs": programs, "error": error}
+        places = [place for place in places if place]
+        return {
+            "python": python,
+            "prefix": prefix,
+            "packages": packages_in(places),
+            **torch_build(places),
+            "programs": programs,
+            "error": "",
+        }
+
+
+def packages_in(places: list[str]) -> dict[str, str]:
+    """Return {fact: version} for DISTRIBUTIONS, the first place of the interpreter's path that has one counting."""
+    found: dict[str, str] = {}
+    for place in places:
+        try:
+            entries = os.listdir(place)
+        except OSError:
+            continue
+        here = {}
+        for entry in entries:
+            match = ENTRY.match(entry)
+            if match:
+                one = ONE_OF_THEM.fullmatch(re.sub(r"[-_.]+", "_", match[1]).lower())
+                if one and one.lastgroup:
+                    here[one.lastgroup] = match[2]
+        found = {**here, **found}
+    return found
+
+
+def torch_build(places: list[str]) -> dict[str, str | None]:
+    """Return for which CUDA or ROCm the torch of these places was built: None for both on a CPU build or without it."""
+    for place in places:
+        try:
+            with open(os.path.join(place, "torch", "version.py"), encoding="utf-8") as stream:
+                return parse_torch_version(stream.read())
+        except OSError:
+            continue
+    return {"cuda": None, "hip": None}
+
+
+def parse_torch_version(text: str) -> dict[str, str | None]:
+    """Read torch/version.py, in which lines such as `cuda: Optional[str] = '12.4'` stand since torch 1.0."""
+    found: dict[str, str | None] = {"cuda": None, "hip": None}
+    for name, single, double in re.findall(
+        r"^(cuda|hip)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text, re.MULTILINE
+    ):
+        found[name] = single or double or None
+    return found
+
+
+def file_hash(path: str) -> str | None:
+    """Return the SHA-256 of a file in hex, None where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read(HASH_LIMIT)).hexdigest()
+    except OSError:
+        return None

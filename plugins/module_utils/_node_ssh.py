@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a node reaches its peers by ssh, as launchers that go by ssh do. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
+
+CONNECT_TIMEOUT = 5  # seconds
+TIMEOUT = 10.0  # seconds for one peer
+AT_A_TIME = 4  # sshd drops connections at random once ten wait for their login (MaxStartups 10:30:100)
+TRIES = 3
+
+
+class SshQuestion:
+    """The question whether `ssh PEER true` works without a question, put to all peers when made."""
+
+    def __init__(self, own: str, peers: list[str]) -> None:
+        names = sorted(peers, key=lambda name: (name < own, name))
+        self.waiting = [name for name in reversed(names) if name != own]
+        self.outcomes: dict[str, str] = {}
+        self.workers = [threading.Thread(target=self.work) for _worker in range(min(AT_A_TIME, len(self.waiting)))]
+        for worker in self.workers:
+            worker.start()
+
+    def work(self) -> None:
+        """Try one peer after the other."""
+        while self.waiting:
+            try:
+                name = self.waiting.pop()
+            except IndexError:  # another thread was faster
+                return
+            for again in range(TRIES):
+                self.outcomes[name] = try_peer(name)
+                if "kex_exchange_identification" not in self.outcomes[name]:
+                    break
+                time.sleep(0.2 * (again + 1))  # refused by MaxStartups: its queue is empty a moment later
+
+    def answer(self) -> dict[str, str]:
+        """Return {peer: "" or what ssh said}."""
+        for worker in self.workers:
+            worker.join()
+        return self.outcomes
+
+
+def try_peer(name: str) -> str:
+    """Return "" where a login at a peer succeeds without a question, else ssh's last words."""
+    options = [f"ConnectTimeout={CONNECT_TIMEOUT}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
+    command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
+    output = command.output(time.monotonic() + TIMEOUT)
+    if output.code == 0:
+        return ""
+    if output.hangs:
+        return f"no answer within {TIMEOUT:.0f} s"
+    return " ".join(output.text.split())[-300:] or f"ssh ended with {output.code}"

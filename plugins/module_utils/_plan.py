@@ -1,0 +1,188 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The launch plan: from nodes, their facts and a job to what each node is to do. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Callable, Mapping, Protocol
+
+from ansible_collections.muster.training.plugins.module_utils import _hostfile
+from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
+from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
+from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
+from ansible_collections.muster.training.plugins.module_utils._launchers.environment import Environment
+from ansible_collections.muster.training.plugins.module_utils._launchers.mpirun import Mpirun
+from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_c10d import TorchrunC10d
+from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TorchrunStatic
+from ansible_collections.muster.training.plugins.module_utils._rank_table import (
+    Node,
+    RankTable,
+    RankTableError,
+    ip_literal,
+)
+
+LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
+HEARTBEAT = 2  # seconds between two signs of life on the lifeline
+
+
+class Launcher(Protocol):
+    """What every launcher can tell."""
+
+    rank_logs: str
+    master_port_everywhere: bool
+    uses_names: bool  # its processes find each other by the nodes' names, not by their addresses
+    remote_start: bool  # its command on the node of rank 0 starts what runs on the others, through their supervisors
+    bare_launcher: bool  # it shows variables that it finds in command lines: it gets none of a person's
+    modules: tuple[str, ...]  # Python packages that it is made of
+
+    def problems(self, job: Job, table: RankTable) -> list[str]:
+        """What the launcher cannot do of what is asked, each in words for a person."""
+
+    def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
+        """Programs that must be on the PATH of a node."""
+
+    def order(self, table: RankTable) -> RankTable:
+        """The table in the order in which the launcher numbers the nodes."""
+
+    def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
+        """The command of a node."""
+
+    def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """The environment of a node's ranks, apart from what all launchers share."""
+
+    def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
+        """What only the launcher itself is to find."""
+
+    def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
+        """Files of a node's run directory, by their names. No secret is among them."""
+
+    def programs(self, node: Node) -> list[str]:
+        """Our programs in bin of a node's run directory."""
+
+
+def launcher_of(job: Job) -> Launcher:
+    """The launcher of a job."""
+    if job.launcher == "deepspeed" and job.deepspeed_launcher:
+        return DeepSpeedRemote(job.deepspeed_launcher)
+    if job.launcher == "torchrun":
+        return TorchrunC10d() if job.rdzv_backend == "c10d" else TorchrunStatic()
+    others: dict[str, Callable[[], Launcher]] = {
+        "env": Environment,
+        "deepspeed": DeepSpeed,
+        "mpirun": Mpirun,
+        "accelerate": Accelerate,
+    }
+    return others[job.launcher]()
+
+
+def network_environment(interface: str) -> dict[str, str]:
+    """The one network decision of a node, for each library that would else take its own."""
+    return {
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # "=": this name, not each one that begins so
+        "GLOO_SOCKET_IFNAME": interface,
+        "TP_SOCKET_IFNAME": interface,
+    }
+
+
+def debug_environment(run_directory: str) -> dict[str, str]:
+    """What makes NCCL write down what it does, and torch's flight recorder dump what it did when a collective hangs.
+
+    torch reads these names since 2.1; the newer TORCH_FR_* are not known to older ones.
+    """
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_FILE": f"{run_directory}/nccl.%h.%p.log",
+        "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # collectives that each rank remembers
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{run_directory}/flight_recorder_rank_",
+    }
+
+
+def temporary_directory(run_id: str, node_rank: int) -> str:
+    """A short path: Unix sockets below it must stay under 108 characters, multiprocessing's names included."""
+    return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
+
+
+def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What one node is to do: the content of its plan.json. Holds no secret."""
+    launcher = launcher_of(job)
+    interpreter = job.interpreter if job.image else facts["interpreter"]
+    run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
+    address = ip_literal(node.address)
+    temporary = temporary_directory(job.run_id, node.node_rank)
+    environment = {
+        **network_environment(facts["interface"]),
+        **(debug_environment(run_directory) if job.debug else {}),
+        **launcher.environment(job, table, node),
+        "PYTHONUNBUFFERED": "1",
+        "MUSTER_RUN_ID": job.run_id,
+    }
+    launcher_environment = launcher.launcher_environment(job, table, node)
+    container: dict[str, Any] = {}
+    if job.image:
+        names = [*environment, *launcher_environment, *job.variables]
+        words = container_words(job, node, facts, run_directory, temporary, names)
+        container = {"wrap": words, "remove": removal(job, node)}
+    return {
+        **container,
+        "run_id": job.run_id,
+        "unit": f"muster-{job.run_id}",
+        # several nodes of one machine would share the unit's name: there each supervisor has a guard of its own
+        "supervision": "process" if address is not None and address.is_loopback else "auto",
+        "launcher": job.launcher,
+        "rank_logs": launcher.rank_logs,
+        "node": {
+            "name": node.name,
+            "address": node.address,
+            "slots": node.slots,
+            "node_rank": node.node_rank,
+            "first_rank": node.first_rank,
+        },
+        "nodes": [
+            {"name": other.name, "address": other.address, "slots": other.slots, "first_rank": other.first_rank}
+            for other in table.nodes
+        ],
+        "world_size": table.world_size,
+        "elastic": job.elastic,
+        "min_nnodes": job.min_nnodes if job.min_nnodes is not None else table.nnodes,
+        "command": launcher.command(job, table, node, interpreter, run_directory),
+        "remote_start": launcher.remote_start,
+        "bare_launcher": launcher.bare_launcher,
+        "launcher_environment": launcher_environment,
+        "files": launcher.files(job, table, node, interpreter),
+        "programs": launcher.programs(node),
+        "path_prefix": "/usr/bin" if job.image else interpreter.rpartition("/")[0],
+        "working_directory": facts["working_directory"]["path"],
+        "environment": environment,
+        "variables": sorted(job.variables),
+        "temporary_directory": temporary,
+        "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
+        "lifeline": {"address": table.master.address, "port": job.lifeline_port},
+        "timeouts": {
+            "start": job.start_timeout,
+            "heartbeat": HEARTBEAT,
+            "silence": job.silence_timeout,
+            "grace": job.stop_grace,
+        },
+    }
+
+
+def hostfiles(table: RankTable) -> dict[str, str]:
+    """The table as each launcher's hostfile; a form that cannot express it is left out."""
+    rendered = {}
+    for name, render in (
+        ("deepspeed", _hostfile.render_deepspeed),
+        ("openmpi", _hostfile.render_openmpi),
+        ("mpich", _hostfile.render_mpich),
+    ):
+        try:
+            rendered[name] = render(table)
+        except RankTableError:
+            continue
+    return rendered

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One rank of a run whose launcher is not torchrun: what the launcher starts in the job's stead. Private.
+
+Lies as ``bin/muster-rank`` in the run directory of each node, first on the launcher's PATH, and takes all it needs from
+the files beside it. So a launcher carries one word from node to node: no argument, variable or secret of the job is
+quoted, cut or shown by it. Standard library only, Python >= 3.8.
+
+It refuses to run in another place than the rank table says, gives the job the same environment under every launcher,
+keeps its output in ``ranks/LOCAL_RANK``, and writes down how it ended, which launchers tell wrongly or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each rank some milliseconds
+    from typing import Any, Dict, NoReturn
+
+    Data = Dict[str, Any]
+
+MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
+
+
+class Misplaced(Exception):
+    """The launcher has started this rank where the rank table has another one, or none."""
+
+
+def read_json(path: str) -> Any:
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def number(environment: dict[str, str], names: list[str]) -> int | None:
+    """Return the first of these variables that is there, as a number."""
+    found = next((environment[name] for name in names if environment.get(name)), None)
+    return int(found) if found is not None and found.isdigit() else None
+
+
+def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
+    """Return (rank, local rank) of this process. Raises Misplaced where the launcher differs from the rank table."""
+    node = plan["node"]
+    rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
+    told = " or ".join(rules["rank"])
+    if rank is None:
+        raise Misplaced(f"{plan['launcher']} sets no {told} for a process on {node['name']}")
+    if world is not None and world != plan["world_size"]:
+        raise Misplaced(
+            f"{plan['launcher']} has made a world of {world} ranks on {node['name']}, planned are {plan['world_size']}"
+        )
+    if not 0 <= rank - node["first_rank"] < node["slots"]:
+        last = node["first_rank"] + node["slots"] - 1
+        raise Misplaced(
+            f"{plan['launcher']} has started rank {rank} on {node['name']}, where ranks {node['first_rank']} to {last} "
+            "were planned"
+        )
+    return rank, rank - node["first_rank"]
+
+
+def rank_environment(
+    plan: Data, secrets: dict[str, str], inherited: dict[str, str], rank: int, local_rank: int, directory: str
+) -> dict[str, str]:
+    """Return what the job finds: the launcher's environment, the plan's, the user's, and its place above all."""
+    environment = {**inherited, **plan["environment"], **secrets}
+    if plan["node"]["slots"] > 1:  # as torchrun has it: each rank would else start a thread for every core
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.update(
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(plan["world_size"]),
+            "LOCAL_WORLD_SIZE": str(plan["node"]["slots"]),
+            "NODE_RANK": str(plan["node"]["node_rank"]),
+            "MUSTER_RUN_DIRECTORY": directory,
+            "TORCHELASTIC_ERROR_FILE": os.path.join(directory, "ranks", str(local_rank), "error.json"),
+        }
+    )
+    return environment
+
+
+def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]:
+    """Return the job's command; arguments: what the launcher adds, which is DeepSpeed's --local_rank."""
+    added = [
+        f"--local_rank={local_rank}" if argument.startswith("--local_rank=") else argument for argument in arguments
+    ]
+    return [*rules["command"], *added, *rules["arguments"]]
+
+
+def write_exit(path: str, rank: int, code: int) -> None:
+    """Write down how a rank ended: its exit code, or minus the number of the signal."""
+    descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump({"rank": rank, "exit_code": code, "ended": time.time()}, stream)
+    os.replace(f"{path}.tmp", path)
+
+
+def become(command: list[str], environment: dict[str, str], directory: str) -> NoReturn:
+    """Be the job from now on, its output in this directory."""
+    try:
+        for descriptor, name in ((1, "stdout.log"), (2, "stderr.log")):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            os.dup2(os.open(os.path.join(directory, name), flags, 0o600), descriptor)
+        os.execvpe(command[0], command, environment)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a word
+        os.write(2, f"muster: cannot start {command[0]}: {error}\n".encode("utf-8", "backslashreplace"))
+    os._exit(127)
+
+
+def run(directory: str, arguments: list[str]) -> int:
+    """Run one rank to its end; return its exit code, or minus the number of the signal that ended it."""
+    plan, rules = read_json(os.path.join(directory, "plan.json")), read_json(os.path.join(directory, "rank.json"))
+    secrets = read_json(os.path.join(directory, "environment.json"))
+    rank, local_rank = place(plan, rules, dict(os.environ))
+    logs = os.path.join(directory, "ranks", str(local_rank))
+    os.makedirs(logs, mode=0o700, exist_ok=True)
+    environment = rank_environment(plan, secrets, dict(os.environ), rank, local_rank, directory)
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child that they are meant for
+    child = os.fork()
+    if child == 0:
+        for one in signals:  # not ignored, as all is that a shell starts with `&`
+            signal.signal(one, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        become(job_command(rules, arguments, local_rank), environment, logs)
+
+    def pass_on(signal_number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal_number)
+
+    for one in signals:
+        signal.signal(one, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    _pid, status = os.waitpid(child, 0)
+    code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    write_exit(os.path.join(logs, "exit.json"), rank, code)
+    return code
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        code = run(os.path.dirname(os.path.dirname(os.path.abspath(arguments[0]))), arguments[1:])
+    except Misplaced as problem:
+        sys.stderr.write(f"muster: {problem}\n")
+        return MISPLACED
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv))

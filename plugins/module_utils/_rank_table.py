@@ -1,0 +1,484 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rank table: which node comes where, under which address, with how many processes.
+
+Every other artefact (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Union
+
+MAX_SLOTS = 65535
+"""More than any machine has hardware threads. DeepSpeed makes a list of this length, so a typing error ends here."""
+
+ORDERS = ("inventory", "name")
+
+# What the hostfile readers of DeepSpeed, Open MPI and MPICH and the resolver all take as the name of a host.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:\.[A-Za-z0-9_-]{1,63})*\Z")
+# Words that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) take for something else than a host.
+_LEXER_WORDS = frozenset(
+    ("boards", "cores", "cores-per-socket", "cores_per_socket", "count", "count-max", "count_max", "cpu", "cpu-max")
+    + ("cpu-set", "cpu_max", "cpu_set", "max-count", "max-cpu", "max-slots", "max_count", "max_cpu", "max_slots")
+    + ("port", "rank", "slot", "slots", "slots-max", "slots_max", "sockets", "sockets-per-board", "sockets_per_board")
+    + ("user-name", "user_name", "username")
+)
+# Names that mean "this machine" wherever they are looked up.
+_LOCAL_NAMES = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"))
+
+_NAME_NEEDED = (
+    "ASCII letters, digits, '-', '_' and '.', beginning with a letter or a digit, at most 63 characters between dots "
+    "and 253 in all, and no word of the hostfile's grammar such as 'slots'"
+)
+_NAME_TODO = "Rename the host in the inventory; its address goes into ansible_host and node_address"
+_ADDRESS_NEEDED = "the IP address, in digits, under which the other nodes reach this one: the private one"
+_ADDRESS_TODO = "Set node_address of this host in the inventory (on the host, `ip -brief address` shows its addresses)"
+
+_Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault of the input, and the host, or the line of a file, that has it; None if the whole input has it."""
+
+    host: str | None
+    found: str
+    needed: str
+    todo: str
+
+    def __str__(self) -> str:
+        where = "" if self.host is None else f"{_plain(self.host)}: "
+        return f"{where}{self.found}. Needed: {self.needed}. {self.todo}."
+
+
+class RankTableError(ValueError):
+    """The input makes no rank table. `problems` holds all its faults; the text is one line for each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host as given. `slots`: processes to start on it. `rank`: its place in the group, where that is prescribed."""
+
+    name: str
+    address: str
+    slots: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host with its place: `node_rank` counts nodes, `first_rank` is the global rank of its first process."""
+
+    name: str
+    address: str
+    slots: int
+    node_rank: int
+    first_rank: int
+
+    @property
+    def ranks(self) -> range:
+        """Global ranks of the processes on this node; the n-th has local rank n."""
+        return range(self.first_rank, self.first_rank + self.slots)
+
+
+@dataclass(frozen=True)
+class RankTable:
+    """At least one node, in the order of the node ranks, which are 0, 1, 2 ... without a gap."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def nnodes(self) -> int:
+        """Number of nodes."""
+        return len(self.nodes)
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes on all nodes together."""
+        return self.nodes[-1].first_rank + self.nodes[-1].slots
+
+    @property
+    def equal_slots(self) -> bool:
+        """Whether each node has the same number of slots."""
+        return all(node.slots == self.nodes[0].slots for node in self.nodes)
+
+    @property
+    def master(self) -> Node:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _first_ranks(self) -> list[int]:
+        return [node.first_rank for node in self.nodes]
+
+    def node(self, name: str) -> Node:
+        """The node of that name. Raises RankTableError if there is none."""
+        node = self._by_name.get(name)
+        if node is None:
+            raise RankTableError(
+                [Problem(None, f"no node is named {shown(name)}", f"one of {some(self._by_name)}", "Correct the name")]
+            )
+        return node
+
+    def locate(self, rank: int) -> tuple[Node, int]:
+        """The node that runs the process of this global rank, and its local rank. RankTableError if there is none."""
+        if not 0 <= rank < self.world_size:
+            needed = f"a rank from 0 to {self.world_size - 1}"
+            raise RankTableError([Problem(None, f"no process has rank {shown(rank)}", needed, "Correct the rank")])
+        node = self.nodes[bisect_right(self._first_ranks, rank) - 1]
+        return node, rank - node.first_rank
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The nodes as plain data: name, address, slots, node_rank, first_rank. build_rank_table() reads it back."""
+        return [
+            {
+                "name": node.name,
+                "address": node.address,
+                "slots": node.slots,
+                "node_rank": node.node_rank,
+                "first_rank": node.first_rank,
+            }
+            for node in self.nodes
+        ]
+
+
+def build_rank_table(
+    hosts: Iterable[Host | Mapping[str, Any]],
+    *,
+    nnodes: int | None = None,
+    order: str = "inventory",
+    rank0: str | None = None,
+) -> RankTable:
+    """Check the hosts of a group, put them in order and take the first `nnodes` of them (default: all).
+
+    Explicit ranks decide the order where they are given (for all hosts or for none; 0, 1, 2 ... over the whole group).
+    Without them `order` does: "inventory" keeps the order given, "name" sorts by name, node2 before node10.
+    `rank0` names the host to move to the front in any case. The nodes taken are numbered anew from 0.
+
+    A mapping has the keys of Host; `node_rank` is another name of `rank`, so the result of as_dicts() can be given too.
+    Numbers may be strings of decimal digits. Addresses come out in their canonical form.
+
+    Raises RankTableError with everything that is wrong.
+    """
+    problems: list[Problem] = []
+    group = _read_hosts(hosts, problems)
+    wanted = _read_nnodes(nnodes, group, problems)
+    if order not in ORDERS:
+        problems.append(Problem(None, f"the order is {shown(order)}", "'inventory' or 'name'", "Correct the order"))
+    if rank0 is not None and group and all(host.name != rank0 for host in group):
+        needed = f"the name of a host of the group: {some(host.name for host in group)}"
+        problems.append(Problem(None, f"rank0 is {shown(rank0)}, which is not in the group", needed, "Correct rank0"))
+    _check_names(group, problems)
+    addresses = _check_addresses(group, problems)
+    slots = _check_slots(group, problems)
+    ranks = _check_ranks(group, problems)
+    if problems:
+        raise RankTableError(problems)
+
+    places = list(range(len(group)))
+    if ranks:
+        places.sort(key=ranks.__getitem__)
+    elif order == "name":
+        places.sort(key=lambda place: natural_key(group[place].name))
+    if rank0 is not None:
+        places.sort(key=lambda place: group[place].name != rank0)  # stable: the others keep their order
+
+    nodes: list[Node] = []
+    first_rank = 0
+    for node_rank, place in enumerate(places[:wanted]):
+        nodes.append(Node(str(group[place].name), str(addresses[place]), slots[place], node_rank, first_rank))
+        first_rank += slots[place]
+    return RankTable(tuple(nodes))
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Sort key that reads digits as numbers and does not mind capitals: node2 comes before node10."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name.lower())
+    return tuple((0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts), name
+
+
+def whole_number(value: object) -> int | None:
+    """The value as a number >= 0 if it is a whole number or a string of ASCII decimal digits, else None."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value) if value >= 0 else None
+    # 18 digits: far beyond any count, and below the length at which Python refuses to convert.
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
+        return int(value)
+    return None
+
+
+def name_fault(name: object) -> str | None:
+    """What keeps launchers from taking this as the name of a host, or None if nothing does."""
+    if not isinstance(name, str) or not name:
+        return f"the name is {shown(name)}"
+    if len(name) > 253:
+        return f"the name {shown(name)} is {len(name)} characters long"
+    if not _NAME.match(name):
+        return f"the name {shown(name)} is not one that launchers take"
+    if name.lower() in _LEXER_WORDS:
+        return f"the name {shown(name)} is a word of the hostfile's grammar"
+    # Open MPI 4 cuts domains off, and resolvers read what is left as an address: 10.example.com becomes 0.0.0.10.
+    if re.match(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.|\Z)", name) and ip_literal(name) is None:
+        return f"the name {shown(name)} begins with a number, which is resolved as an address"
+    return None
+
+
+def ip_literal(text: str) -> _Address | None:
+    """The address that the text spells in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if not text.isascii() or "%" in text or (address.version == 4 and str(address) != text):
+        return None
+    return address
+
+
+def short_name(name: str) -> str:
+    """A name's first label, which is what Open MPI 4 leaves of it, in lower case. An address stays whole."""
+    return name if ip_literal(name) else name.lower().partition(".")[0]
+
+
+def means_this_machine(name: str) -> bool:
+    """Whether each machine takes this name for itself: localhost, a loopback or a wildcard address."""
+    address = ip_literal(name)
+    if address is None:
+        return short_name(name) in _LOCAL_NAMES
+    return address.is_loopback or address.is_unspecified
+
+
+def shown(value: object) -> str:
+    """The value for a message: quoted, in ASCII, control characters escaped, cut where it is long."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(int(value)) if abs(value) < 10**18 else "a number of more than 18 digits"
+    try:
+        text = ascii(str(value[:80])) if isinstance(value, str) else ascii(value)
+    except ValueError:  # a number inside that Python refuses to print
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:80]}... (cut)"
+
+
+def some(names: Iterable[object]) -> str:
+    """The first three of the names, and how many more there are."""
+    listed = list(names)
+    first = ", ".join(_plain(name) for name in listed[:3])
+    return first if len(listed) <= 3 else f"{first} and {len(listed) - 3} more"
+
+
+def _plain(name: object) -> str:
+    """A name as it is where it can be printed, else escaped."""
+    fit = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
+    return str(name) if fit else shown(name)
+
+
+def _on(host: Host, found: str, needed: str, todo: str) -> Problem:
+    return Problem(str(host.name) if isinstance(host.name, str) else shown(host.name), found, needed, todo)
+
+
+def _read_hosts(hosts: object, problems: list[Problem]) -> list[Host]:
+    """The entries as Host, their fields still unchecked."""
+    needed = "a list of hosts, each with name, address, slots and, where it is prescribed, rank"
+    if isinstance(hosts, (str, bytes, Mapping)) or not isinstance(hosts, Iterable):
+        problems.append(Problem(None, f"the hosts are {shown(hosts)}", needed, "Give a list"))
+        return []
+    group: list[Host] = []
+    for number, item in enumerate(hosts, 1):
+        if isinstance(item, Host):
+            group.append(item)
+        elif isinstance(item, Mapping):
+            group.append(_read_mapping(item, needed, problems))
+        else:
+            problems.append(
+                Problem(None, f"entry {number} of the hosts is {shown(item)}", needed, "Correct this entry")
+            )
+    if not group and not problems:
+        todo = "Put hosts into the group; if they are rented machines, start them"
+        problems.append(Problem(None, "there are no hosts", "at least one", todo))
+    return group
+
+
+def _read_mapping(item: Mapping[str, Any], needed: str, problems: list[Problem]) -> Host:
+    rank, node_rank = item.get("rank"), item.get("node_rank")
+    host = Host(item.get("name"), item.get("address"), item.get("slots"), node_rank if rank is None else rank)  # type: ignore[arg-type]
+    unknown = [key for key in item if key not in ("name", "address", "slots", "rank", "node_rank", "first_rank")]
+    if unknown:
+        problems.append(_on(host, f"the host has unknown keys: {some(unknown)}", needed, "Correct their spelling"))
+    if rank is not None and node_rank is not None and rank != node_rank:
+        found = f"its rank is {shown(rank)}, but its node_rank is {shown(node_rank)}"
+        problems.append(_on(host, found, "one of them", "Remove the other"))
+    return host
+
+
+def _read_nnodes(nnodes: object, group: list[Host], problems: list[Problem]) -> int:
+    if nnodes is None:
+        return len(group)
+    count = whole_number(nnodes)
+    if count is None or count < 1 or count > len(group) > 0:
+        found = f"nnodes is {shown(nnodes)}, and the group has {len(group)}"
+        if group:
+            found = f"{found}: {some(host.name for host in group)}"
+        needed = f"a whole number from 1 to {max(len(group), 1)}"
+        problems.append(Problem(None, found, needed, "Ask for fewer nodes or add hosts to the group"))
+    return count or 0
+
+
+def _check_names(group: list[Host], problems: list[Problem]) -> None:
+    names: dict[str, Host] = {}
+    short_names: dict[str, Host] = {}
+    for host in group:
+        fault = name_fault(host.name)
+        if fault:
+            problems.append(_on(host, fault, _NAME_NEEDED, _NAME_TODO))
+            continue
+        same = names.setdefault(host.name.lower(), host)
+        if same is not host:
+            found = f"the name is there twice, the first time as {same.name}"
+            problems.append(_on(host, found, "each host once", "Remove one or rename it"))
+            continue
+        same = short_names.setdefault(short_name(host.name), host)
+        if same is not host:
+            found = f"its short name {short_name(host.name)} is also that of {same.name}, and Open MPI cuts domains off"
+            problems.append(_on(host, found, "a first part of the name that no other host has", "Rename one of them"))
+
+
+def _check_addresses(group: list[Host], problems: list[Problem]) -> list[_Address | None]:
+    """The addresses in the order of the group; None where there is none."""
+    addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
+    all_loopback = all(address is not None and address.is_loopback for address in addresses)
+    all_link_local = all(address is not None and address.is_link_local for address in addresses)
+    owners: dict[_Address, Host] = {}
+    for host, address in zip(group, addresses):
+        if address is None:
+            fault: str | None = _no_address(host.address)
+        else:
+            fault = _address_fault(address, loopback_ok=all_loopback, link_local_ok=all_link_local)
+            same = owners.setdefault(address, host)
+            if fault is None and same is not host:
+                fault = f"its address {address} is also that of {_plain(same.name)}"
+        if fault:
+            problems.append(_on(host, fault, _ADDRESS_NEEDED, _ADDRESS_TODO))
+    for host, address in zip(group, addresses):
+        if address is not None and name_fault(host.name) is None:
+            fault = _misleading_name(host.name, address, owners)
+            if fault:
+                problems.append(_on(host, fault, "a name that means this host on every node", _NAME_TODO))
+
+    families: dict[int, list[str]] = {4: [], 6: []}
+    for host, address in zip(group, addresses):
+        if address is not None:
+            families[address.version].append(host.name)
+    if families[4] and families[6]:
+        found = f"some addresses are IPv4 ({some(families[4])}) and some are IPv6 ({some(families[6])})"
+        todo = "Set node_address of all hosts to their addresses in the one network that they share"
+        problems.append(Problem(None, found, "addresses of one kind", todo))
+    return addresses
+
+
+def _no_address(text: object) -> str:
+    if text is None or text == "":
+        return "the host has no address"
+    if not isinstance(text, str):
+        return f"its address is {shown(text)}"
+    if "%" in text:
+        return f"its address {shown(text)} has a zone, which means something else on each node"
+    if name_fault(text) is None:
+        return f"its address {shown(text)} is a name, and names are resolved differently on each node"
+    return f"its address {shown(text)} is malformed"
+
+
+def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
+    """What makes the address useless between nodes. Loopback will do if all nodes are this one machine."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return f"its address {address} is an IPv4 address in IPv6 form; write it as {address.ipv4_mapped}"
+    if address.is_unspecified:
+        return f"its address {address} is the wildcard, which is no host's"
+    if address.is_multicast:
+        return f"its address {address} is a multicast address, which is no single host's"
+    if address.is_loopback:
+        return (
+            None if loopback_ok else f"its address {address} is a loopback address, which is another host on each node"
+        )
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_link_local:
+            return f"its address {address} is link-local, which is another host on each interface"
+    elif address.is_link_local:
+        # 169.254.x.y is what a host gives itself where no network gives it one. It works between hosts on one cable.
+        return (
+            None
+            if link_local_ok
+            else f"its address {address} is link-local, which other hosts of the group do not have"
+        )
+    if address.is_reserved or (address.version == 4 and int(address) < 1 << 24):
+        return f"its address {address} is reserved, and no host's"
+    return None
+
+
+def _misleading_name(name: str, address: _Address, owners: Mapping[_Address, Host]) -> str | None:
+    """Why a launcher that goes by the name would end on another machine than the one at this address."""
+    if means_this_machine(name) and not address.is_loopback:
+        return f"each node takes the name {name} for itself, but the address is {address}"
+    named = ip_literal(name)
+    if named is not None and named != address and named in owners:
+        return f"the name {name} is the address of {_plain(owners[named].name)}, but its own is {address}"
+    return None
+
+
+def _check_slots(group: list[Host], problems: list[Problem]) -> list[int]:
+    slots: list[int] = []
+    for host in group:
+        count = whole_number(host.slots)
+        slots.append(count or 0)
+        if count is None or not 1 <= count <= MAX_SLOTS:
+            found = "the host has no slots" if host.slots is None else f"its slots are {shown(host.slots)}"
+            todo = "Set node_slots of this host to the number of processes to start on it, one a GPU"
+            problems.append(_on(host, found, f"a whole number from 1 to {MAX_SLOTS}", todo))
+    return slots
+
+
+def _check_ranks(group: list[Host], problems: list[Problem]) -> list[int]:
+    """The explicit ranks in the order of the group; empty if there are none, or if they are wrong."""
+    bare = [host.name for host in group if host.rank is None]
+    if len(bare) == len(group):
+        return []
+    needed = f"node_rank 0 to {len(group) - 1}, each once, on all hosts of the group, or on none of them"
+    todo = "Correct node_rank in the inventory, or remove it from all hosts of the group"
+    if bare:
+        found = f"{len(group) - len(bare)} of {len(group)} hosts have a node_rank, but not {some(bare)}"
+        problems.append(Problem(None, found, needed, todo))
+    owners: dict[int, Host] = {}
+    ranks: list[int] = []
+    for host in group:
+        if host.rank is None:
+            continue
+        rank = whole_number(host.rank)
+        if rank is None:
+            problems.append(_on(host, f"its node_rank is {shown(host.rank)}", needed, todo))
+            continue
+        ranks.append(rank)
+        same = owners.setdefault(rank, host)
+        if same is not host:
+            problems.append(_on(host, f"its node_rank {rank} is also that of {_plain(same.name)}", needed, todo))
+    if len(owners) < len(group):
+        return []
+    for expected, rank in enumerate(sorted(owners)):
+        if rank != expected:
+            found = f"its node_rank is {shown(rank)}, but no host has node_rank {expected}"
+            problems.append(_on(owners[rank], found, needed, todo))
+            return []
+    return ranks

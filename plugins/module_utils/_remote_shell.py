@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What mpirun, mpiexec and pdsh take for ssh: start a command on another node, under that node's supervisor. Private.
+
+Lies as ``bin/ssh`` in the run directory of rank 0, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks
+rank 0's supervisor, by a file, to have the command started on HOST; that goes over the lifeline, and HOST's own
+supervisor starts it in its unit. So what a launcher starts elsewhere is ended, watched and reported as what it starts
+here, and the nodes need not be able to log in at each other. The output stays on HOST, in its ``launcher.log``.
+
+A node is started once: a second command is how DeepSpeed kills by pattern, which no run may.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost some milliseconds
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
+PATIENCE = 0.02  # seconds between two looks for an answer
+
+
+def read_arguments(words: list[str]) -> tuple[str, str]:
+    """Return host and command of ssh's arguments."""
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        option = rest.pop(0)
+        if option[-1] in WITH_VALUE and len(option) == 2 and rest:
+            rest.pop(0)
+    if rest and rest[0] == "--":
+        rest.pop(0)
+    if not rest:
+        raise SystemExit("muster: ssh: no host was given")
+    return rest[0].rpartition("@")[2], " ".join(rest[1:])
+
+
+def node_rank_of(host: str, nodes: list[Data]) -> int:
+    """Return the place of a host in the plan, which launchers call by address, name, or the name's first part."""
+    for rank, node in enumerate(nodes):
+        if host in (node["address"], node["name"]):
+            return rank
+    short = [rank for rank, node in enumerate(nodes) if node["name"].partition(".")[0].lower() == host.lower()]
+    if len(short) != 1:
+        raise SystemExit(f"muster: ssh: {host} is none of the run's nodes")
+    return short[0]
+
+
+def first_time(path: str) -> bool:
+    """Whether nobody has asked for this before."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def ask(directory: str, rank: int, command: str) -> int:
+    """Have a command started on a node and wait for its end; return its exit code."""
+    path = os.path.join(directory, "asked", str(rank))
+    with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
+        json.dump({"command": command}, stream)
+    os.replace(f"{path}.tmp", f"{path}.json")
+    parent = os.getppid()
+    while os.getppid() == parent:  # the launcher is gone: nobody waits for the answer
+        try:
+            with open(f"{path}.exit", encoding="utf-8") as stream:
+                code = json.load(stream)
+        except FileNotFoundError:
+            time.sleep(PATIENCE)
+            continue
+        return 1 if code is None else code if code >= 0 else 128 - code
+    return 1
+
+
+def main(arguments: list[str]) -> int:
+    directory = os.path.dirname(os.path.dirname(os.path.abspath(arguments[0])))
+    with open(os.path.join(directory, "plan.json"), encoding="utf-8") as stream:
+        plan = json.load(stream)
+    host, command = read_arguments(arguments[1:])
+    rank = node_rank_of(host, plan["nodes"])
+    os.makedirs(os.path.join(directory, "asked"), mode=0o700, exist_ok=True)
+    if not first_time(os.path.join(directory, "asked", f"{rank}.once")):
+        sys.stderr.write(f"muster: {host} has got its command already, this one is left out: {command[:200]}\n")
+        return 1
+    if rank == plan["node"]["node_rank"]:
+        os.execv("/bin/sh", ["sh", "-c", command])
+    return ask(directory, rank, command)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv))

@@ -1,0 +1,152 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A certificate authority of SSH in a directory: its key, a record of what it signed for each node, what is revoked.
+
+    ca, ca.pub            the key pair
+    nodes/NAME.json       the node's certificates by id, and the ids of the keys that it has now
+    revoked, revoked.krl  ids of the certificates that are good no more, and the same as sshd and ssh read it
+
+An id is made of the node and the key. A renewed certificate keeps it, so that one entry revokes all of them; another
+key, or another machine of the same name, has another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Dict
+
+SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60}
+BACKDATED = 86400
+"""Seconds by which a certificate begins in the past, since the clocks of nodes may be behind."""
+
+Record = Dict[str, Any]
+"""Of a node: {"current": [id, ...], "certificates": {id: {"kind", "names", "key", "authority", "certificate", ...}}}"""
+
+
+class AuthorityError(Exception):
+    """What was found, what is needed and what to do, in words for a person."""
+
+
+def seconds_of(duration: str) -> int:
+    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError where it is none."""
+    if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
+        raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
+    return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
+
+
+def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
+    """What the certificates of a node are to say, by id. A key that is not there yet, in check mode, has none."""
+    wanted = {}
+    for kind, names in (("user", [node["user"]]), ("host", node["names"])):
+        words = node[f"{kind}_key"].split()[:2]
+        if words:
+            number = hashlib.sha256(words[-1].encode()).hexdigest()[:16]
+            wanted[f"{node['name']}/{kind}-{number}"] = {
+                "kind": kind,
+                "names": sorted(set(names)),
+                "key": " ".join(words),
+                "authority": authority,
+            }
+    return wanted
+
+
+def is_good(made: Mapping[str, Any] | None, wanted: Mapping[str, Any], until: float) -> bool:
+    """Whether a certificate of the record says what is wanted, and will at `until`, in seconds since 1970."""
+    return made is not None and made["valid_until"] > until and all(made[key] == wanted[key] for key in wanted)
+
+
+def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[str]:
+    """Certificates of nodes that are no members any more, and of keys that a member has no more."""
+    members = set(members)
+    return sorted(
+        one
+        for node, record in records.items()
+        for one in record["certificates"]
+        if node not in members or one not in record["current"]
+    )
+
+
+def summary(records: Mapping[str, Record], revoked: Iterable[str]) -> str:
+    """The record for a person, a line for each certificate."""
+    made = [item for record in records.values() for item in sorted(record["certificates"].items())]
+    lines = [
+        f"{one}: {', '.join(entry['names'])}, valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
+        for one, entry in made
+    ]
+    return "".join([*lines, *(f"{one}: revoked\n" for one in revoked)])
+
+
+def read_records(directory: Path) -> dict[str, Record]:
+    """The record of each node, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("nodes/*.json"))}
+
+
+def public_key(directory: Path) -> str:
+    """The authority's public key; empty where there is none yet."""
+    path = directory / "ca.pub"
+    return " ".join(path.read_text().split()[:2]) if path.exists() and path.with_suffix("").exists() else ""
+
+
+def make_authority(directory: Path) -> str:
+    """Make the key pair and return the public key."""
+    for name in ("ca", "ca.pub"):  # half a pair is none
+        (directory / name).unlink(missing_ok=True)
+    ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "muster", "-f", str(directory / "ca"))
+    return public_key(directory)
+
+
+def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int) -> str:
+    """Return a certificate, valid for so many seconds from now."""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        Path(scratch, "key.pub").write_text(f"{wanted['key']}\n")
+        kind = ["-h"] if wanted["kind"] == "host" else []
+        names = ",".join(wanted["names"])
+        period = f"-{BACKDATED}s:+{valid_for}s"
+        ssh_keygen("-q", "-s", str(directory / "ca"), *kind, "-I", one, "-n", names, "-V", period, f"{scratch}/key.pub")
+        return Path(scratch, "key-cert.pub").read_text()
+
+
+def write_revoked(directory: Path, revoked: Iterable[str]) -> None:
+    """Write the list of revoked certificates for ssh and sshd, and after it for ourselves."""
+    text = "".join(f"id: {one}\n" for one in revoked)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        Path(scratch, "list").write_text(text)
+        ssh_keygen("-q", "-k", "-f", f"{scratch}/krl", "-s", str(directory / "ca.pub"), f"{scratch}/list")
+        os.replace(f"{scratch}/krl", directory / "revoked.krl")
+    write(directory / "revoked", text)
+
+
+def read_revoked(directory: Path) -> list[str]:
+    """The ids in the list of revoked certificates."""
+    path = directory / "revoked"
+    return [line[4:] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file in one step; nobody else can read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+def ssh_keygen(*words: str) -> None:
+    """Run ssh-keygen, which asks nobody anything."""
+    try:
+        # pylint: disable=ansible-bad-function
+        done = subprocess.run(
+            ["ssh-keygen", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise AuthorityError("This machine has no ssh-keygen. Install openssh-client.") from error
+    if done.returncode:
+        raise AuthorityError(f"`ssh-keygen {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")

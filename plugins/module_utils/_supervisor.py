@@ -1,0 +1,1230 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor: keeps one node's part of a run alive, or ends it. Private to this collection.
+
+One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY``, standard library only. It reads
+``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP connection to rank 0's
+supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat`` seconds. A node that
+fails, or falls silent for ``silence`` seconds, ends the run everywhere; an elastic run goes on while ``min_nnodes``
+nodes and rank 0 are left.
+
+The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
+by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
+killed; elsewhere a guard process of ours is (``--guard``).
+
+The lifeline speaks JSON, one object a line, at most 64 KiB:
+  server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
+  peer:   {"type": "beat"} | {"type": "ready"} | {"type": "report", "report"} | {"type": "stop", "reason"}
+  peer:   {"type": "mount", "text"} where a mount under the run has died or come back
+  server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
+  server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterable
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+# This file runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# pylint: disable=ansible-bad-function
+
+MAX_LINE = 65536
+MAX_STRANGERS = 64  # connections that have not shown the token yet
+STRANGER_PATIENCE = 5.0  # seconds a stranger has to show the token
+MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
+RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
+KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
+TAIL_BYTES = 65536  # what is read of a log's end to find an error
+BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
+LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
+LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
+LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+# Exit code: the error number of looking into a directory, 0 where it answers.
+LOOK = """
+import os, sys
+try:
+    with os.scandir(sys.argv[1]) as entries:
+        next(entries, None)
+except OSError as error:
+    os._exit(error.errno or 5)
+"""
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_json(path: str, value: Any, mode: int = 0o600) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never half of it."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump(value, stream)
+    os.replace(temporary, path)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file, for its user alone where it is new: an opener for open()."""
+    return os.open(path, flags, 0o600)
+
+
+def read_json(path: str) -> Any:
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def read_tail(path: str, size: int = TAIL_BYTES) -> str:
+    """Return the last size bytes of a file as text, "" where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - size))
+            return stream.read(size).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def become_subreaper() -> None:
+    """Have the kernel hand orphaned descendants to this process (Linux >= 3.4)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def process_table() -> dict[int, tuple[int, str, int]]:
+    """Return {pid: (parent pid, state letter, start time in ticks)} of every process that can be seen."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stream:
+                    fields = stream.read().rpartition(b")")[2].split()
+            except OSError:  # it ended meanwhile
+                continue
+            table[int(name)] = (int(fields[1]), fields[0].decode(), int(fields[19]))
+    return table
+
+
+def descendants(root: int) -> list[int]:
+    """Return the pids below root that still run (zombies left out)."""
+    table = process_table()
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _state, _start) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], list(children.get(root, ()))
+    while queue:
+        pid = queue.pop()
+        queue.extend(children.get(pid, ()))
+        if table[pid][1] not in "ZX":
+            found.append(pid)
+    return found
+
+
+def run_quietly(command: list[str], log: str) -> int:
+    """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
+    with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream).pid
+    return 0
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        # gone, or root's: the unit's cgroup takes those
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> dict[int, int]:
+    """Collect ended children that were handed to us; return {pid: wait status}."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as Python gives it: the exit code, or minus the signal's number."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def mount_points() -> set[str]:
+    """Return where something is mounted; reading this never waits for a mount."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        fields = [line.split(" ")[4] for line in stream]
+    return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed for memory since boot, None where it is not told."""
+    try:
+        with open("/proc/vmstat", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return None
+
+
+# --- what the ranks left behind --------------------------------------------------------------------------------------
+
+TRACEBACK = "Traceback (most recent call last):"
+# torch writes it before each line of a traceback
+RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
+TORCHRUN_FAILURE = re.compile(
+    r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)\s*\n"
+    r"\s*exitcode\s*: (?P<exit_code>-?\d+) \(pid: (?P<pid>\d+)\)"
+)
+
+
+def first_error(text: str) -> str:
+    """Return the exception line ("ValueError: boom") that ended a program, from the end of what it wrote, or ""."""
+    lines = RANK_PREFIX.sub("", text).splitlines()
+    starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
+    for start in reversed(starts):
+        for line in lines[start + 1 :]:
+            if line and not line[0].isspace():
+                return line.strip()[:2000]
+    return ""
+
+
+def last_words(text: str) -> str:
+    """Return the exception that ended a program, or else the last line that it wrote, or ""."""
+    return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def launcher_error(code: int | None, text: str) -> str:
+    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason."""
+    if not code:
+        return ""
+    return last_words(text) if code > 0 else first_error(text)
+
+
+def torchrun_failures(text: str) -> dict[int, tuple[int, int]]:
+    """Return {local_rank: (rank, exit code)} from the table that torchrun prints when ranks failed."""
+    text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
+    return {
+        int(match.group("local_rank")): (int(match.group("rank")), int(match.group("exit_code")))
+        for match in TORCHRUN_FAILURE.finditer(text)
+    }
+
+
+def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
+    """Return the directory of a local rank's newest attempt below torchrun's --log-dir, or None."""
+    newest = None
+    for current, names, _files in os.walk(ranks_directory):
+        if os.path.basename(current).startswith("attempt_"):
+            if str(local_rank) in names:
+                attempt = int(os.path.basename(current)[len("attempt_") :])
+                if newest is None or attempt > newest[0]:
+                    newest = (attempt, os.path.join(current, str(local_rank)))
+            names[:] = []
+    return newest[1] if newest else None
+
+
+def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
+    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log where ranks have none."""
+    if plan["rank_logs"] == "torchrun":
+        attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
+        if attempt:
+            return os.path.join(attempt, "stdout.log"), os.path.join(attempt, "stderr.log")
+    if plan["rank_logs"] == "ranks":  # bin/muster-rank writes them
+        logs = os.path.join(directory, "ranks", str(local_rank))
+        if os.path.isdir(logs):
+            return os.path.join(logs, "stdout.log"), os.path.join(logs, "stderr.log")
+    log = os.path.join(directory, "launcher.log")
+    return log, log
+
+
+def recorded_error(path: str) -> str:
+    """Return the message of an error file as torch's @record writes it, or ""."""
+    try:
+        message = read_json(path)["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if isinstance(message, dict):
+        message = message.get("message", "")
+    return str(message)[:2000]
+
+
+def rank_exit(directory: str, local_rank: int) -> int | None:
+    """Return how a rank that bin/muster-rank ran has ended, None where it did not tell."""
+    try:
+        code: int = read_json(os.path.join(directory, "ranks", str(local_rank), "exit.json"))["exit_code"]
+    except (OSError, ValueError):
+        return None
+    return code
+
+
+def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[Data]:
+    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log."""
+    node = plan["node"]
+    failures = {}
+    if launcher_code != 0 and plan["rank_logs"] == "torchrun":
+        failures = torchrun_failures(read_tail(os.path.join(directory, "launcher.log")))
+    reports = []
+    for local_rank in range(node["slots"]):
+        rank, code = failures.get(local_rank, (node["first_rank"] + local_rank, None))
+        if plan["rank_logs"] == "ranks":
+            code = rank_exit(directory, local_rank)
+        elif launcher_code == 0:
+            code = 0
+        elif plan["rank_logs"] != "torchrun":
+            code = launcher_code
+        _stdout, stderr = rank_logs(plan, directory, local_rank)
+        error = ""
+        if code != 0:
+            recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
+            text = read_tail(stderr)
+            error = recorded or first_error(text)
+            said = last_words(text)
+            if not error and said and code is not None and code > 0:  # argparse, sys.exit("..."), a missing file
+                error = f"ended with exit code {code}, its last words: {said}"
+        reports.append({"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr})
+    return reports
+
+
+# --- the lifeline ----------------------------------------------------------------------------------------------------
+
+
+def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
+    """Return the hex HMAC-SHA256 by which one side shows that it holds the run's token."""
+    text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
+    # a stranger's nonce may hold half a surrogate pair, which JSON can spell and UTF-8 cannot
+    return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
+
+
+class Wire:
+    """One lifeline connection: lines in, lines out, bounded both ways."""
+
+    def __init__(self, connection: socket.socket, now: float) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.inbox = b""
+        self.outbox = b""
+        self.opened = now
+        self.heard = now
+        self.nonce = secrets.token_hex(16)
+        self.node_rank: int | None = None  # set once the other side has shown the token
+        self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
+        self.expected = ""  # the proof that rank 0 has to show
+        self.closed = False
+
+    def send(self, message: Data) -> None:
+        self.outbox += json.dumps(message).encode() + b"\n"
+        if len(self.outbox) > MAX_BACKLOG:
+            self.closed = True
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        while self.outbox and not self.closed:
+            try:
+                sent = self.connection.send(self.outbox)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.closed = True
+                return
+            self.outbox = self.outbox[sent:]
+
+    def receive(self) -> list[Data]:
+        """Return the messages that have arrived; anything that is not one of ours closes the connection."""
+        messages = []
+        while not self.closed:
+            try:
+                data = self.connection.recv(MAX_LINE)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.closed = True
+                break
+            if not data:
+                self.closed = True
+                break
+            self.inbox += data
+            while b"\n" in self.inbox and not self.closed:
+                line, self.inbox = self.inbox.split(b"\n", 1)
+                try:
+                    message = json.loads(line.decode("utf-8"))
+                except (ValueError, RecursionError):
+                    message = None
+                if isinstance(message, dict):
+                    messages.append(message)
+                else:
+                    self.closed = True
+            if len(self.inbox) > MAX_LINE:
+                self.closed = True
+            if self.node_rank is None:  # a stranger is read one gulp at a time
+                break
+        return messages
+
+
+# --- the supervisor --------------------------------------------------------------------------------------------------
+
+
+class Supervisor:
+    """One node's part of a run: its launcher, and its end of the lifeline."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.plan = read_json(self.path("plan.json"))
+        with open(self.path("token"), encoding="ascii") as stream:
+            self.token = stream.read().strip()
+        self.node_rank = self.plan["node"]["node_rank"]
+        self.is_hub = self.node_rank == 0
+        self.timeouts = self.plan["timeouts"]
+        self.names = [peer["name"] for peer in self.plan["nodes"]]
+        self.selector = selectors.DefaultSelector()
+        self.listener: socket.socket | None = None
+        self.wires: list[Wire] = []
+        self.hub: Wire | None = None  # a peer's wire to rank 0
+        self.hub_heard = time.monotonic()
+        self.hub_broken: float | None = None  # since when the wire to rank 0 is down
+        self.hub_retry = 0.0
+        self.connect_error = ""
+        self.asked: int | None = None  # the signal by which somebody asked this node to stop
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.launcher_code: int | None = None
+        self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
+        self.rank_failed = ""  # the rank that made this node end its part
+        self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
+        self.looks_due = 0.0
+        self.last_look: float | None = None  # when this node, having failed, looked for the last time
+        self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
+        self.ending_since: float | None = None  # since when this node's processes are being ended
+        self.killing_since: float | None = None
+        self.stop_reason: str | None = None
+        self.stop_wanted = False  # told by a person
+        self.state = "starting"
+        self.message = ""
+        self.report: Data | None = None
+        self.go = False
+        self.go_deadline = 0.0  # until when a launcher that starts all nodes has to have done so
+        self.done = False
+        self.result_state: str | None = None
+        self.started = time.monotonic()
+        self.since = time.time()
+        self.beat_due = 0.0
+        self.status_due = 0.0
+        self.last_status = None
+        self.oom_before = oom_kills()
+        self.temporary = self.plan["temporary_directory"]
+        # rank 0's view of each node: state waiting | ready | running | ended | lost, by node_rank
+        self.nodes = [
+            {
+                "name": name,
+                "node_rank": rank,
+                "state": "waiting",
+                "since": time.time(),
+                "report": None,
+                "broken": None,
+                "heard": 0.0,
+                "why": "",
+                "asked": rank == 0,  # of a launcher that starts all nodes: whether this one was started
+                "answered": rank == 0,
+            }
+            for rank, name in enumerate(self.names)
+        ]
+        self.first_node: str | None = None  # the node that ended the run
+        self.hub_deadline: float | None = None  # when rank 0 stops waiting for the last reports
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    # - events and status
+
+    def event(self, kind: str, text: str, **more: Any) -> None:
+        """Append to events.jsonl what a person who watches should read."""
+        record = {"time": time.time(), "event": kind, "text": text}
+        record.update(more)
+        with open(self.path("events.jsonl"), "a", encoding="utf-8", opener=private) as stream:
+            stream.write(json.dumps(record) + "\n")
+
+    def set_state(self, state: str, message: str = "") -> None:
+        if (state, message) != (self.state, self.message):
+            self.state, self.message, self.since = state, message, time.time()
+            self.status_due = 0.0
+
+    def write_status(self, now: float) -> None:
+        status = {
+            "run_id": self.plan["run_id"],
+            "node_rank": self.node_rank,
+            "name": self.plan["node"]["name"],
+            "state": self.state,
+            "message": self.message,
+            "since": self.since,
+            "updated": time.time(),
+            "launcher_pid": self.launcher.pid if self.launcher else None,
+            "report": self.report,
+        }
+        if self.is_hub:
+            status["nodes"] = [
+                {key: node[key] for key in ("name", "node_rank", "state", "since")} for node in self.nodes
+            ]
+        self.status_due = now + self.timeouts["heartbeat"]
+        write_json(self.path("status.json"), status)
+
+    # - lifeline, both ends
+
+    def listen(self) -> None:
+        address = self.plan["lifeline"]["address"]
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((address, self.plan["lifeline"]["port"]))
+        self.listener.listen(128)
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, None)
+
+    def accept(self, listener: socket.socket, now: float) -> None:
+        for _number in range(64):
+            try:
+                connection, _address = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # out of descriptors: strangers time out and make room
+                return
+            strangers = [wire for wire in self.wires if wire.node_rank is None]
+            if len(strangers) >= MAX_STRANGERS:  # a peer shows the token at once: who has been here longest is none
+                self.drop(strangers[0])
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire = Wire(connection, now)
+            self.wires.append(wire)
+            self.selector.register(connection, selectors.EVENT_READ, wire)
+            wire.send({"nonce": wire.nonce})
+
+    def drop(self, wire: Wire) -> None:
+        wire.closed = True
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(wire.connection)
+        wire.connection.close()
+        if wire in self.wires:
+            self.wires.remove(wire)
+
+    def admit(self, wire: Wire, message: Data, now: float) -> None:
+        """Let a stranger in if it shows the token, else drop it."""
+        rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
+        if (
+            not isinstance(rank, int)
+            or isinstance(rank, bool)
+            or not 0 < rank < len(self.nodes)
+            or not isinstance(nonce, str)
+            or not isinstance(mac, str)
+            or not hmac.compare_digest(
+                mac.encode("utf-8", "replace"),
+                proof(self.token, "peer", self.plan["run_id"], rank, wire.nonce, nonce).encode(),
+            )
+        ):
+            self.drop(wire)
+            return
+        for other in [other for other in self.wires if other.node_rank == rank]:
+            self.drop(other)
+        wire.node_rank, wire.heard = rank, now
+        self.nodes[rank]["broken"] = None
+        wire.send({"mac": proof(self.token, "server", self.plan["run_id"], rank, wire.nonce, nonce)})
+        if self.go:
+            wire.send({"type": "go"})
+        if self.stop_reason:
+            wire.send({"type": "stop", "reason": self.stop_reason})
+
+    def connect(self, now: float) -> None:
+        """Open a peer's wire to rank 0; tried again until the start or silence timeout."""
+        self.hub_retry = now + 0.25
+        lifeline = self.plan["lifeline"]
+        family = socket.AF_INET6 if ":" in lifeline["address"] else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connection.bind((self.plan["node"]["address"], 0))
+            connection.settimeout(1.0)
+            connection.connect((lifeline["address"], lifeline["port"]))
+        except OSError as error:
+            connection.close()
+            self.connect_error = str(error)
+            return
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.hub = Wire(connection, now)
+        self.selector.register(connection, selectors.EVENT_READ, self.hub)
+
+    def hub_message(self, wire: Wire, message: Data, now: float) -> None:
+        """A message of rank 0 to this peer."""
+        if wire.stage == "nonce":
+            server_nonce = str(message.get("nonce", ""))
+            mac = proof(self.token, "peer", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
+            wire.expected = proof(self.token, "server", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
+            wire.stage = "mac"
+            wire.send({"node_rank": self.node_rank, "nonce": wire.nonce, "mac": mac})
+            return
+        if wire.stage == "mac":
+            if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), wire.expected.encode()):
+                self.connect_error = "it does not hold this run's token"
+                self.drop(wire)
+                return
+            wire.stage = "open"
+            wire.node_rank = 0
+            self.hub_heard, self.hub_broken = now, None
+            wire.send({"type": "report", "report": self.report} if self.report else {"type": "ready"})
+            if self.launcher and not self.report:
+                wire.send({"type": "running"})
+            if self.stop_wanted:
+                wire.send({"type": "stop", "reason": self.stop_reason})
+            return
+        self.hub_heard = now
+        kind = message.get("type")
+        if kind == "go":
+            if self.plan.get("remote_start"):
+                self.set_state("running")  # rank 0's launcher will say what to start here
+            else:
+                self.start_launcher()
+            wire.send({"type": "running"})
+        elif kind == "start":
+            self.plan["command"] = ["/bin/sh", "-c", str(message.get("command", ""))]
+            self.start_launcher()
+        elif kind == "stop":
+            self.stop(str(message.get("reason", "")))
+        elif kind == "end":
+            self.result_state = str(message.get("state", "failed"))
+            self.message = str(message.get("message", ""))
+
+    def peer_message(self, wire: Wire, message: Data, now: float) -> None:
+        """A message of a peer to rank 0."""
+        wire.heard = now
+        node = self.nodes[wire.node_rank or 0]
+        node["heard"] = time.time()
+        kind = message.get("type")
+        if kind == "ready" and node["state"] in ("waiting", "lost") and not self.go:
+            self.set_node(node, "ready")
+        elif kind == "running" and node["state"] != "ended":
+            self.set_node(node, "running")
+        elif kind == "report" and isinstance(message.get("report"), dict):
+            self.take_report(node, message["report"])
+        elif kind == "mount":
+            self.event("mount", str(message.get("text", "")), node=node["name"])
+        elif kind == "stop":
+            self.stop_everywhere(str(message.get("reason", "")), wanted=True)
+
+    # - a launcher on rank 0 that starts what runs on the other nodes
+
+    def hand_on(self, now: float) -> None:
+        """Rank 0: give each node the command that bin/ssh has left for it, and bin/ssh the end of it."""
+        for node in self.nodes:
+            path = self.path(os.path.join("asked", str(node["node_rank"])))
+            if not node["asked"]:
+                wire = next((wire for wire in self.wires if wire.node_rank == node["node_rank"]), None)
+                if wire is not None and os.path.exists(f"{path}.json"):
+                    node["asked"] = True
+                    wire.send({"type": "start", "command": read_json(f"{path}.json")["command"]})
+            elif not node["answered"] and node["state"] in ("ended", "lost"):
+                node["answered"] = True
+                write_json(f"{path}.exit", (node["report"] or {}).get("exit_code"))
+        waiting = [node["name"] for node in self.nodes if not node["asked"]]
+        if waiting and self.stop_reason is None and (self.report is not None or now > self.go_deadline):
+            what = f"the launcher on {self.names[0]} has started nothing on {', '.join(waiting)}"
+            self.first_node = self.names[0]
+            self.event("failure", what, node=self.names[0])
+            self.stop_everywhere(what)
+
+    # - rank 0's judgement
+
+    def set_node(self, node: Data, state: str) -> None:
+        if node["state"] != state:
+            node["state"], node["since"] = state, time.time()
+            self.status_due = 0.0
+
+    def take_report(self, node: Data, report: Data) -> None:
+        if node["state"] == "ended":
+            return
+        node["report"] = report
+        self.set_node(node, "ended")
+        if self.has_failed(node) and not self.stop_reason:
+            code = describe_exit(report.get("exit_code"))
+            self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
+
+    def lose(self, node: Data, why: str) -> None:
+        if node["state"] in ("lost", "ended"):
+            return
+        self.set_node(node, "lost")
+        node["why"] = f"{node['name']} is lost: {why}"
+        if not self.stop_reason:
+            self.node_failed(node, node["why"])
+
+    def node_failed(self, node: Data, what: str) -> None:
+        """Decide whether the run can go on without a node that failed or is lost."""
+        alive = [other for other in self.nodes if other["state"] != "lost" and not self.has_failed(other)]
+        if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
+            self.event(
+                "shrink",
+                f"{what}; the run goes on with {len(alive)} of {len(self.nodes)} nodes "
+                f"(at least {self.plan['min_nnodes']} are needed)",
+                node=node["name"],
+            )
+            self.wake_ranks(node)
+        else:
+            self.first_node = node["name"]
+            self.event("failure", what, node=node["name"])
+            self.stop_everywhere(what)
+
+    def wake_ranks(self, node: Data) -> None:
+        """Have torchrun start anew at once when a node has fallen silent.
+
+        Its peers' collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. One ended rank
+        on rank 0's node is enough: its agent calls all others together. Not where they have noticed and started anew
+        already.
+        """
+        newest = attempt_directory(os.path.join(self.directory, "ranks"), 0)
+        if newest is None or self.launcher is None or os.stat(newest).st_mtime > node["heard"]:
+            return
+        table = process_table()
+        signal_all(
+            [pid for pid, (parent, _state, _start) in table.items() if parent == self.launcher.pid], signal.SIGKILL
+        )
+
+    @staticmethod
+    def has_failed(node: Data) -> bool:
+        return node["report"] is not None and node["report"].get("exit_code") != 0
+
+    def stop_everywhere(self, reason: str, wanted: bool = False) -> None:
+        if self.stop_reason is None:
+            self.stop_wanted = wanted
+            for wire in self.wires:
+                if wire.node_rank is not None:
+                    wire.send({"type": "stop", "reason": reason})
+            self.hub_deadline = time.monotonic() + self.timeouts["grace"] + KILL_PATIENCE + 2.0
+            self.stop(reason)
+
+    def judge(self, now: float) -> None:
+        """Rank 0: start the run once the nodes are there, end it once they are through."""
+        if not self.go and self.stop_reason is None:
+            ready = [node for node in self.nodes if node["state"] == "ready"]
+            late = now - self.started > self.timeouts["start"]
+            if len(ready) == len(self.nodes) or (
+                late and self.plan["elastic"] and len(ready) >= self.plan["min_nnodes"]
+            ):
+                self.go = True
+                self.go_deadline = now + self.timeouts["start"]
+                for node in self.nodes:
+                    if node["state"] != "ready":
+                        self.set_node(node, "lost")
+                missing = [node["name"] for node in self.nodes if node["state"] == "lost"]
+                if missing:
+                    there = f"{len(ready)} of {len(self.nodes)} nodes have checked in"
+                    self.event("go", f"{there}, starting without {', '.join(missing)}")
+                else:
+                    self.event("go", f"all {len(ready)} nodes have checked in")
+                for wire in self.wires:
+                    if wire.node_rank is not None:
+                        wire.send({"type": "go"})
+                self.start_launcher()
+            elif late:
+                missing = [node["name"] for node in self.nodes if node["state"] != "ready"]
+                self.event("failure", f"no word from {', '.join(missing)}")
+                for node in self.nodes:
+                    if node["state"] != "ready":
+                        self.set_node(node, "lost")
+                self.stop_everywhere(
+                    f"{', '.join(missing)} did not check in within {self.timeouts['start']:g} s: "
+                    f"is the lifeline's port {self.plan['lifeline']['port']} open between the nodes?"
+                )
+        if self.go and self.plan.get("remote_start"):
+            self.hand_on(now)
+        finished = all(node["state"] in ("ended", "lost") for node in self.nodes)
+        if self.report is not None and (finished or (self.hub_deadline is not None and now > self.hub_deadline)):
+            self.finish()
+
+    def finish(self) -> None:
+        """Rank 0: write the result, tell the peers and end."""
+        ended = [node for node in self.nodes if node["state"] == "ended"]
+        good = [node for node in ended if not self.has_failed(node)]
+        if self.stop_wanted:
+            state = "stopped"
+        elif (
+            self.stop_reason is None
+            and len(good) == len(self.nodes)
+            or self.stop_reason is None
+            and self.plan["elastic"]
+            and len(good) >= self.plan["min_nnodes"]
+        ):
+            state = "succeeded"
+        else:
+            state = "failed"
+        self.set_state(state, self.stop_reason or "")
+        write_json(
+            self.path("result.json"),
+            {
+                "run_id": self.plan["run_id"],
+                "state": state,
+                "reason": self.stop_reason or "",
+                "first_node": self.first_node,
+                "world_size": self.plan["world_size"],
+                "nnodes": len(self.nodes),
+                "started": self.plan_started(),
+                "ended": time.time(),
+                "nodes": [
+                    {
+                        "name": node["name"],
+                        "node_rank": node["node_rank"],
+                        "state": node["state"],
+                        "since": node["since"],
+                        "report": node["report"],
+                        "why": node["why"],
+                    }
+                    for node in self.nodes
+                ],
+            },
+        )
+        for wire in self.wires:
+            if wire.node_rank is not None:
+                wire.send({"type": "end", "state": state, "message": self.stop_reason or ""})
+        self.result_state = state
+        self.done = True
+
+    def plan_started(self) -> float:
+        return time.time() - (time.monotonic() - self.started)
+
+    # - this node's own part
+
+    def start_launcher(self) -> None:
+        if self.launcher is not None or self.stop_reason is not None:
+            return
+        environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
+        environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
+        if not self.plan.get("bare_launcher"):  # one that would write what it finds there into command lines
+            environment.update(self.plan["environment"])
+            environment.update(read_json(self.path("environment.json")))
+        environment.update(self.plan.get("launcher_environment", {}))
+        if os.path.isdir(self.path("bin")):  # our ssh and muster-rank, before any other
+            environment["PATH"] = self.path("bin") + os.pathsep + environment["PATH"]
+        os.makedirs(self.temporary, mode=0o700, exist_ok=True)
+        environment.setdefault("TMPDIR", self.temporary)
+        try:
+            with open(self.path("launcher.log"), "ab", buffering=0, opener=private) as log:
+                self.launcher = subprocess.Popen(
+                    self.plan.get("wrap", []) + self.plan["command"],
+                    cwd=self.plan["working_directory"],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:  # ValueError: a NUL, or what the file system's encoding does not know
+            with open(self.path("launcher.log"), "a", encoding="utf-8", opener=private) as log:
+                log.write(
+                    f"muster: cannot start {self.plan['command'][0]} in {self.plan['working_directory']}: {error}\n"
+                )
+            self.launcher_code = 127
+            self.ending_since = time.monotonic()
+            return
+        self.set_state("running")
+        if self.is_hub:
+            self.set_node(self.nodes[0], "running")
+
+    def stop(self, reason: str) -> None:
+        """End this node's processes: SIGTERM now, SIGKILL after the grace."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+        if self.report is None:
+            self.set_state("stopping", self.stop_reason)
+        if self.ending_since is None:
+            self.ending_since = time.monotonic()
+            signal_all(descendants(os.getpid()), signal.SIGTERM)
+
+    def tend_processes(self, now: float) -> None:
+        """Reap, and see this node's end through once it has begun."""
+        ended = reap()
+        self.tend_mounts(now, ended)
+        grace = self.timeouts["grace"]
+        if self.launcher is not None and self.launcher.pid in ended and self.launcher_code is None:
+            self.launcher_code = exit_code(ended[self.launcher.pid])
+            self.launcher.returncode = self.launcher_code
+            if self.ending_since is None:
+                self.ending_since = now
+                signal_all(descendants(os.getpid()), signal.SIGTERM)
+        if self.ending_since is None and self.launcher is not None and self.plan["rank_logs"] == "ranks":
+            ends = [rank_exit(self.directory, number) for number in range(self.plan["node"]["slots"])]
+            # one that was told to end was so by its launcher, which will say why
+            failed = next((number for number, code in enumerate(ends) if code not in (None, 0, -signal.SIGTERM)), None)
+            if failed is not None:  # a launcher may take its time, or never notice
+                rank, name = self.plan["node"]["first_rank"] + failed, self.plan["node"]["name"]
+                self.rank_failed = f"rank {rank} on {name} ended with {describe_exit(ends[failed])}"
+                self.ending_since = now
+                signal_all(descendants(os.getpid()), signal.SIGTERM)
+        if self.ending_since is None or self.report is not None:
+            return
+        ended_here = self.launcher is None or self.launcher_code is not None
+        if self.plan.get("remove") and self.remover is None and (ended_here or now - self.ending_since > grace):
+            # the engine has the container's processes, not we
+            self.remover = run_quietly(self.plan["remove"], self.path("supervisor.log"))
+        looks = [pid for pid, _since in self.looks.values()]
+        left = [pid for pid in descendants(os.getpid()) if pid not in looks]
+        if left and now - self.ending_since > grace:
+            if self.killing_since is None:
+                self.killing_since = now
+            signal_all([pid for pid in left if pid != self.remover], signal.SIGKILL)
+        stuck = bool(left) and self.killing_since is not None and now - self.killing_since > KILL_PATIENCE
+        if not left or stuck:
+            if self.launcher is not None and self.launcher_code is None:
+                # it ended between reaping and counting: its status comes with the next turn
+                if self.launcher.pid not in left:
+                    return
+                self.launcher_code = -signal.SIGKILL
+            if self.launcher_code or self.rank_failed:
+                if self.last_look is None:
+                    self.last_look = now
+                    self.look(now)
+                if self.looks and now - self.last_look < LAST_LOOK_PATIENCE:
+                    return
+            self.make_report(left)
+
+    def look(self, now: float) -> None:
+        """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
+        self.looks_due = now + LOOK_INTERVAL
+        there = mount_points() if self.plan.get("mounts") else set()
+        for point in self.plan.get("mounts", ()):
+            if point not in there:
+                self.note_mount(point, "nothing is mounted there any more")
+            elif point not in self.looks:
+                pid = run_quietly([sys.executable, "-I", "-S", "-c", LOOK, point], os.devnull)
+                if pid:
+                    self.looks[point] = (pid, now)
+
+    def tend_mounts(self, now: float, ended: dict[int, int]) -> None:
+        """Tell of mounts that die under the run, and of those that come back; ended: what was just reaped."""
+        if self.launcher is not None and self.ending_since is None and now >= self.looks_due:
+            self.look(now)
+        for point, (pid, since) in list(self.looks.items()):
+            error = None
+            if pid in ended:
+                del self.looks[point]
+                code = exit_code(ended[pid])
+                if code >= 0 and code != 1:  # 1: Python itself could not start
+                    error = os.strerror(code) if code else ""
+            elif now - since > LOOK_PATIENCE or (
+                self.last_look is not None and now - self.last_look > LAST_LOOK_PATIENCE
+            ):
+                error = f"no answer within {now - since:.0f} s"
+                signal_all([pid], signal.SIGKILL)
+            if error is not None:
+                self.note_mount(point, error)
+
+    def note_mount(self, point: str, error: str) -> None:
+        """Tell whoever watches that a mount has died (error) or come back (no error), once."""
+        if bool(error) == (point in self.mounts):
+            return
+        name = self.plan["node"]["name"]
+        if error:
+            self.mounts[point] = error
+            said = f"the mount {point} on {name} has died: {error}"
+        else:
+            del self.mounts[point]
+            said = f"the mount {point} on {name} answers again"
+        if self.is_hub:
+            self.event("mount", said, node=name)
+        elif self.hub is not None and self.hub.stage == "open":
+            self.hub.send({"type": "mount", "text": said})
+
+    def make_report(self, stuck: list[int]) -> None:
+        code = self.launcher_code
+        oom_after = oom_kills()
+        started = self.launcher is not None or code is not None
+        ranks = rank_reports(self.plan, self.directory, code) if started else []
+        said = launcher_error(code, read_tail(self.path("launcher.log")))
+        unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
+        if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
+            code, said = 1, f"the launcher ended with exit code 0, but not so rank {', '.join(unwell)}"
+        self.report = {
+            "exit_code": code,
+            "reason": self.rank_failed,
+            "state": "ended" if started else "not started",
+            "ended": time.time(),
+            "ranks": ranks,
+            "launcher_error": said,
+            "launcher_log": self.path("launcher.log"),
+            "oom_kills": (oom_after or 0) - (self.oom_before or 0),
+            "stuck": stuck,
+            "mounts": self.mounts,
+        }
+        shorten_report(self.report)
+        if not self.stop_reason:
+            self.set_state("ended", "")
+        if self.is_hub:
+            self.take_report(self.nodes[0], self.report)
+        elif self.hub is not None and self.hub.stage == "open":
+            self.hub.send({"type": "report", "report": self.report})
+
+    def tend_lifeline(self, now: float) -> None:
+        silence = self.timeouts["silence"]
+        if self.is_hub:
+            for wire in list(self.wires):
+                if wire.node_rank is None and now - wire.opened > STRANGER_PATIENCE:
+                    wire.closed = True
+                if wire.closed:
+                    if wire.node_rank is not None:
+                        self.nodes[wire.node_rank]["broken"] = now
+                    self.drop(wire)
+            for node in self.nodes[1:]:
+                if node["broken"] is not None and now - node["broken"] > RECONNECT_PATIENCE:
+                    self.lose(
+                        node, "its supervisor closed the lifeline and did not come back (killed, or the node went down)"
+                    )
+            for wire in list(self.wires):
+                if wire.node_rank is not None and now - wire.heard > silence:
+                    self.lose(
+                        self.nodes[wire.node_rank],
+                        f"nothing heard of it for {silence:g} s (powered off, or cut off the network)",
+                    )
+                    self.drop(wire)
+            if now >= self.beat_due:
+                self.beat_due = now + self.timeouts["heartbeat"]
+                for wire in self.wires:
+                    if wire.node_rank is not None:
+                        wire.send({"type": "beat"})
+            return
+        if self.hub is not None and self.hub.closed:
+            if self.hub.stage == "open" and self.hub_broken is None:
+                self.hub_broken = now
+            self.drop(self.hub)
+            self.hub = None
+        if self.hub is not None and self.hub.stage != "open" and now - self.hub.opened > STRANGER_PATIENCE:
+            self.drop(self.hub)
+            self.hub = None
+        if self.result_state is not None:
+            return
+        master = self.names[0]
+        if self.hub is None and now >= self.hub_retry:
+            self.connect(now)
+        if not self.launcher and self.hub_broken is None and now - self.started > self.timeouts["start"] + 5.0:
+            self.stop(
+                f"{self.plan['node']['name']} could not check in with {master} within {self.timeouts['start']:g} s: "
+                f"{self.connect_error or 'no answer'}"
+            )
+            self.result_state = "failed"
+        elif (
+            self.hub_broken is not None
+            and now - self.hub_broken > RECONNECT_PATIENCE
+            and (self.hub is None or self.hub.stage != "open")
+        ):
+            self.stop(
+                f"{master} is lost: its supervisor closed the lifeline and did not come back "
+                "(killed, or the node went down)"
+            )
+            self.result_state = "failed"
+        elif self.hub is not None and self.hub.stage == "open" and now - self.hub_heard > silence:
+            self.stop(f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off the network)")
+            self.result_state = "failed"
+        if now >= self.beat_due and self.hub is not None and self.hub.stage == "open":
+            self.beat_due = now + self.timeouts["heartbeat"]
+            self.hub.send({"type": "beat"})
+
+    def turn(self, timeout: float) -> None:
+        """Wait for the next thing to happen and handle it."""
+        ready = self.selector.select(timeout)
+        now = time.monotonic()
+        for key, mask in ready:
+            if self.listener is not None and key.fileobj is self.listener:
+                self.accept(self.listener, now)
+            elif isinstance(key.data, Wire):
+                wire = key.data
+                if mask & selectors.EVENT_WRITE:
+                    wire.flush()
+                if mask & selectors.EVENT_READ:
+                    for message in wire.receive():
+                        if wire is self.hub:
+                            self.hub_message(wire, message, now)
+                        elif wire.node_rank is not None:  # its last words count, also where it has hung up since
+                            self.peer_message(wire, message, now)
+                        else:
+                            self.admit(wire, message, now)
+                            if wire.closed:
+                                break
+            else:  # the wake-up pipe of the signals
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake, 512)
+        for wire in self.wires + ([self.hub] if self.hub else []):
+            if not wire.closed:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
+                self.selector.modify(wire.connection, events, wire)
+        if self.asked is not None:
+            self.obey()
+        self.tend_processes(now)
+        self.tend_lifeline(now)
+        if self.is_hub:
+            self.judge(now)
+        elif self.report is not None and self.result_state is not None:
+            self.done = True
+        if now >= self.status_due:
+            self.write_status(now)
+
+    def run(self) -> int:
+        """Live until the run has ended here and, as far as can be known, everywhere; return the exit code."""
+        become_subreaper()
+        self.wake, wake_writer = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake_writer, False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        self.selector.register(self.wake, selectors.EVENT_READ, None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.note_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        write_json(self.path("supervisor.json"), identity(os.getpid()))
+        try:
+            if self.is_hub:
+                self.listen()
+                self.set_node(self.nodes[0], "ready")
+        except OSError as error:
+            lifeline = self.plan["lifeline"]
+            reason = f"{self.names[0]} cannot listen on {lifeline['address']} port {lifeline['port']}: {error}"
+            self.event("failure", reason)
+            self.stop_everywhere(reason)
+            self.hub_deadline = 0.0  # nobody can have checked in
+        while not self.done:
+            busy = self.state == "starting" or (self.ending_since is not None and self.report is None)
+            busy = busy or (self.is_hub and self.plan.get("remote_start") and not all(n["asked"] for n in self.nodes))
+            self.turn(0.05 if busy else 0.25)
+        self.clean_up()
+        return 0 if self.result_state == "succeeded" else 1
+
+    def note_signal(self, number: int, frame: object) -> None:
+        self.asked = number
+
+    def obey(self) -> None:
+        """Somebody asked this node to stop: stop.yml, systemctl stop, a shutdown of the machine."""
+        asked = signal.Signals(self.asked or signal.SIGTERM).name
+        reason = f"stopped on request on {self.plan['node']['name']} ({asked})"
+        self.asked = None
+        if self.is_hub:
+            self.stop_everywhere(reason, wanted=True)
+        else:
+            self.stop_wanted = True
+            if self.hub is not None and self.hub.stage == "open":
+                self.hub.send({"type": "stop", "reason": reason})
+            self.stop(reason)
+            # rank 0 may be gone, or be ended by the same hand: do not outlive the unit's stop timeout for its last word
+            if self.result_state is None and self.hub is None:
+                self.result_state = "stopped"
+
+    def clean_up(self) -> None:
+        deadline = time.monotonic() + 1.0
+        while any(wire.outbox and not wire.closed for wire in self.wires) and time.monotonic() < deadline:
+            for wire in self.wires:
+                wire.flush()
+            time.sleep(0.01)
+        for wire in list(self.wires) + ([self.hub] if self.hub else []):
+            self.drop(wire)
+        if self.listener is not None:
+            self.listener.close()
+        self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
+        self.write_status(time.monotonic())
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        for name in ("token", "environment.json"):  # not needed any more, and the environment may hold secrets
+            with contextlib.suppress(OSError):
+                os.unlink(self.path(name))
+
+
+def describe_exit(code: int | None) -> str:
+    """Return an exit code as Popen gives it in words."""
+    if code is None:
+        return "no exit code"
+    if code < 0:
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"
+
+
+def shorten_report(report: Data) -> None:
+    """Keep a report within one line of the lifeline: shorter error texts, then only those ranks that tell most."""
+    for limit in (2000, 500, 0):
+        if len(json.dumps(report)) < MAX_LINE - 1024:
+            return
+        for rank in report["ranks"]:
+            rank["error"] = rank["error"][:limit]
+    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: their logs' paths alone are too long
+        ended_by_others = (0, None, -signal.SIGTERM)
+        report["ranks"].sort(key=lambda rank: rank["exit_code"] in ended_by_others)
+        del report["ranks"][100:]
+
+
+def identity(pid: int) -> Data:
+    """Return what tells this process from a later one of the same pid: pid, start time in ticks, boot id."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        boot_id = stream.read().strip()
+    with open("/proc/1/stat", "rb") as stream:
+        first = int(stream.read().rpartition(b")")[2].split()[19])  # containers share the kernel's boot id, not PID 1
+    return {"pid": pid, "start": process_table()[pid][2], "boot_id": f"{boot_id}-{first}"}
+
+
+def guard(arguments: list[str]) -> int:
+    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed."""
+    become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+    child = os.fork()
+    if child == 0:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.execv(sys.executable, [sys.executable, "-I", "-S"] + arguments)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            break
+    deadline = time.monotonic() + KILL_PATIENCE
+    while time.monotonic() < deadline:
+        left = descendants(os.getpid())
+        if not left:
+            break
+        signal_all(left, signal.SIGKILL)
+        reap()
+        time.sleep(0.02)
+    directory = arguments[1]
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        remove = read_json(os.path.join(directory, "plan.json")).get("remove")
+        if remove:
+            run_quietly(remove, os.path.join(directory, "supervisor.log"))
+            os.wait()
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        shutil.rmtree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"], ignore_errors=True)
+    return min(abs(exit_code(status)), 255)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[1:2] == ["--guard"]:
+        return guard([arguments[0]] + arguments[2:])
+    return Supervisor(arguments[1]).run()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv))

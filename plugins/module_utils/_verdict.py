@@ -1,0 +1,211 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The verdict of a run: how it went, and what failed first. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any, Mapping
+
+# What a rank says whose peer went away: a consequence, not a cause.
+SECONDARY = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
+    r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
+    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException",
+    re.IGNORECASE,
+)
+CONSEQUENCE = 2  # the weight from which on a failure is what others' failures do to a rank or launcher
+STOPPED_BY_US = (-signal.SIGTERM, None)
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit code as Popen gives it, in words."""
+    if code is None:
+        return "was stopped"
+    if code < 0:
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+    return f"ended with exit code {code}"
+
+
+def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that went wrong on a node and may be the cause of the run's end.
+
+    Each has a weight: the lightest is the cause.
+    """
+    report = node.get("report")
+    base = {"node": node["name"], "node_rank": node["node_rank"]}
+    if report is None:
+        return []
+    found = []
+    for rank in report["ranks"]:
+        if rank["exit_code"] in (0, *STOPPED_BY_US):
+            continue
+        secondary = bool(SECONDARY.search(rank["error"])) or (
+            not rank["error"] and rank["exit_code"] == -signal.SIGABRT
+        )
+        error = rank["error"] or describe_exit(rank["exit_code"])
+        if rank["exit_code"] == -signal.SIGKILL and report.get("oom_kills"):
+            error += " (the kernel ended processes for want of memory on this node during the run)"
+        found.append(
+            {
+                **base,
+                "rank": rank["rank"],
+                "error": error,
+                "log": rank["log"],
+                "weight": CONSEQUENCE if secondary else 0,
+            }
+        )
+    code = report["exit_code"]
+    if not found and code not in (0, *STOPPED_BY_US):
+        said = report["launcher_error"]
+        secondary = bool(SECONDARY.search(said))
+        error = said or f"the launcher {describe_exit(code)}"
+        found.append(
+            {
+                **base,
+                "rank": None,
+                "error": error,
+                "log": report["launcher_log"],
+                "weight": CONSEQUENCE + 1 if secondary else 1,
+            }
+        )
+    return found
+
+
+def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What failed first: a lost node before what its peers said of it, then causes before consequences."""
+    first_node = result.get("first_node")
+    lost = [node for node in result["nodes"] if node["state"] == "lost"]
+    found = [one for node in result["nodes"] for one in candidates(node)]
+    best = min(found, key=lambda one: (one["weight"], one["node"] != first_node), default=None)
+    # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
+    of_others = best is None or best["weight"] >= CONSEQUENCE or best["rank"] is None
+    if lost and (of_others or first_node in [node["name"] for node in lost]):
+        node = next((node for node in lost if node["name"] == first_node), lost[0])
+        error = node.get("why") or result["reason"]
+        return {"node": node["name"], "node_rank": node["node_rank"], "rank": None, "error": error, "log": None}
+    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log")} if best else None
+
+
+def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict from the result that rank 0's supervisor wrote."""
+    nodes = []
+    for node in result["nodes"]:
+        report = node["report"] or {}
+        nodes.append(
+            {
+                "name": node["name"],
+                "node_rank": node["node_rank"],
+                "state": node["state"],
+                "exit_code": report.get("exit_code"),
+                "stuck": report.get("stuck", []),
+                "mounts": report.get("mounts", {}),
+                "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
+            }
+        )
+    return {
+        "run_id": result["run_id"],
+        "state": result["state"],
+        "reason": result["reason"],
+        "world_size": result["world_size"],
+        "nnodes": result["nnodes"],
+        "started": result["started"],
+        "ended": result["ended"],
+        "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
+        "nodes": nodes,
+    }
+
+
+def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The verdict where rank 0's node is gone: from what the other nodes say, read one by one.
+
+    reads: name of a node to its run as training_run reads it, or None where it could not be asked.
+    """
+    nodes, reasons = [], []
+    for index, peer in enumerate(plan["nodes"]):
+        run = reads.get(peer["name"])
+        report = (run or {}).get("report")
+        state = "lost" if run is None or run["state"] == "died" else run["state"]
+        if run is not None and run["message"] and run["state"] != "died":
+            reasons.append(run["message"])
+        nodes.append({"name": peer["name"], "node_rank": index, "state": state, "since": now, "report": report})
+    master = plan["nodes"][0]["name"]
+    result = {
+        "run_id": plan["run_id"],
+        "state": "failed",
+        "reason": next(iter(reasons), f"{master} is lost: it gives no answer"),
+        "world_size": plan["world_size"],
+        "nnodes": len(nodes),
+        "started": None,
+        "ended": now,
+        "first_node": master if nodes[0]["state"] == "lost" else None,
+        "nodes": nodes,
+    }
+    return from_hub(plan, result)
+
+
+def in_a_line(verdict: Mapping[str, Any]) -> str:
+    """The verdict of a run that did not succeed: node, rank, error and log."""
+    failure = verdict["first_failure"]
+    if not failure:
+        return f"run {verdict['run_id']} {verdict['state']}: {verdict['reason']}"
+    rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
+    log = f" (log: {failure['node']}:{failure['log']})" if failure["log"] else ""
+    where = f"node {failure['node']} (node_rank {failure['node_rank']}){rank}"
+    return f"run {verdict['run_id']} {verdict['state']}: {where}: {failure['error']}{log}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, Any]) -> str:
+    """The verdict for a terminal. record: path of result.json; said: what the job itself reported by MUSTER_RESULT."""
+    took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
+    size = f"{verdict['nnodes']} nodes, world size {verdict['world_size']}"
+    lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
+    for key, value in said.items():
+        shown = (
+            f"{value:.4g}"
+            if isinstance(value, float) and abs(value) < 1000
+            else f"{value:.0f}"
+            if isinstance(value, float)
+            else value
+        )
+        lines.append(f"  {str(key).replace('_', ' ')}: {shown}")
+    failure = verdict["first_failure"]
+    if failure:
+        rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
+        lines.append(
+            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: {failure['error']}"
+        )
+        if failure["log"]:
+            lines.append(f"  its log:      {failure['node']}:{failure['log']}")
+    elif verdict["reason"]:
+        lines.append(f"  reason: {verdict['reason']}")
+    if failure and verdict["reason"] and failure["error"] != verdict["reason"]:
+        lines.append(f"  the run ended because {verdict['reason']}")
+    missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
+    if missing and verdict["state"] == "succeeded":
+        lines.append(f"  lost on the way: {', '.join(missing)}")
+    for node in verdict["nodes"]:
+        if node["stuck"]:
+            pids = ", ".join(str(pid) for pid in node["stuck"])
+            lines.append(
+                f"  on {node['name']} these processes do not end, not even by SIGKILL: {pids}; the node needs a reboot"
+            )
+        for point, error in node["mounts"].items():
+            lines.append(
+                f"  on {node['name']} the mount {point} died under the run: {error}; see whether its server is there, "
+                "and mount it again (site.yml)"
+            )
+    lines.append(f"  record: {record}")
+    return "\n".join(lines)

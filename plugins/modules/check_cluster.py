@@ -1,0 +1,195 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: check_cluster
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Name what would keep a job from running on some nodes
+description:
+  - Judges the facts of all nodes together, names, addresses, routes, connections between each two nodes, versions, GPUs
+    and drivers, mounts, space, limits and clocks, and shows all that is wrong as a table, worst first.
+  - Runs on the controller, connects to nothing and changes nothing. Does not fail for what it finds. See
+    RV(error_count).
+  - M(muster.training.launch_plan) makes the same checks for a job.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  nodes:
+    description:
+      - The nodes in the order of their ranks, as RV(muster.training.choose_nodes#module:nodes) gives them.
+    type: list
+    elements: dict
+    required: true
+  facts:
+    description:
+      - For each name of a node the registered result of M(muster.training.node_facts). A node without facts counts as
+        unreachable. Parts that were not read are not judged.
+    type: dict
+    required: true
+  nproc_per_node:
+    description: Processes on each node, instead of what O(nodes) or the GPUs say.
+    type: int
+  launcher:
+    description: What would start the processes, as O(muster.training.launch_plan#module:launcher).
+    type: str
+    choices: [torchrun, env, deepspeed, mpirun, accelerate]
+    default: torchrun
+  deepspeed_launcher:
+    description: What DeepSpeed starts the nodes with, as O(muster.training.launch_plan#module:deepspeed_launcher).
+    type: str
+    choices: ["", pdsh, openmpi]
+    default: ""
+  args:
+    description: Arguments of the job. The configuration of DeepSpeed that they name is judged.
+    type: list
+    elements: str
+    default: []
+  rdzv_backend:
+    description: Rendezvous of torchrun, as O(muster.training.launch_plan#module:rdzv_backend).
+    type: str
+    choices: [static, c10d]
+  script:
+    description: Path of the job's script on the nodes, if there is one.
+    type: str
+    default: ""
+  interpreter:
+    description: Python interpreter of the job, as it was given to M(muster.training.node_facts).
+    type: str
+    default: python3
+  working_directory:
+    description: Directory in which the job would start, as it was given to M(muster.training.node_facts).
+    type: str
+    default: ""
+  master_port:
+    description: TCP port of the rendezvous on the first node, from 1024 to 65535.
+    type: int
+    default: 29500
+  lifeline_port:
+    description: TCP port of the lifeline on the first node, from 1024 to 65535.
+    type: int
+    default: 29499
+  names:
+    description:
+      - Whether each node must know each node by name, and its own name must not mean its loopback. Runs that
+        M(muster.training.launch_plan) plans for torchrun do without names.
+    type: bool
+    default: true
+  skip:
+    description:
+      - Checks whose findings are not told, by their ids. One that there is not is refused, with the nearest right one,
+        and so is one without which no run can be planned.
+    type: list
+    elements: str
+    default: []
+  thresholds:
+    description: Where a number begins to be a finding.
+    type: dict
+    suboptions:
+      clock_skew:
+        description: Seconds between a node's clock and the others'.
+        type: float
+        default: 1.0
+      disk_gib:
+        description: GiB free where runs and checkpoints lie. Below 0.25 GiB it is an error.
+        type: float
+        default: 5.0
+      shm_gib:
+        description: Size of C(/dev/shm) in GiB. Containers come with 0.06, too little for data loaders and NCCL.
+        type: float
+        default: 1.0
+      memlock_mib:
+        description: MiB that a run may lock, where there is no RDMA. The default is the kernel's own since 5.16.
+        type: float
+        default: 8.0
+      nofile:
+        description: Files that a run may open. The default is the kernel's own.
+        type: int
+        default: 1024
+  json_file:
+    description: File on the controller that takes the nodes and what is returned here as JSON.
+    type: path
+seealso:
+  - module: muster.training.choose_nodes
+  - module: muster.training.node_facts
+  - module: muster.training.launch_plan
+"""
+
+EXAMPLES = r"""
+- name: Check the cluster
+  muster.training.check_cluster:
+    nodes: "{{ chosen.nodes }}"
+    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'read'))) }}"
+    skip: [skew-kernel]
+    json_file: preflight.json
+  register: checked
+  run_once: true
+
+- name: Refuse errors
+  ansible.builtin.assert:
+    that: checked.error_count == 0
+    fail_msg: The table above says what is wrong and what to do.
+  run_once: true
+"""
+
+RETURN = r"""
+error_count:
+  description: Number of findings with which a run cannot start.
+  returned: success
+  type: int
+  sample: 1
+warning_count:
+  description: Number of findings with which a run can start, but perhaps not as it was meant.
+  returned: success
+  type: int
+  sample: 0
+findings:
+  description: All findings, worst first.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    severity:
+      description: V(error) or V(warning).
+      type: str
+      sample: error
+    id:
+      description: The check that has found it.
+      type: str
+      sample: own-name-loopback
+    nodes:
+      description: Names of the nodes that have it, none where it is the whole cluster's.
+      type: list
+      elements: str
+      sample: [node3]
+    found:
+      description: What was found.
+      type: str
+      sample: its own name means 127.0.1.1
+    needed:
+      description: What is needed.
+      type: str
+      sample: its node_address alone, so that what it tells its peers leads to it
+    todo:
+      description: What to do.
+      type: str
+      sample: >-
+        remove the line of 127.0.1.1 for it from /etc/hosts: run the role hosts_file (ansible-playbook site.yml --tags
+        hosts_file)
+"""

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: choose_nodes
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Take the nodes of a run from a group of the inventory
+description:
+  - Checks the hosts of a group as one cluster, orders them by C(node_rank), and takes the first O(nnodes) of them.
+  - Reads C(node_address) (else C(ansible_host)), C(node_slots) and C(node_rank) of each host, which stand in the
+    inventory or come from P(muster.training.ranks#inventory). Connects to nothing.
+  - All that is wrong with the group is named at once, host by host, among it equal addresses, loopback addresses on
+    several machines, a gap in C(node_rank), and more nodes wanted than there are.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  group:
+    description: Group of the inventory that holds the machines.
+    type: str
+    default: training
+  nnodes:
+    description:
+      - How many nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which as many as the
+        upper number are taken.
+      - Empty or left out, all of O(nodes) or of the group are taken.
+      - Put a range into quotes, since YAML reads C(2:4) without them as the number 124.
+    type: raw
+  nodes:
+    description:
+      - Names of the hosts to choose from, each of them in O(group). They keep the order of their C(node_rank).
+      - Empty, all hosts of the group are chosen from.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: muster.training.launch_plan
+  - plugin: muster.training.ranks
+    plugin_type: inventory
+"""
+
+EXAMPLES = r"""
+- name: Take the first four nodes
+  muster.training.choose_nodes:
+    nnodes: 4
+  register: chosen
+  run_once: true
+
+- name: Take two nodes by name
+  muster.training.choose_nodes:
+    nodes: [node3, node5]
+  register: chosen
+  run_once: true
+"""
+
+RETURN = r"""
+names:
+  description: Names of the chosen hosts in the order of their ranks.
+  returned: success
+  type: list
+  elements: str
+  sample: [node0, node1]
+addresses:
+  description: The address of each chosen host among the nodes.
+  returned: success
+  type: dict
+  sample: {node0: 10.0.0.10, node1: 10.0.0.11}
+nodes:
+  description: The chosen hosts as O(muster.training.launch_plan#module:nodes) takes them.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the host in the inventory.
+      type: str
+      sample: node0
+    address:
+      description: Its address among the nodes.
+      type: str
+      sample: 10.0.0.10
+    slots:
+      description: What the inventory has as C(node_slots), V(null) where it has none.
+      type: raw
+      sample: 8
+probe:
+  description:
+    - What the nodes need to find each other once, a fresh secret and ports, as
+      O(muster.training.node_facts#module:probe) takes it.
+  returned: success
+  type: dict
+  contains:
+    token:
+      description: By this a node tells a peer from a stranger.
+      type: str
+      sample: 3f786850e387550fdab836ed7e6dc881
+    candidates:
+      description: Ephemeral TCP ports, of which each node listens on the first that is free.
+      type: list
+      elements: int
+      sample: [41234, 52345, 33456]
+"""

@@ -1,0 +1,242 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: data_mount
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Mount a bucket or a share, at every boot, and prove that it can be used
+description:
+  - Writes a mount unit of systemd and, for root alone, a file with the credentials. Enables and starts the unit.
+  - Then it is proved, for programs that mount say that all is well when it is not. It is looked at, listed, and where
+    that can be undone something is written, read and removed, all as O(user) and within O(timeout).
+  - A boot never waits for such a mount. A machine starts, and can be logged in to, when the server is gone.
+  - A mount that is dead is taken down and brought back. Where that fails, nothing is mounted, and the task fails with
+    the cause that the journal tells and with what to do. The unit stays enabled, so that the next boot or run tries
+    again.
+  - Mounts of others and directories that are not empty are left alone. Data are never removed.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: full, details: Of credentials it is shown only that they change.}
+  platform: {platforms: linux}
+options:
+  path:
+    description: Mount point, an absolute path without links. Made where it is not there.
+    type: str
+    required: true
+  kind:
+    description:
+      - How it is mounted. The program must be there, which the role of the same name installs, for V(cifs) the role
+        C(cifs_share).
+    type: str
+    required: true
+    choices: [cifs, s3fs, mount-s3]
+  source:
+    description:
+      - A bucket, as V(BUCKET) or V(BUCKET:/PREFIX).
+      - Or a share, as V(//ADDRESS/SHARE), or with backslashes as Windows and Paperspace write it.
+    type: str
+    required: true
+  options:
+    description:
+      - Options of the program by their names, besides those that are always set. V(true) is an option without a value,
+        V(false) and null leave it out.
+    type: dict
+    default: {}
+  credentials:
+    description: Credentials. Without any, those of the machine's role are used for a bucket, and a share takes a guest.
+    type: dict
+    suboptions:
+      access_key:
+        description: Access key of S3.
+        type: str
+      secret_key:
+        description: Secret key of S3.
+        type: str
+      session_token:
+        description: Session token of S3, for temporary keys.
+        type: str
+      username:
+        description: User of a share.
+        type: str
+      password:
+        description: Password of this user. Any characters but line breaks, at most 512 bytes.
+        type: str
+      domain:
+        description: Domain of this user, where the server has one.
+        type: str
+  read_only:
+    description: Whether nothing can be written there.
+    type: bool
+    default: false
+  user:
+    description: User to whom the files belong, and as whom the mount is proved.
+    type: str
+    default: root
+  state:
+    description:
+      - V(mounted) now and after each boot.
+      - V(unmounted) now and after each boot; unit and credentials stay.
+      - V(absent) is V(unmounted), and unit and credentials are removed.
+    type: str
+    choices: [mounted, unmounted, absent]
+    default: mounted
+  timeout:
+    description: Seconds within which it must be mounted and proved, 5 to 300.
+    type: int
+    default: 30
+"""
+
+EXAMPLES = r"""
+- name: Mount a bucket
+  muster.training.data_mount:
+    path: /mnt/training-data
+    kind: s3fs
+    source: my-bucket:/imagenet
+    options:
+      url: https://s3.us-east-1.amazonaws.com
+      allow_other: true
+    credentials:
+      access_key: "{{ lookup('ansible.builtin.env', 'AWS_ACCESS_KEY_ID') }}"
+      secret_key: "{{ lookup('ansible.builtin.env', 'AWS_SECRET_ACCESS_KEY') }}"
+    read_only: true
+    user: ubuntu
+  become: true
+  register: data
+
+- name: Mount a network drive
+  muster.training.data_mount:
+    path: /mnt/drive
+    kind: cifs
+    source: \\10.64.92.2\share
+    options:
+      seal: true
+    credentials:
+      username: trainer
+      password: "{{ lookup('ansible.builtin.env', 'DRIVE_PASSWORD') }}"
+    user: ubuntu
+  become: true
+
+- name: Take it down, and forget the credentials
+  muster.training.data_mount:
+    path: /mnt/training-data
+    kind: s3fs
+    source: my-bucket:/imagenet
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+unit:
+  description: Name of the mount unit.
+  returned: success
+  type: str
+  sample: mnt-training\x2ddata.mount
+listing:
+  description:
+    - How many names there are at the top, and a digest of them. Equal on all nodes that see the same data. Null where
+      it is not mounted, or in check mode not yet.
+  returned: success
+  type: dict
+  sample: {count: 12, digest: 9e107d9d372bb6826bd81d3542a419d6}
+probe:
+  description: Whether something was written, read and removed.
+  returned: success
+  type: bool
+  sample: true
+"""
+
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils._mounts import keep
+from ansible_collections.muster.training.plugins.module_utils._mounts.kind import MountError, Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "str", "required": True},
+    "kind": {"type": "str", "required": True, "choices": ["cifs", "s3fs", "mount-s3"]},
+    "source": {"type": "str", "required": True},
+    "options": {"type": "dict", "default": {}},
+    "credentials": {
+        "type": "dict",
+        # as a whole: in the line that Ansible writes into the journal they stand as repr() has them, where it finds no
+        # secret that holds a quote or a backslash
+        "no_log": True,
+        "options": {
+            "access_key": {"type": "str", "no_log": True},
+            "secret_key": {"type": "str", "no_log": True},
+            "session_token": {"type": "str", "no_log": True},
+            "username": {"type": "str"},
+            "password": {"type": "str", "no_log": True},
+            "domain": {"type": "str"},
+        },
+    },
+    "read_only": {"type": "bool", "default": False},
+    "user": {"type": "str", "default": "root"},
+    "state": {"type": "str", "choices": ["mounted", "unmounted", "absent"], "default": "mounted"},
+    "timeout": {"type": "int", "default": 30},
+}
+
+NO_SECRETS = ("username", "domain")
+"""What of the credentials may be seen."""
+
+
+def wanted_of(params: dict[str, Any]) -> Wanted:
+    """The mount that the parameters ask for."""
+    try:
+        user = pwd.getpwnam(params["user"])
+    except KeyError as error:
+        raise MountError(
+            f"{params['path']}: there is no user {params['user']!r} on this node. Needed: the user who runs the jobs. "
+            "Correct its name, or make the user"
+        ) from error
+    return Wanted(
+        path=params["path"],
+        source=params["source"],
+        options=params["options"],
+        credentials={name: value for name, value in (params["credentials"] or {}).items() if value},
+        read_only=params["read_only"],
+        uid=user.pw_uid,
+        gid=user.pw_gid,
+        timeout=params["timeout"],
+    )
+
+
+def bring(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Bring the mount into its state."""
+    if os.geteuid() != 0:
+        raise MountError(f"{params['path']}: mounting needs root. Set become: true")
+    kind, wanted = KINDS[params["kind"]], wanted_of(params)
+    if params["state"] == "mounted":
+        return keep.mounted(kind, wanted, check_mode)
+    return keep.unmounted(kind, wanted, check_mode, absent=params["state"] == "absent")
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    for name in NO_SECRETS:
+        # else each path with this word in it would be hidden
+        module.no_log_values.discard((module.params["credentials"] or {}).get(name))
+    try:
+        result = bring(module.params, module.check_mode)
+    except MountError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{module.params['path']}: {error}. See whether the disk is full or read-only")
+    if result["listing"] and result["listing"]["count"] == 0 and module.params["read_only"]:
+        module.warn(f"{module.params['path']} ({module.params['source']}) is empty: see whether the prefix is right")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

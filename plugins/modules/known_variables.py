@@ -1,0 +1,60 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: known_variables
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Refuse misspelt variables of a role
+description:
+  - Fails where a variable begins with the role's name and an underscore, but is none that the role documents in
+    C(meta/argument_specs.yml). The nearest right name is shown. Ansible itself passes over such a variable in silence.
+  - What is given with C(-e) is refused as well where the beginning is misspelt, as in C(sh_mesh_port).
+  - Looks at the variables of all hosts of the play at once, so one task with C(run_once) does. Connects to nothing.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  role_path:
+    description: The role's directory, C(role_path) within the role. Its last part is the role's name.
+    type: path
+    required: true
+  short_names:
+    description:
+      - Variables without the prefix that the role reads as well. They are meant for the command line, so only what is
+        given with C(-e) is compared with them, and only what is very much alike is refused.
+    type: list
+    elements: str
+    default: []
+  values:
+    description:
+      - Whether to fail too where a value is none of those that the role documents for its entry point C(main).
+      - Ansible's own check of a role does it on each host, which costs a launch 0.1 s a dozen nodes.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Refuse misspelt variables
+  muster.training.known_variables:
+    role_path: "{{ role_path }}"
+    short_names: [nnodes, nproc_per_node]
+  run_once: true
+"""
+
+RETURN = r"""#"""

@@ -1,0 +1,413 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: launch_plan
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Plan a run over several nodes
+description:
+  - Makes of nodes, their facts and a job the plan of a run, which is the rank table, hostfiles, and for each node the
+    command, the environment and the files that M(muster.training.training_run) writes there.
+  - Runs on the controller, connects to nothing and changes nothing. The order, addresses and numbers of processes
+    stand in the plan and nowhere else.
+  - Shows the plan on the terminal. Fails with all findings at once where something is in the way, such as a port in
+    use, a script that is missing on some nodes, or a node that is busy with another run.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  nodes:
+    description:
+      - The nodes in the order of their ranks, as RV(muster.training.choose_nodes#module:nodes) gives them.
+      - Each has C(name) (of its host in the inventory), C(address) (by which the other nodes reach it) and, unless
+        O(nproc_per_node) says it, C(slots) (processes to start). Without slots one process a GPU is started.
+    type: list
+    elements: dict
+    required: true
+  facts:
+    description:
+      - For each name of a node the registered result of M(muster.training.node_facts). A node without facts counts as
+        unreachable.
+    type: dict
+    default: {}
+  nnodes:
+    description:
+      - How many of O(nodes) to take, from the first. Empty or left out, all.
+      - A range such as V(2:4) makes the run elastic. It starts with as many nodes as the upper number, and goes on
+        while as many as the lower number are left. Needs O(rdzv_backend=c10d), which is then the default. Put it into
+        quotes, since YAML reads C(2:4) without them as the number 124.
+    type: raw
+  nproc_per_node:
+    description: Processes on each node, instead of what O(nodes) or the GPUs say.
+    type: int
+  run_id:
+    description:
+      - Name of the run, of letters, digits, C(.), C(_) and C(-), at most 63, a letter or digit first. A name is used
+        once.
+      - Empty, one is made of the script's name, the time and four random digits.
+    type: str
+    default: ""
+  launcher:
+    description:
+      - What starts the processes.
+      - V(torchrun) starts one process a slot with torch's own launcher.
+      - V(env) starts one process a node, which finds C(MASTER_ADDR), C(MASTER_PORT), C(NODE_RANK) and C(WORLD_SIZE)
+        (processes, not nodes) in its environment. That is what Lightning and scripts that start their own processes
+        want. Needs the same slots on each node.
+      - V(deepspeed) starts one process a slot with DeepSpeed's launcher, one launcher on each node. See
+        O(deepspeed_launcher).
+      - V(mpirun) starts one process a slot with Open MPI, from the first node. Processes find what torch reads besides
+        what MPI sets. Needs IPv4 addresses. The nodes need not be able to log in at each other.
+      - V(accelerate) starts one process a slot with C(accelerate launch) on each node, by a configuration file that is
+        made of the nodes. Needs the same slots on each node. See O(accelerate_config).
+    type: str
+    choices: [torchrun, env, deepspeed, mpirun, accelerate]
+    default: torchrun
+  deepspeed_launcher:
+    description:
+      - For O(launcher=deepspeed), what DeepSpeed on the first node starts the other nodes with. Empty, DeepSpeed is
+        started on each node instead, which needs nothing else there.
+      - Commands travel by way of the supervisors. No login between nodes is needed, and none is made.
+    type: str
+    choices: ["", pdsh, openmpi]
+    default: ""
+  accelerate_config:
+    description:
+      - For O(launcher=accelerate), keys of Accelerate's configuration file besides what the nodes say, such as
+        C(mixed_precision), C(distributed_type) or C(fsdp_config).
+    type: dict
+    default: {}
+  no_python:
+    description: Whether the script is a program of its own, such as a compiled one, instead of one for O(interpreter).
+    type: bool
+    default: false
+  image:
+    description:
+      - Image of a container in which the launcher and the ranks of each node run, in the foreground of the run's unit.
+        It ends with the run. O(interpreter) is then one inside the image.
+      - The run directory, O(working_directory) and the directory of O(script) are there at the same paths, and the
+        network is the node's own. GPUs are there where the node has some.
+    type: str
+    default: ""
+  container_engine:
+    description: What runs the container. The run's user must be allowed to use it.
+    type: str
+    choices: [docker, podman]
+    default: docker
+  container_mounts:
+    description: Further directories for the container, as C(/data:/data:ro).
+    type: list
+    elements: str
+    default: []
+  container_options:
+    description: Further words for C(docker run) or C(podman run).
+    type: list
+    elements: str
+    default: []
+  container_ulimits:
+    description: Limits inside the container. Give none where the node may not raise limits, being a container itself.
+    type: list
+    elements: str
+    default: [memlock=-1, stack=67108864]
+  container_shm_size:
+    description: Size of C(/dev/shm) of the container's own, such as V(16g). Empty, the node's own is used.
+    type: str
+    default: ""
+  debug:
+    description:
+      - Whether NCCL writes down what it does (C(NCCL_DEBUG=INFO), to C(nccl.*.log) in the run directory), and torch's
+        flight recorder what each rank did, when a collective times out (C(flight_recorder_rank_*) there).
+    type: bool
+    default: false
+  rdzv_backend:
+    description:
+      - How the nodes of O(launcher=torchrun) find each other.
+      - V(static) numbers the ranks in the order of O(nodes).
+      - V(c10d) can restart ranks on all nodes together and lose nodes. It numbers the nodes by their addresses,
+        sorted as text.
+      - Left out, V(static), or V(c10d) where O(nnodes) is a range.
+    type: str
+    choices: [static, c10d]
+  script:
+    description: Path of the script on the nodes. A relative one is below O(working_directory). Give this or O(module).
+    type: str
+    default: ""
+  module:
+    description: Name of a Python module to run instead of a script, as C(python -m) does.
+    type: str
+    default: ""
+  args:
+    description: Arguments of the script or module. Each item is one argument, no shell sees them.
+    type: list
+    elements: str
+    default: []
+  interpreter:
+    description: Python interpreter of the job, as a path or a name, the same on each node.
+    type: str
+    default: python3
+  working_directory:
+    description: Directory in which the job starts, the same on each node. Empty, the user's home.
+    type: str
+    default: ""
+  environment:
+    description:
+      - Environment of the job. Only the names enter the plan, to be checked. The values go to
+        O(muster.training.training_run#module:environment).
+      - What the launcher sets by the rank table, such as C(RANK) and C(MASTER_ADDR), is refused.
+    type: dict
+    default: {}
+  master_port:
+    description: TCP port of the rendezvous on the first node (C(MASTER_PORT)), from 1024 to 65535.
+    type: int
+    default: 29500
+  lifeline_port:
+    description: TCP port on the first node by which the nodes know that the others live, from 1024 to 65535.
+    type: int
+    default: 29499
+  max_restarts:
+    description:
+      - How often torchrun starts failed ranks again. Left out, 0, or 3 in an elastic run, where each lost node costs
+        one.
+    type: int
+  start_timeout:
+    description: Seconds within which all nodes must have checked in, and the ranks have found each other. At least 5.
+    type: int
+    default: 120
+  silence_timeout:
+    description: Seconds without a sign of life after which a node counts as lost. At least 5.
+    type: int
+    default: 10
+  stop_grace:
+    description: Seconds between SIGTERM and SIGKILL when a run ends.
+    type: int
+    default: 5
+  replace:
+    description:
+      - Whether runs that are alive on the nodes are no reason to refuse. M(muster.training.training_run)
+        stops them before it starts another one, with its own O(muster.training.training_run#module:replace).
+    type: bool
+    default: false
+  skip:
+    description:
+      - Checks whose findings are not told, by their ids. One that there is not is refused, with the nearest right one,
+        and so is one without which no run can be planned.
+    type: list
+    elements: str
+    default: []
+  thresholds:
+    description: Where a number begins to be a finding.
+    type: dict
+    suboptions:
+      clock_skew:
+        description: Seconds between a node's clock and the others'.
+        type: float
+        default: 1.0
+      disk_gib:
+        description: GiB free where runs and checkpoints lie. Below 0.25 GiB it is an error.
+        type: float
+        default: 5.0
+      shm_gib:
+        description: Size of C(/dev/shm) in GiB. Containers come with 0.06, too little for data loaders and NCCL.
+        type: float
+        default: 1.0
+      memlock_mib:
+        description: MiB that a run may lock, where there is no RDMA. The default is the kernel's own since 5.16.
+        type: float
+        default: 8.0
+      nofile:
+        description: Files that a run may open. The default is the kernel's own.
+        type: int
+        default: 1024
+seealso:
+  - module: muster.training.check_cluster
+  - module: muster.training.choose_nodes
+  - module: muster.training.node_facts
+  - module: muster.training.training_run
+"""
+
+EXAMPLES = r"""
+# A whole launch by hand, in a play over the nodes of the run.
+# The role muster.training.launch does the same, and shows the run.
+- name: Choose the nodes
+  muster.training.choose_nodes:
+    nnodes: 4
+  register: chosen
+  run_once: true
+
+- name: Read the facts of each node
+  muster.training.node_facts:
+    address: "{{ chosen.addresses[inventory_hostname] }}"
+    ports: [29499, 29500]
+    interpreter: /opt/venv/bin/python
+    script: train.py
+    working_directory: /srv/project
+  register: node
+  ignore_unreachable: true
+
+- name: Plan the run
+  muster.training.launch_plan:
+    nodes: "{{ chosen.nodes }}"
+    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    nproc_per_node: 8
+    interpreter: /opt/venv/bin/python
+    script: train.py
+    args: [--epochs, "10", --note, "no shell: $HOME stays as it is"]
+    working_directory: /srv/project
+    environment:
+      NCCL_DEBUG: INFO
+  register: planned
+  run_once: true
+
+- name: Start the run on each node
+  muster.training.training_run:
+    state: started
+    plan: "{{ planned.nodes[inventory_hostname].plan }}"
+    environment:
+      NCCL_DEBUG: INFO
+    token: "{{ token }}"
+
+# An elastic run of Python's own module, that goes on while two nodes live
+- name: Plan an elastic run
+  muster.training.launch_plan:
+    nodes: "{{ chosen.nodes }}"
+    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    nnodes: "2:4"
+    module: project.train
+    run_id: first-try
+  register: planned
+  run_once: true
+"""
+
+RETURN = r"""
+run_id:
+  description: Name of the run.
+  returned: always
+  type: str
+  sample: train-20261121-040806-b5e0
+findings:
+  description: What the checks have found, errors first. With an error the module fails.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    severity:
+      description: V(error) or V(warning).
+      type: str
+      sample: error
+    id:
+      description: Short name of the check, such as V(busy), V(port-in-use), V(script-missing) or V(unreachable).
+      type: str
+      sample: port-in-use
+    nodes:
+      description: The nodes that have it.
+      type: list
+      elements: str
+      sample: [node0]
+    found:
+      description: What was found.
+      type: str
+      sample: the rendezvous port 29500 is taken by process 4711 (python3 serve.py)
+    needed:
+      description: What is needed instead.
+      type: str
+      sample: a free TCP port 29500 on the node of rank 0
+    todo:
+      description: What to do.
+      type: str
+      sample: end that process, or choose another port with launch_master_port
+nnodes:
+  description: Number of nodes.
+  returned: success
+  type: int
+  sample: 2
+world_size:
+  description: Number of processes on all nodes together.
+  returned: success
+  type: int
+  sample: 16
+master:
+  description: Name of the node of rank 0.
+  returned: success
+  type: str
+  sample: node0
+rank_table:
+  description: The nodes in the order of their ranks.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the host in the inventory.
+      type: str
+      sample: node1
+    address:
+      description: Its address among the nodes.
+      type: str
+      sample: 10.0.0.11
+    slots:
+      description: Processes to start on it.
+      type: int
+      sample: 8
+    node_rank:
+      description: Its place, from 0.
+      type: int
+      sample: 1
+    first_rank:
+      description: Global rank of its first process.
+      type: int
+      sample: 8
+hostfiles:
+  description:
+    - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A form that cannot express it is left
+      out.
+  returned: success
+  type: dict
+  sample:
+    deepspeed: "node0 slots=8\nnode1 slots=8\n"
+    openmpi: "node0 slots=8\nnode1 slots=8\n"
+    mpich: "node0:8\nnode1:8\n"
+nodes:
+  description: By the name of a node, what it is to do.
+  returned: success
+  type: dict
+  contains:
+    NAME:
+      description: One node.
+      type: dict
+      contains:
+        command:
+          description: The command of the launcher, one item an argument.
+          type: list
+          elements: str
+          sample: [/usr/bin/python3, -m, torch.distributed.run, --nnodes=2, --node-rank=1]
+        environment:
+          description: The environment that the plan sets, apart from the user's own.
+          type: dict
+          sample: {GLOO_SOCKET_IFNAME: ens5, NCCL_SOCKET_IFNAME: =ens5}
+        files:
+          description:
+            - Names of the files that are written to the run directory before the start, readable by the run's user
+              alone.
+          type: list
+          elements: str
+          sample: [environment.json, plan.json, supervisor.py, token]
+        plan:
+          description: What O(muster.training.training_run#module:plan) takes. Holds no secret.
+          type: dict
+"""

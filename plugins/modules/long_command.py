@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: long_command
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Run a command that takes minutes, and show that it lives
+description:
+  - Runs a command on the node without a shell, and shows from time to time how long it has been running and the last
+    line of its output.
+  - The command does not depend on the connection. If the play is interrupted, it goes on, and the next run
+    of the same task follows it to its end instead of starting a second one.
+  - Not run in check mode.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: full}
+  bypass_host_loop: {support: none}
+  check_mode: {support: partial, details: Says only that it would be run.}
+  connection: {support: full}
+  delegation: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: linux}
+options:
+  what:
+    description: What the command does, in a few words for the one who waits.
+    type: str
+    required: true
+  argv:
+    description: The command and its arguments. Any user of the node can read them while it runs.
+    type: list
+    elements: str
+    required: true
+  chdir:
+    description: Directory in which it runs. Empty, where a login starts.
+    type: path
+    default: ""
+  show_every:
+    description: Seconds between two lines that show that it lives.
+    type: int
+    default: 10
+"""
+
+EXAMPLES = r"""
+- name: Build the extension
+  muster.training.long_command:
+    what: Building the extension
+    argv: [/opt/muster/env/bin/python, setup.py, bdist_wheel]
+    chdir: /opt/source
+"""
+
+RETURN = r"""
+rc:
+  description: Exit code of the command.
+  returned: when not in check mode
+  type: int
+  sample: 0
+stdout_lines:
+  description: What it has printed, errors included, from its last 200000 characters.
+  returned: when not in check mode
+  type: list
+  elements: str
+  sample: [Collecting torch]
+answer:
+  description: What a last line C(MUSTER-RESULT {...}) of the output holds. Its key C(changed) is the task's.
+  returned: when not in check mode
+  type: dict
+  sample: {}
+"""

@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_status
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show where a run stands, as a table of its nodes
+description:
+  - Shows on the terminal what M(muster.training.training_run) read on each node, and writes it as JSON where that is
+    asked for. Connects to nothing.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  reads:
+    description: By the name of a node, the registered result of M(muster.training.training_run) without a state.
+    type: dict
+    required: true
+  run_id:
+    description: Name of the run that was asked for. Empty, the newest of each node.
+    type: str
+    default: ""
+  json_file:
+    description: File on the controller that takes the status as JSON. Empty, none is written.
+    type: path
+    default: ""
+seealso:
+  - module: muster.training.training_run
+"""
+
+EXAMPLES = r"""
+- name: Ask each node
+  muster.training.training_run:
+    run_id: first-try
+  register: node
+  ignore_unreachable: true
+
+- name: Show where the run stands
+  muster.training.run_status:
+    run_id: first-try
+    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+run_ids:
+  description: Names of the runs that the nodes told of.
+  returned: success
+  type: list
+  elements: str
+  sample: [first-try]
+nodes:
+  description: One entry a node, in the order of the ranks.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: Name of the node.
+      type: str
+      sample: node1
+    state:
+      description: As RV(muster.training.training_run#module:run.state), or V(no run), or V(unreachable).
+      type: str
+      sample: running
+    ranks:
+      description: Global ranks of its processes.
+      type: list
+      elements: int
+      sample: [8, 9, 10, 11, 12, 13, 14, 15]
+    since:
+      description: When it came into this state, in seconds since 1970. V(null) where that is not known.
+      type: float
+      sample: 1795234086.7
+    message:
+      description: Why it is in this state, or why the node could not be asked.
+      type: str
+      sample: ""
+    last_line:
+      description: The last line that the first rank of the node has written.
+      type: str
+      sample: step 120 loss 0.31
+"""

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: show_nodes
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show which machines answer, and with which GPUs
+description:
+  - Shows a table of machines with their addresses, drivers and GPUs, who uses them, and those that give no answer.
+  - Runs on the controller, connects to nothing and changes nothing. Does not fail for machines that are missing. See
+    RV(missing).
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  facts:
+    description:
+      - For each name of a machine the registered result of M(muster.training.node_facts), with the part C(gpus). One
+        without facts gives no answer.
+    type: dict
+    required: true
+seealso:
+  - module: muster.training.node_facts
+"""
+
+EXAMPLES = r"""
+- name: Read the GPUs of the machines
+  muster.training.node_facts:
+    parts: [gpus]
+  register: read
+  ignore_unreachable: true
+
+- name: Show the machines
+  muster.training.show_nodes:
+    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'read'))) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+missing:
+  description: Names of the machines that give no answer.
+  returned: success
+  type: list
+  elements: str
+  sample: [node3]
+nodes:
+  description: The machines in the order of O(facts).
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    node:
+      description: Name of the host in the inventory.
+      type: str
+      sample: node0
+    address:
+      description: C(node_address) of the host, else C(ansible_host), empty where it has neither.
+      type: str
+      sample: 10.0.0.10
+    reached:
+      description: Whether it answers.
+      type: bool
+      sample: true
+    gpu_count:
+      description: How many GPUs it has.
+      type: int
+      sample: 8
+    driver:
+      description: Version of its NVIDIA driver, empty without one.
+      type: str
+      sample: 570.124.06
+    gpus:
+      description: Its GPUs in words, and what is wrong with them.
+      type: str
+      sample: 8 x H100 80GB HBM3 80 GiB
+    message:
+      description: Why it gives no answer, empty where it does.
+      type: str
+      sample: ""
+"""

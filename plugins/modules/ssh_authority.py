@@ -1,0 +1,232 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_authority
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Sign the SSH keys of a cluster's nodes, renew and revoke certificates
+description:
+  - Keeps a certificate authority of SSH in a directory of the controller. Signs a host key and a user's key for each
+    node given, and keeps the certificates. All nodes are done in one call.
+  - A certificate is made anew when its end is near, when the node has other names or another key, and when the key of
+    the authority is another one.
+  - Certificates of nodes that are not in O(members), and of keys that a node has no more, go on a list of revoked ones.
+    A node that comes back with the same key comes off the list.
+  - Private keys of nodes are not needed.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: full}
+  platform: {platforms: posix}
+options:
+  directory:
+    description: Directory of the authority. It is made, for its owner alone, with a C(.gitignore) of all that is in it.
+    type: path
+    required: true
+  members:
+    description: Names of all nodes of the cluster, also of those that O(nodes) leaves out.
+    type: list
+    elements: str
+    required: true
+  nodes:
+    description: The nodes whose keys are to be signed.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the node, one of O(members).
+        type: str
+        required: true
+      user:
+        description: Name of the user for whom the certificate of O(nodes[].user_key) is good.
+        type: str
+        required: true
+      user_key:
+        description: Public key of the user on this node. Empty where it is not there yet, in check mode.
+        type: str
+        required: true
+      host_key:
+        description: Public host key of the node.
+        type: str
+        required: true
+      names:
+        description: Names and addresses by which the node is called. Its host certificate is good for these.
+        type: list
+        elements: str
+        required: true
+  valid_for:
+    description: How long a certificate is valid, as V(52w) or V(1d12h).
+    type: str
+    default: 52w
+  renew_before:
+    description: How long before its end a certificate is made anew.
+    type: str
+    default: 12w
+requirements:
+  - C(ssh-keygen) on the controller
+"""
+
+EXAMPLES = r"""
+- name: Sign the keys of two nodes
+  muster.training.ssh_authority:
+    directory: ~/cluster/ssh_mesh
+    members: [node0, node1]
+    nodes:
+      - name: node0
+        user: ubuntu
+        user_key: "{{ user_keys.node0 }}"
+        host_key: "{{ host_keys.node0 }}"
+        names: [node0, 10.0.0.10]
+      - name: node1
+        user: ubuntu
+        user_key: "{{ user_keys.node1 }}"
+        host_key: "{{ host_keys.node1 }}"
+        names: [node1, 10.0.0.11]
+  delegate_to: localhost
+  run_once: true
+  register: authority
+  vars:
+    host_keys:
+      node0: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ4uN0aWZ1bGx5IG1hZGUgdXAsIG5vIGtleSBhdCBh
+      node1: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGFub3RoZXIga2V5IHRoYXQgaXMgbm8ga2V5IGF0IGFs
+    user_keys: "{{ host_keys }}"
+"""
+
+RETURN = r"""
+public_key:
+  description: Public key of the authority. Empty in check mode where there is none yet.
+  returned: success
+  type: str
+  sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4
+certificates:
+  description: By the name of a node, the texts of its certificates. Empty where one is yet to be made, in check mode.
+  returned: success
+  type: dict
+  sample: {node0: {user: ssh-ed25519-cert-v01@openssh.com AAAA, host: ssh-ed25519-cert-v01@openssh.com AAAA}}
+revoked:
+  description: Ids of the revoked certificates.
+  returned: success
+  type: list
+  elements: str
+  sample: [node3/user-2c26b46b68ffc68f]
+revoked_file:
+  description: The list of revoked certificates on the controller, as C(RevokedKeys) and C(RevokedHostKeys) take it.
+  returned: success
+  type: str
+  sample: /home/me/cluster/ssh_mesh/revoked.krl
+"""
+
+import copy
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
+    AuthorityError,
+    is_good,
+    make_authority,
+    public_key,
+    read_records,
+    read_revoked,
+    revoked_ids,
+    seconds_of,
+    sign,
+    summary,
+    wanted_certificates,
+    write,
+    write_revoked,
+)
+
+ARGUMENT_SPEC = {
+    "directory": {"type": "path", "required": True},
+    "members": {"type": "list", "elements": "str", "required": True},
+    "nodes": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "name": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "user_key": {"type": "str", "required": True, "no_log": False},
+            "host_key": {"type": "str", "required": True, "no_log": False},
+            "names": {"type": "list", "elements": "str", "required": True},
+        },
+    },
+    "valid_for": {"type": "str", "default": "52w"},
+    "renew_before": {"type": "str", "default": "12w"},
+}
+
+
+def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Bring the authority up to date; in check mode, tell what would be."""
+    directory = Path(params["directory"])
+    valid_for, renew_before = seconds_of(params["valid_for"]), seconds_of(params["renew_before"])
+    if renew_before >= valid_for:
+        raise AuthorityError(
+            f"valid_for is {params['valid_for']}. Needed: more than renew_before, {params['renew_before']}."
+        )
+    authority = public_key(directory)
+    is_new = not authority
+    if not check_mode:
+        os.umask(0o077)
+        (directory / "nodes").mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        (directory / ".gitignore").write_text("*\n")
+        authority = authority or make_authority(directory)
+
+    before, revoked_before = read_records(directory), read_revoked(directory)
+    now = int(time.time())
+    after, certificates = copy.deepcopy(before), {}
+    for node in params["nodes"]:
+        wanted = wanted_certificates(node, authority)
+        record = after.setdefault(node["name"], {"certificates": {}})
+        record["current"] = list(wanted)
+        for one, entry in wanted.items():
+            if not is_good(record["certificates"].get(one), entry, now + renew_before):
+                text = "" if check_mode else sign(directory, one, entry, valid_for)
+                dates = {"signed": now, "valid_until": now + valid_for}
+                record["certificates"][one] = {**entry, **dates, "certificate": text}
+        texts = {entry["kind"]: record["certificates"][one]["certificate"] for one, entry in wanted.items()}
+        certificates[node["name"]] = {"user": "", "host": "", **texts}
+    revoked = revoked_ids(after, params["members"])
+
+    if not check_mode:
+        for name, record in after.items():
+            if record != before.get(name):
+                write(directory / "nodes" / f"{name}.json", f"{json.dumps(record, indent=1)}\n")
+        if is_new or revoked != revoked_before or not (directory / "revoked.krl").exists():
+            write_revoked(directory, revoked)
+    return {
+        "changed": is_new or after != before or revoked != revoked_before,
+        "diff": {"before": summary(before, revoked_before), "after": summary(after, revoked)},
+        "public_key": authority,
+        "certificates": certificates,
+        "revoked": revoked,
+        "revoked_file": str(directory / "revoked.krl"),
+    }
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = keep(module.params, module.check_mode)
+    except AuthorityError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"The authority in {module.params['directory']} cannot be kept: {error}")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: training_watch
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show a run as it goes
+description:
+  - Shows on the terminal what a rank writes, what happens to the run, and a line of progress now and then, until the
+    run has ended.
+  - Takes one connection to one node, however many nodes the run has. The supervisor of rank 0 knows the state of all
+    nodes. Delegate the task to that node.
+  - Ending the playbook does not end the run.
+  - Nothing is shown in check mode.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: full}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: full}
+  delegation: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: linux}
+options:
+  run_id:
+    description: Name of the run.
+    type: str
+    required: true
+  node:
+    description: Name of the node that is watched, as the run's plan has it.
+    type: str
+    required: true
+  local_rank:
+    description: Whose output is shown, by its number among the ranks of the node.
+    type: int
+    default: 0
+  runs_directory:
+    description: Where the runs lie on the node.
+    type: str
+    default: ~/.muster/runs
+  user:
+    description: User who runs the job. Empty, the one who is logged in.
+    type: str
+    default: ""
+  progress_interval:
+    description: Seconds between two lines of progress.
+    type: int
+    default: 30
+  patience:
+    description: Seconds without an answer of the node after which watching ends.
+    type: int
+    default: 30
+notes:
+  - A line C(MUSTER_RESULT {"accuracy":0.97}) of the job, with a JSON object, is not shown but returned as RV(said).
+seealso:
+  - module: muster.training.training_run
+  - module: muster.training.run_record
+"""
+
+EXAMPLES = r"""
+# `planned` is the registered result of muster.training.launch_plan.
+- name: Show the run
+  muster.training.training_watch:
+    run_id: "{{ planned.run_id }}"
+    node: "{{ planned.master }}"
+  delegate_to: "{{ planned.master }}"
+  register: watched
+  run_once: true
+"""
+
+RETURN = r"""
+lost:
+  description: Whether the node fell silent before the run's end was seen.
+  returned: always, but in check mode
+  type: bool
+  sample: false
+result:
+  description: How the run ended, as the supervisor of rank 0 wrote it. V(null) where that was not to be had.
+  returned: always, but in check mode
+  type: dict
+  sample: {run_id: first-try, state: succeeded, reason: "", world_size: 16, nnodes: 2}
+status:
+  description: The last status of the node, with the states of all nodes where it is the node of rank 0.
+  returned: when the run's end was seen
+  type: dict
+  sample: {run_id: first-try, node_rank: 0, state: succeeded, message: ""}
+said:
+  description: What the job itself reported by C(MUSTER_RESULT).
+  returned: always, but in check mode
+  type: dict
+  sample: {accuracy: 0.9778}
+"""

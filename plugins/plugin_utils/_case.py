@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From nodes, their answers and a job to what the checks judge. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Thresholds
+from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import check_all, skip_problems
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, merge, warning, worst_first
+from ansible_collections.muster.training.plugins.module_utils._job import Job, parse_nnodes
+from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, build_rank_table
+
+THRESHOLDS_SPEC = {
+    "clock_skew": {"type": "float", "default": Thresholds.clock_skew},
+    "disk_gib": {"type": "float", "default": Thresholds.disk_gib},
+    "shm_gib": {"type": "float", "default": Thresholds.shm_gib},
+    "memlock_mib": {"type": "float", "default": Thresholds.memlock_mib},
+    "nofile": {"type": "int", "default": Thresholds.nofile},
+}
+
+
+def counted_slots(
+    nodes: list[dict[str, Any]], facts: Mapping[str, Any], nproc_per_node: int | None
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Fill in slots: nproc_per_node, else what the inventory says, else one a GPU that the node shows."""
+    filled, findings = [], []
+    for node in nodes:
+        slots = nproc_per_node if nproc_per_node is not None else node.get("slots")
+        if slots in (None, ""):
+            node_facts = facts.get(node["name"])
+            slots = (node_facts["gpu_count"] if node_facts else 0) or 1
+            if node_facts and node_facts["gpu_count"] == 0:
+                findings.append(
+                    warning(
+                        "no-gpu",
+                        [node["name"]],
+                        "the node shows no GPU and the inventory has no node_slots: one process is started, on the CPU",
+                        "GPUs with a working driver, or the number of processes in node_slots",
+                        "run nvidia-smi there; or set node_slots, or say -e nproc_per_node=N",
+                    )
+                )
+        filled.append({**node, "slots": slots})
+    return filled, findings
+
+
+def shortened(message: str) -> str:
+    """What ssh said, without what Ansible says around it."""
+    return re.sub(r"^Task failed: |.*Make sure this host can be reached over ssh: ", "", " ".join(message.split()))
+
+
+def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
+    """The nodes without facts, each with the reason."""
+    reasons = {}
+    for name in names:
+        answer = facts.get(name)
+        if not isinstance(answer, Mapping):
+            reasons[name] = "it was not asked (is it left out by --limit?)"
+        elif answer.get("facts") is None:
+            reasons[name] = shortened(str(answer.get("msg") or "it was not asked"))
+    return reasons
+
+
+def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
+    """The rank table, and all that is wrong, worst first.
+
+    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and replace if given, as launch_plan takes them.
+    Raises ValueError (RankTableError is one) where the nodes make no cluster, or skip has what cannot be skipped.
+    """
+    skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] is a text
+    problem = skip_problems(skip)
+    if problem:
+        raise ValueError(problem)
+    reasons = unreached_nodes([str(node.get("name")) for node in args["nodes"]], args["facts"])
+    facts = {name: answer["facts"] for name, answer in args["facts"].items() if name not in reasons and answer}
+    filled, findings = counted_slots(args["nodes"], facts, args["nproc_per_node"])
+    most = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
+    table = launcher_of(job).order(build_rank_table(filled, nnodes=most))
+    case = Case(job, table, facts, names_needed, bool(args.get("replace")), Thresholds(**(args["thresholds"] or {})))
+    findings += check_all(case, reasons)
+    return table, worst_first(merge(finding for finding in findings if finding.id not in skip))

@@ -1,0 +1,44 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Inventory sources that Ansible could not read and went on without. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ansible.errors import AnsibleActionFail
+from ansible.inventory.manager import IGNORED, InventoryManager
+from ansible.utils.path import unfrackpath
+from ansible.vars.hostvars import HostVars
+
+
+def refuse_unread_sources(hostvars: HostVars) -> None:
+    """Raise AnsibleActionFail where a source of the inventory was not read.
+
+    Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
+    """
+    unread = unread_sources(hostvars._inventory)
+    if unread:
+        raise AnsibleActionFail(
+            f"the inventory is not whole: {', '.join(unread)} could not be read (the first warning above says why). "
+            "Needed: all sources given with -i or by `inventory` in ansible.cfg. Correct the source or leave it away"
+        )
+
+
+def unread_sources(manager: InventoryManager) -> list[str]:
+    """The sources that were given and not read, files of directories one by one."""
+    read = set(manager._inventory.processed_sources)
+    return [source for source in _each(manager._sources) if source not in read]
+
+
+def _each(sources: list[str]) -> Iterator[str]:
+    """Each source as the manager names it; what it skips is skipped."""
+    for source in filter(None, sources):
+        path = source if "," in source else unfrackpath(source, follow=False)
+        if os.path.isdir(path):
+            entries = sorted(entry for entry in os.listdir(path) if not IGNORED.search(entry.encode()))
+            yield from _each([os.path.join(path, entry) for entry in entries])
+        elif path != "/etc/ansible/hosts" or os.path.exists(path):  # the default, which need not exist
+            yield path

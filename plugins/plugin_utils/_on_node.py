@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run our own code on a node in one round trip. Private to this collection, controller only.
+
+A module of Ansible's costs a node an interpreter with a large library and the controller an archive; what runs here is
+a few files of the standard library, sent to a bare interpreter's standard input. Nothing of the request is ever in
+argv.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
+MARK = "MUSTER-ANSWER "
+# Reads {"modules": [[name, source], ...], "request": ...}, makes the modules importable under the collection's own name
+# and prints the answer of the last one's main().
+BOOTSTRAP = f"""
+import json, sys
+if sys.version_info < (3, 8):
+    print({MARK!r} + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
+call = json.loads(sys.stdin.buffer.read())
+kind = type(sys)
+for name, source in call["modules"]:
+    parent, path = None, ""
+    for part in ({PACKAGE!r} + "." + name).split("."):
+        path = path + "." + part if path else part
+        module = sys.modules.get(path)
+        if module is None:
+            module = sys.modules[path] = kind(path)
+            module.__path__ = []
+            if parent is not None:
+                setattr(parent, part, module)
+        parent = module
+    exec(compile(source, name + ".py", "exec"), module.__dict__)
+print({MARK!r} + json.dumps(module.main(call["request"])))
+"""
+
+
+def source_of(module: str) -> str:
+    """The source text of one of this collection's module_utils."""
+    return importlib.resources.files(PACKAGE).joinpath(module + ".py").read_text(encoding="utf-8")
+
+
+def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
+    """Shell words that leave the interpreter for our code in $P: the configured one, else the system's."""
+    configured = template(task_vars.get("ansible_python_interpreter") or "")
+    if configured and not str(configured).startswith("auto"):
+        return f"P={shlex.quote(str(configured))}"
+    return "P=$(command -v /usr/bin/python3 || command -v python3) || P=/usr/bin/python3"
+
+
+def keep_alive(connection: Any) -> None:
+    """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says."""
+    if connection.transport == "ssh":
+        given = connection.get_option("ssh_extra_args") or ""
+        if "ServerAliveInterval" not in given:
+            connection.set_option(
+                "ssh_extra_args", f"{given} -o ServerAliveInterval=5 -o ServerAliveCountMax=3".strip()
+            )
+
+
+def call_node(
+    action: ActionBase, modules: list[str], request: Mapping[str, Any], task_vars: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Run main(request) of the last of the modules on the action's node and return its answer.
+
+    Raises AnsibleConnectionFailure where the node cannot be reached, AnsibleActionFail where it cannot do what is
+    asked.
+    """
+    name = task_vars["inventory_hostname"]
+    if action._task.delegate_to:
+        name = action._task.delegate_to
+        task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
+    keep_alive(action._connection)
+    command = f'{interpreter_words(task_vars, action._templar.template)}; exec "$P" -I -S -c {shlex.quote(BOOTSTRAP)}'
+    payload = json.dumps({"modules": [(module, source_of(module)) for module in modules], "request": request})
+    done = action._low_level_execute_command(command, in_data=payload.encode(), sudoable=True)
+    for line in done["stdout"].splitlines():
+        if line.startswith(MARK):
+            answer: dict[str, Any] = json.loads(line[len(MARK) :])
+            if answer.get("error"):
+                raise AnsibleActionFail(f"{name}: {answer['error']}")
+            return answer
+    said = (done["stderr"] or done["stdout"]).strip()[-1000:]
+    if done["rc"] in (126, 127):
+        raise AnsibleActionFail(
+            f"{name}: there is no Python to run on this node ({said}); "
+            "install python3 there, or set ansible_python_interpreter"
+        )
+    raise AnsibleActionFail(f"{name}: the node's answer is not ours (exit code {done['rc']}): {said}")

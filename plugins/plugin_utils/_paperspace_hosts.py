@@ -1,0 +1,370 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the machines of a Paperspace account to the hosts of an inventory: pure functions over the API's raw answer.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import fnmatch
+import hashlib
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace import (
+    gpu_count,
+    integer,
+    one_line,
+    region_code,
+)
+
+GROUP = "training"
+
+#: The longest host name (a DNS label has 63 characters) and the longest text of a variable.
+MAX_NAME = 63
+MAX_TEXT = 255
+
+#: A machine of such a name would be taken for the controller or for a group.
+RESERVED_NAMES = frozenset({"localhost", "all", "ungrouped", GROUP, "implicit_localhost"})
+
+Machine = Mapping[str, Any]
+
+
+def text(value: Any) -> str | None:
+    """A string of the API as one short printable line; None stays None."""
+    return None if value is None else one_line(value, MAX_TEXT)
+
+
+def boolean(value: Any) -> bool | None:
+    """A boolean of the API; anything else is not guessed at."""
+    return value if isinstance(value, bool) else None
+
+
+def number(value: Any) -> float | None:
+    """A price of the API in US dollars."""
+    try:
+        price = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return price if math.isfinite(price) else None
+
+
+#: API field -> (host variable, how its value is read). What the API adds one day does not become a variable by itself.
+FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "id": ("paperspace_id", text),
+    "name": ("paperspace_name", text),
+    "state": ("paperspace_state", text),
+    "machineType": ("paperspace_machine_type", text),
+    "os": ("paperspace_os", text),
+    "agentType": ("paperspace_agent_type", text),
+    "region": ("paperspace_region_name", text),
+    "networkId": ("paperspace_network_id", text),
+    "privateIp": ("paperspace_private_ip", text),
+    "publicIp": ("paperspace_public_ip", text),
+    "publicIpType": ("paperspace_public_ip_type", text),
+    "cpus": ("paperspace_cpus", integer),
+    "ram": ("paperspace_ram", integer),
+    "storageTotal": ("paperspace_storage_total", integer),
+    "storageUsed": ("paperspace_storage_used", integer),
+    "autoShutdownEnabled": ("paperspace_auto_shutdown_enabled", boolean),
+    "autoShutdownTimeout": ("paperspace_auto_shutdown_timeout", integer),
+    "usageRate": ("paperspace_usage_rate", number),
+    "storageRate": ("paperspace_storage_rate", number),
+    "dtCreated": ("paperspace_created", text),
+}
+
+
+class SelectionError(Exception):
+    """The machines chosen cannot be one cluster, or an option names what does not exist. str() is for a person."""
+
+
+class Selection(NamedTuple):
+    """What the options ask for. Empty sequences and None choose everything."""
+
+    region: str | None = None
+    private_network: str | None = None
+    machine_types: Sequence[str] = ()
+    names: Sequence[str] = ()
+    states: Sequence[str] = ("ready",)
+
+
+class LeftOut(NamedTuple):
+    """The machines that one option left out."""
+
+    option: str
+    machines: list[Machine]
+    found: Callable[[Machine], str]
+
+
+class Host(NamedTuple):
+    """One inventory host."""
+
+    name: str
+    variables: dict[str, Any]
+
+
+def label(machine: Machine) -> str:
+    """A machine as messages name it: its name and, since names are not unique, its id."""
+    return f"{one_line(machine.get('name') or '(no name)', MAX_NAME)} ({one_line(machine['id'], 40)})"
+
+
+def labels(machines: Iterable[Machine], show: int = 8) -> str:
+    """Some machines by name and the number of the others."""
+    named = [label(machine) for machine in machines]
+    rest = len(named) - show
+    return ", ".join(named[:show]) + (f" and {rest} more" if rest > 0 else "")
+
+
+# --- Which machines
+
+
+def select(
+    machines: Iterable[Machine], networks: Iterable[Mapping[str, Any]], wanted: Selection
+) -> tuple[list[Machine], list[LeftOut]]:
+    """The machines that all options choose, in the order of their ranks, and what each option left out.
+
+    Raises SelectionError where private_network names nothing, or several networks.
+    """
+    kept = sorted(machines, key=rank_order)
+    left_out: list[LeftOut] = []
+
+    def keep(option: str, found: Callable[[Machine], str], chosen: Callable[[str], bool]) -> None:
+        nonlocal kept
+        out = [machine for machine in kept if not chosen(found(machine))]
+        if out:
+            left_out.append(LeftOut(option, out, found))
+        kept = [machine for machine in kept if chosen(found(machine))]
+
+    if wanted.region:
+        code = region_code(wanted.region)
+        keep("region", _region, lambda found: found == code)
+    if wanted.private_network:
+        network = _network_id(wanted.private_network, kept, networks, wanted.region)
+        keep("private_network", _string("networkId"), lambda found: found == network)
+    if wanted.machine_types:
+        types = {name.casefold() for name in wanted.machine_types}
+        keep("machine_types", _string("machineType"), lambda found: found.casefold() in types)
+    if wanted.names:
+        keep("names", _string("name"), lambda found: any(fnmatch.fnmatchcase(found, name) for name in wanted.names))
+    if wanted.states:
+        keep("states", _string("state"), lambda found: found in wanted.states)
+    return kept, left_out
+
+
+def rank_order(machine: Machine) -> tuple[bool, datetime.datetime, str]:
+    """Oldest first, then by id: stable whatever the order of the API's pages. Without a readable time: last."""
+    try:
+        created = datetime.datetime.fromisoformat(str(machine.get("dtCreated")))
+    except ValueError:
+        return True, datetime.datetime.min.replace(tzinfo=datetime.UTC), machine["id"]
+    if created.tzinfo is None:
+        created = created.replace(tzinfo=datetime.UTC)
+    return False, created, machine["id"]
+
+
+def _string(field: str) -> Callable[[Machine], str]:
+    return lambda machine: str(machine.get(field) or "")
+
+
+def _region(machine: Machine) -> str:
+    return region_code(str(machine.get("region") or ""))
+
+
+def _network_id(
+    wanted: str, machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]], region: str | None
+) -> str:
+    """The id of the network that is wanted by id or by name.
+
+    An id that only machines carry is good too: Paperspace's shared default networks are in no list.
+    """
+    candidates = [
+        network
+        for network in networks
+        if not region or region_code(str(network.get("region") or "")) == region_code(region)
+    ]
+    if wanted in {network["id"] for network in candidates} | {machine.get("networkId") for machine in machines}:
+        return wanted
+    named = [network for network in candidates if network.get("name") == wanted]
+    if len(named) == 1:
+        return str(named[0]["id"])
+    if named:
+        ids = ", ".join(sorted(f"{one_line(n['id'], 40)} in {_region(n)}" for n in named))
+        raise SelectionError(
+            f"private_network: {len(named)} networks are called {one_line(wanted, 80)!r}: {ids}. "
+            "Give the id, or also the region."
+        )
+    known = ", ".join(sorted(f"{one_line(n.get('name', ''), 63)} ({one_line(n['id'], 40)})" for n in candidates))
+    where = f" in region {one_line(region, 40)}" if region else ""
+    raise SelectionError(
+        f"private_network: no network has the name or id {one_line(wanted, 80)!r}{where}; "
+        f"there are: {one_line(known, 600) or 'none'}. Names are compared letter by letter."
+    )
+
+
+def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
+    """Why no machine is left, for a warning."""
+    if not total:
+        return "the account of this API key has no machine: create some, or use the key of another team"
+    steps = []
+    for step in left_out:
+        found = collections.Counter(step.found(machine) for machine in step.machines)
+        values = ", ".join(f"{count} x {one_line(value, 40) or 'none'}" for value, count in found.most_common(5))
+        steps.append(f"{step.option} left out {len(step.machines)} ({values})")
+    return f"no host: of {total} machines " + ", then ".join(steps)
+
+
+# --- Whether they can be one cluster
+
+
+def check_together(machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]]) -> None:
+    """Raise SelectionError where the machines lie in several regions or private networks, out of each other's reach."""
+    names = {str(network["id"]): str(network.get("name") or "") for network in networks}
+    for what, option, place in (
+        ("regions", "region", _region),
+        ("private networks", "private_network", _string("networkId")),
+    ):
+        places: dict[str, list[Machine]] = collections.defaultdict(list)
+        for machine in machines:
+            places[place(machine)].append(machine)
+        if len(places) > 1:
+            parts = "; ".join(
+                f"{_place_name(key, names)}: {labels(group, 4)}"
+                for key, group in sorted(places.items(), key=lambda item: -len(item[1]))
+            )
+            raise SelectionError(
+                f"these machines lie in {len(places)} {what} and cannot reach each other: {one_line(parts, 1500)}. "
+                f"Choose one with {option}, or fewer machines with names."
+            )
+
+
+def _place_name(key: str, names: Mapping[str, str]) -> str:
+    if not key:
+        return "none"
+    name = one_line(names.get(key, ""), 63)
+    return f"{name} ({one_line(key, 40)})" if name else one_line(key, 40)
+
+
+def check_addresses(machines: Sequence[Machine], connect_with: str) -> None:
+    """Raise SelectionError where a machine has no private address, or not the one Ansible is to connect with."""
+    without = [machine for machine in machines if not address(machine.get("privateIp"))]
+    if without:
+        raise SelectionError(
+            f"without a private address: {labels(without)}. The nodes of a run talk over it; "
+            "choose other machines with names, or look at these in the Paperspace console."
+        )
+    without = [machine for machine in machines if connect_with == "public" and not address(machine.get("publicIp"))]
+    if without:
+        raise SelectionError(
+            f"without a public address: {labels(without)}. Give them one in the Paperspace console, or set "
+            "connect_with: private where this machine reaches the private network (VPN, jump host)."
+        )
+
+
+def address(value: Any) -> str | None:
+    """An IP address, or None: text of another form never gets onto the command line of ssh."""
+    try:
+        return str(ipaddress.ip_address(value)) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+# --- How they are called
+
+
+def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[str]:
+    """One name a machine: unique, and made of letters, digits, `.`, `_` and `-` only.
+
+    A machine whose own name is not so, or is that of another machine as well, or is taken for something else
+    (localhost), is called by what is legal of it and its id.
+    """
+    wanted = [_preferred(machine, preferences) for machine in machines]
+    times = collections.Counter(_legal(name, MAX_NAME).casefold() for name in wanted)
+    names: list[str] = []
+    taken: set[str] = set()
+    for machine, name in zip(machines, wanted, strict=True):
+        chosen = _legal(name, MAX_NAME)
+        if chosen != name or times[chosen.casefold()] > 1 or chosen.casefold() in RESERVED_NAMES:
+            chosen = _with_id(chosen, machine["id"])
+        if chosen.casefold() in taken or (chosen != name and times[chosen.casefold()] > 0):
+            # Somebody gave another machine just the name that this one got from its id.
+            chosen = _with_id(chosen, hashlib.sha256(machine["id"].encode("utf-8", "replace")).hexdigest()[:12])
+        taken.add(chosen.casefold())
+        names.append(chosen)
+    return names
+
+
+def _preferred(machine: Machine, preferences: Sequence[str]) -> str:
+    for preference in preferences:
+        value = machine.get({"private_ip": "privateIp", "public_ip": "publicIp"}.get(preference, preference))
+        if isinstance(value, str) and value:
+            return value
+    return str(machine["id"])
+
+
+def _legal(name: str, limit: int) -> str:
+    """What of a name can be in a host name: `:`, `,`, `!`, `&`, `*`, `[` and blanks mean something in host patterns."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", name[: 20 * limit])[: 2 * limit].strip("-._")[:limit].rstrip("-._")
+
+
+def _with_id(name: str, machine_id: str) -> str:
+    suffix = _legal(machine_id, 20) or "unnamed"
+    stem = name[: MAX_NAME - 1 - len(suffix)].rstrip("-._")
+    return f"{stem}-{suffix}" if stem and stem != suffix else suffix
+
+
+# --- What is known of them
+
+
+def hosts(
+    machines: Sequence[Machine],
+    networks: Iterable[Mapping[str, Any]],
+    *,
+    preferences: Sequence[str] = ("name",),
+    connect_with: str = "public",
+    user: str = "paperspace",
+) -> list[Host]:
+    """The hosts of selected machines, which are in the order of their ranks.
+
+    Raises SelectionError where they cannot be one cluster.
+    """
+    networks = list(networks)
+    check_together(machines, networks)
+    check_addresses(machines, connect_with)
+    network_names = {network["id"]: text(network.get("name")) for network in networks}
+    result = []
+    for rank, (machine, name) in enumerate(zip(machines, host_names(machines, preferences), strict=True)):
+        variables = host_variables(machine)
+        variables["paperspace_network_name"] = network_names.get(machine.get("networkId"))
+        variables["node_rank"] = rank
+        variables["ansible_host"] = address(machine["publicIp" if connect_with == "public" else "privateIp"])
+        if user:
+            variables["ansible_user"] = user
+        result.append(Host(name, variables))
+    return result
+
+
+def host_variables(machine: Machine) -> dict[str, Any]:
+    """The variables that one machine has by itself: everything but its rank and how to connect to it."""
+    variables = {name: convert(machine.get(field)) for field, (name, convert) in FIELDS.items()}
+    accelerators = machine.get("accelerators")
+    first = accelerators[0] if isinstance(accelerators, list) and accelerators else None
+    gpus = gpu_count(machine)
+    variables.update(
+        {
+            "paperspace_region": text(_region(machine)),
+            "paperspace_gpu_count": gpus,
+            "paperspace_gpu_model": text(first.get("name")) if isinstance(first, dict) else None,
+            "paperspace_gpu_memory": integer(first.get("memory")) if isinstance(first, dict) else None,
+            "node_address": address(machine.get("privateIp")),
+            # A machine without a GPU runs one process: a run over CPUs with gloo, as in tests.
+            "node_slots": max(1, gpus),
+        }
+    )
+    return variables

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Clients of S3, and its errors in words for a person. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+# By the code of S3's answer: what was found, and what to do.
+ANSWERS = {
+    "NoSuchBucket": "there is no bucket {bucket}. Correct its name",
+    "404": "there is no bucket {bucket}. Correct its name",
+    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Give this user the right to it, or take other "
+    "credentials",
+    "403": "access to bucket {bucket} is denied ({operation}): it is somebody else's, or this user has no right to it. "
+    "Take other credentials, or another bucket",
+    "AllAccessDisabled": "access to bucket {bucket} is disabled by its provider",
+    "BucketAlreadyExists": "the name {bucket} is taken by somebody else. Choose another one",
+    "InvalidBucketName": "{bucket} is no name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens",
+    "InvalidAccessKeyId": "the access key is not known to S3. " + CREDENTIALS,
+    "SignatureDoesNotMatch": "the secret access key does not belong to the access key. " + CREDENTIALS,
+    "ExpiredToken": "the credentials have expired. Get new ones",
+    "InvalidToken": "the session token is not valid. Get new credentials",
+    "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
+    "PreconditionFailed": "an object of {bucket} was changed meanwhile. End what writes there, and run this again",
+    "PermanentRedirect": "bucket {bucket} is in another region. Correct the region",
+    "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",
+    "IllegalLocationConstraintException": "the region does not fit to the endpoint. Correct region or endpoint_url",
+    "InvalidLocationConstraint": "there is no such region. Correct the region",
+    "SlowDown": "S3 asks to slow down. Use fewer workers",
+}
+
+
+def answer_code(error: Exception) -> str:
+    """The code of S3's answer, empty where there was none."""
+    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def explain(error: Exception, bucket: str) -> str:
+    """An error of boto3 in one line."""
+    code = answer_code(error)
+    kind = type(error).__name__
+    if code in ANSWERS:
+        return ANSWERS[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
+    if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
+        return f"there are no credentials of S3. {CREDENTIALS}, or give access_key_id and secret_access_key"
+    if kind == "ProfileNotFound":
+        return f"{error}. Correct AWS_PROFILE"
+    if kind == "ParamValidationError" and "bucket" in str(error).lower():
+        return ANSWERS["InvalidBucketName"].format(bucket=bucket)
+    if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
+        return (
+            f"{str(error).rstrip('.')}. Look whether the endpoint is right and can be reached from here; run this again"
+        )
+    return " ".join(str(error).split())
+
+
+def make_client(
+    access_key_id: str, secret_access_key: str, session_token: str, region: str, endpoint_url: str, workers: int
+) -> Any:
+    """A client of S3. Empty credentials: what boto3 finds, in the environment, in ~/.aws, or of the instance.
+
+    Raises ImportError where boto3 is missing, and what botocore raises.
+    """
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        max_pool_connections=2 * workers,
+        connect_timeout=10,
+        read_timeout=300,  # a copy of 5 GB is answered when it is done
+        retries={"mode": "standard", "max_attempts": 8},
+    )
+    session = boto3.session.Session(
+        aws_access_key_id=access_key_id or None,
+        aws_secret_access_key=secret_access_key or None,
+        aws_session_token=session_token or None,
+    )
+    return session.client("s3", region_name=region or None, endpoint_url=endpoint_url or None, config=config)
+
+
+def region_of(client: Any, bucket: str) -> str:
+    """The region of a bucket, as S3 itself tells it. Raises ClientError."""
+    from botocore.exceptions import ClientError
+
+    try:
+        headers = client.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
+    except ClientError as error:
+        headers = error.response["ResponseMetadata"]["HTTPHeaders"]
+        if answer_code(error) not in ("301", "400", "PermanentRedirect") or "x-amz-bucket-region" not in headers:
+            raise
+    told = headers.get("x-amz-bucket-region")
+    return str(told or client.get_bucket_location(Bucket=bucket)["LocationConstraint"] or "us-east-1")

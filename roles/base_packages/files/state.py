@@ -1,0 +1,209 @@
+"""Wait for cloud-init and the locks of apt and dpkg, then tell, as JSON, what is wrong with a machine.
+
+Runs as root. The argument is a JSON object: wait (seconds), sources (files), sysctl (names and least values).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+INFO = "/var/lib/dpkg/info"
+LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
+CLOCKS = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
+LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
+CAP_SYS_RESOURCE = 24
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do."""
+
+
+def output(*words: str) -> str:
+    """What a command prints, whether it succeeds or not."""
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+def read(path: str) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def wait_for_cloud_init(seconds: float) -> None:
+    """Wait for the end of the machine's first set-up. Whether that went well is not asked."""
+    if shutil.which("cloud-init"):
+        try:
+            subprocess.run(
+                ["cloud-init", "status", "--wait"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            said = " ".join(output("cloud-init", "status", "--long").split())
+            raise Fault(
+                f"cloud-init still sets the machine up after {seconds:.0f} s ({said}). Needed: its end. "
+                "Look at /var/log/cloud-init-output.log, or set base_packages_wait higher"
+            ) from None
+
+
+def lock_holder(path: str) -> int:
+    """The process that holds a lock; 0 where none does."""
+    try:
+        with open(path, "rb+") as file:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _whence, _start, _length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except OSError:
+        return 0
+    return 0 if kind == fcntl.F_UNLCK else pid
+
+
+def wait_for_locks(seconds: float) -> None:
+    """Wait until nobody installs packages."""
+    deadline = time.monotonic() + seconds
+    for path in LOCKS:
+        while True:
+            pid = lock_holder(path)
+            if not pid:
+                break
+            if time.monotonic() > deadline:
+                command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+                raise Fault(
+                    f"{path} is held by process {pid} ({command}) for more than {seconds:.0f} s. Needed: its end. "
+                    "Wait for it or stop it, then run this again"
+                )
+            time.sleep(0.5)
+
+
+def is_damaged(path: str) -> bool:
+    """Whether dpkg cannot read a list of files: it wants absolute names, one a line, and a line end behind the last."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return True
+    # An installed package owns at least the root directory, so a list that is empty was lost in a crash.
+    lines = content.split(b"\n")
+    return lines.pop() != b"" or not lines or any(not line.startswith(b"/") or b"\0" in line for line in lines)
+
+
+def damaged_lists() -> dict[str, str]:
+    """Installed packages whose list of files is damaged or missing, and the path of that list."""
+    asked = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
+    damaged = {}
+    for line in output("dpkg-query", "--show", f"--showformat={asked}").splitlines():
+        status, package, architecture, *multi_arch = line.split()
+        if status == "installed":
+            name = f"{package}:{architecture}" if multi_arch == ["same"] else package
+            path = f"{INFO}/{name}.list"
+            if is_damaged(path):
+                damaged[name] = path
+    return damaged
+
+
+def is_interrupted() -> bool:
+    """Whether dpkg left something half done: a journal, or a package that is not configured."""
+    states = output("dpkg-query", "--show", "--showformat=${db:Status-Status} ${db:Status-Eflag}\\n").splitlines()
+    half_done = ("unpacked", "half-configured", "half-installed", "triggers-awaited", "triggers-pending")
+    return bool(glob.glob("/var/lib/dpkg/updates/[0-9]*")) or any(state.split()[0] in half_done for state in states)
+
+
+def broken_sources(paths: list[str]) -> dict[str, str]:
+    """Package sources that apt refuses, with what it says. Nothing of what it downloads is kept."""
+    broken = {}
+    for path in filter(os.path.exists, paths):
+        with tempfile.TemporaryDirectory() as lists:
+            os.chmod(lists, 0o755)  # apt downloads as a user of its own
+            options = [f"Dir::Etc::SourceList={path}", "Dir::Etc::SourceParts=/dev/null", f"Dir::State::Lists={lists}"]
+            words = ["apt-get", "update", *(word for option in options for word in ("-o", option))]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            broken[path] = " ".join(done.stderr.split())
+    return broken
+
+
+def low_settings(wanted: dict[str, int]) -> dict[str, int]:
+    """Kernel settings that are lower than wanted, with the wanted value."""
+    low = {}
+    for name, value in wanted.items():
+        now = read(f"/proc/sys/{name.replace('.', '/')}").split()
+        if len(now) != 1 or not now[0].isdigit():
+            found = " ".join(now) or "unknown"
+            raise Fault(f"the kernel setting {name} is {found}. Needed: one number. Correct base_packages_sysctl")
+        if int(now[0]) < int(value):
+            low[name] = int(value)
+    return low
+
+
+def limit(kind: int, unit: int) -> int:
+    """The highest limit that root can give on this machine; -1 where there is none."""
+    capabilities = int(re.findall(r"CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))[0], 16)
+    hard = resource.getrlimit(kind)[1]
+    free = capabilities >> CAP_SYS_RESOURCE & 1 or hard == resource.RLIM_INFINITY
+    return -1 if free else hard // unit
+
+
+def least(text: str, memory: int) -> int:
+    """Bytes of a size such as 50% or 64G."""
+    found = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
+    if not found:
+        raise Fault(
+            f"base_packages_shm_size is {text!r}. Needed: a share of memory as 50%, or a size as 64G. Correct it"
+        )
+    number, unit = int(found.group(1)), found.group(2).lower()
+    return memory * number // 100 if unit == "%" else number << {"k": 10, "m": 20, "g": 30}[unit]
+
+
+def waits_for_systemd(path: str) -> bool:
+    """Whether systemd has not read our limits yet, which an interrupted run may not have had it do."""
+    for name, value in re.findall(r"(?m)^(DefaultLimit\w+)=(\w+)$", read(path)):
+        number = str(int(value[:-1]) * 1024) if value.endswith("K") else value
+        if output("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":
+            return True
+    return False
+
+
+def state(given: dict[str, Any]) -> dict[str, Any]:
+    """All there is to know."""
+    wait_for_cloud_init(given["wait"])
+    wait_for_locks(given["wait"])
+    shm = os.statvfs("/dev/shm")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    units = output(
+        "systemctl", "list-unit-files", "--state=enabled", "--no-legend", *(f"{name}.service" for name in CLOCKS)
+    )
+    return {
+        "damaged": damaged_lists(),
+        "interrupted": is_interrupted(),
+        "has_lists": bool(glob.glob("/var/lib/apt/lists/*Packages*")),
+        "broken_sources": broken_sources(given["sources"]),
+        "clocks": [line.split()[0] for line in units.splitlines()],
+        "low": low_settings(given["sysctl"]),
+        "limits_wait": waits_for_systemd(LIMITS),
+        "most_files": limit(resource.RLIMIT_NOFILE, 1),
+        "most_memlock": limit(resource.RLIMIT_MEMLOCK, 1024),
+        "shm_is_small": shm.f_blocks * shm.f_frsize < least(given["shm_size"], memory) * 0.99,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(state(json.loads(sys.argv[1]))))
+    except Fault as fault:
+        print(json.dumps({"fault": str(fault)}))

@@ -1,0 +1,556 @@
+"""The work of the role checkpoints on a node: copies what runs save to S3, while they run and when they have ended.
+
+    checkpoints.py serve SETTINGS           for ever, as a service
+    checkpoints.py wait SETTINGS RUN_ID     until all of a run is copied
+
+Each run below the runs' directory has a directory of checkpoints. Each entry of that, a file or a directory, is a
+checkpoint. It is copied when nothing in it has changed for some seconds, or when its marker is there. The data goes
+first, each version under a key of its own; then latest.json names it, with sizes and SHA-256: what stands there is
+whole. An upload that was interrupted goes on with the parts that S3 has. No state is kept here: S3 knows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import concurrent.futures
+import contextlib
+import datetime
+import fnmatch
+import glob
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from typing import Any, NamedTuple
+
+from s3 import PROBLEMS, Changed, Fault, Pace, client, code_of, etag_of, explain, in_words, part_size, read_pieces
+
+MARK = "MUSTER-RESULT "
+THREADS = 4
+ACTIVE = ("starting", "running", "stopping")
+MOST_PATIENCE = 120.0  # seconds between two attempts while S3 refuses
+STATUS = "checkpoints.json"
+
+
+class File(NamedTuple):
+    """A file of a checkpoint. Its path is relative to the checkpoint, empty where it is the checkpoint."""
+
+    path: str
+    size: int
+    changed: int  # ns
+    inode: int
+
+
+class Checkpoint(NamedTuple):
+    """What a run has saved."""
+
+    name: str
+    path: str
+    files: tuple[File, ...]
+    touched: float  # when anything in it was changed last, also its names
+
+    @property
+    def stamp(self) -> str:
+        """The version: when its newest file was written, in UTC."""
+        newest = max(one.changed for one in self.files)
+        when = datetime.datetime.fromtimestamp(newest // 10**9, datetime.timezone.utc)
+        return f"{when:%Y%m%dT%H%M%S}.{newest % 10**9:09}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(one.size for one in self.files)
+
+
+class Run(NamedTuple):
+    """A run's directory on this node."""
+
+    directory: str
+    run_id: str
+    node: str
+    node_rank: int
+    nnodes: int
+
+
+# --- What is there ----------------------------------------------------------------------------------------------------
+
+
+def read_json(path: str) -> Any:
+    """The content of a file, None where it is not there or not whole."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a file, whole or not at all."""
+    with open(path + ".new", "w", encoding="utf-8") as stream:
+        json.dump(value, stream, indent=1)
+    os.replace(path + ".new", path)
+
+
+def runs_of(settings: dict[str, Any]) -> list[Run]:
+    """The runs of this node whose checkpoints are to be copied, the newest first."""
+    found = []
+    pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
+    for path in glob.glob(pattern):
+        plan = read_json(path)
+        if plan and (settings["nodes"] == "all" or plan["node"]["node_rank"] == 0):
+            node = plan["node"]
+            run = Run(os.path.dirname(path), plan["run_id"], node["name"], node["node_rank"], len(plan["nodes"]))
+            found.append((os.stat(path).st_mtime, run))
+    return [run for _time, run in sorted(found, reverse=True)]
+
+
+def is_alive(run: Run) -> bool:
+    """Whether something of the run may still write: its supervisor lives."""
+    noted = read_json(os.path.join(run.directory, "supervisor.json")) or {}
+    try:
+        with open(f"/proc/{noted.get('pid', 0)}/cmdline", "rb") as stream:
+            if os.fsencode(run.directory) in stream.read().split(b"\0"):
+                return True
+    except OSError:
+        pass
+    status = read_json(os.path.join(run.directory, "status.json"))
+    # it has just been started, and has written nothing yet
+    return status is None and time.time() - os.stat(run.directory).st_mtime < 60
+
+
+def directory_of(run: Run, settings: dict[str, Any]) -> str:
+    """Where a run saves its checkpoints."""
+    path = settings["directory"].replace("{run_id}", run.run_id).replace("{node_rank}", str(run.node_rank))
+    return os.path.join(run.directory, os.path.expanduser(path))
+
+
+def names_its_run(settings: dict[str, Any]) -> bool:
+    """Whether each run has a directory of its own."""
+    path = os.path.expanduser(settings["directory"])
+    return "{run_id}" in path or not os.path.isabs(path)
+
+
+def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
+    """A checkpoint with its files; None where there is none, or it vanishes meanwhile."""
+    files, touched = [], 0.0
+    try:
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode):
+            return Checkpoint(name, path, (File("", found.st_size, found.st_mtime_ns, found.st_ino),), found.st_ctime)
+        if not stat.S_ISDIR(found.st_mode):
+            return None
+        for current, names, leaves in os.walk(path):
+            touched = max(touched, os.stat(current).st_ctime)
+            names.sort()
+            for leaf in sorted(leaves):
+                full = os.path.join(current, leaf)
+                found = os.stat(full)  # a link to a file counts as the file
+                relative = os.path.relpath(full, path)
+                if relative != marker:
+                    files.append(File(relative, found.st_size, found.st_mtime_ns, found.st_ino))
+                touched = max(touched, found.st_ctime)
+    except FileNotFoundError:
+        return None
+    return Checkpoint(name, path, tuple(files), touched) if files else None
+
+
+def checkpoints_in(directory: str, settings: dict[str, Any]) -> list[Checkpoint]:
+    """All checkpoints of a directory, whole or not, the newest first."""
+    marker, found = settings["marker"], []
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    for name in names:
+        if any(fnmatch.fnmatch(name, pattern) for pattern in settings["exclude"]):
+            continue
+        if marker and name.endswith(marker) and name != marker:
+            continue
+        one = look_at(os.path.join(directory, name), name, marker)
+        if one:
+            found.append(one)
+    return sorted(found, key=lambda one: one.stamp, reverse=True)
+
+
+def is_whole(one: Checkpoint, settings: dict[str, Any], now: float) -> bool:
+    """Whether nothing writes to a checkpoint any more, as far as that can be known."""
+    marker = settings["marker"]
+    if marker:
+        beside = one.path + ("" if marker.startswith(".") else ".") + marker
+        return os.path.exists(os.path.join(one.path, marker) if os.path.isdir(one.path) else beside)
+    return now - one.touched >= settings["stable_for"]
+
+
+def wanted_of(found: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
+    """Those that are to be copied, by their names."""
+    return [one for one in found if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
+
+
+# --- The manifest -----------------------------------------------------------------------------------------------------
+
+
+def with_entry(
+    manifest: dict[str, Any], entry: dict[str, Any], versions: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The manifest with one more checkpoint, the newest first, and the entries that older versions of it lose."""
+    entries = [one for one in manifest["checkpoints"] if (one["name"], one["stamp"]) != (entry["name"], entry["stamp"])]
+    entries = sorted([entry, *entries], key=lambda one: str(one["stamp"]), reverse=True)
+    kept: list[dict[str, Any]] = []
+    dropped: list[dict[str, Any]] = []
+    for one in entries:
+        same = sum(other["name"] == one["name"] for other in kept)
+        (kept if same < versions else dropped).append(one)
+    return {**manifest, "checkpoints": kept}, dropped
+
+
+def has(manifest: dict[str, Any], one: Checkpoint) -> bool:
+    """Whether a checkpoint is copied, in this version."""
+    return any((entry["name"], entry["stamp"]) == (one.name, one.stamp) for entry in manifest["checkpoints"])
+
+
+# --- Copying ----------------------------------------------------------------------------------------------------------
+
+
+class Copier:
+    """Copies the checkpoints of one run."""
+
+    def __init__(self, settings: dict[str, Any], run: Run, s3: Any) -> None:
+        self.settings = settings
+        self.run = run
+        self.s3 = s3
+        self.bucket = settings["bucket"]
+        self.base = f"{settings['prefix']}{run.run_id}/node{run.node_rank}"
+        self.pace = Pace(settings["bandwidth"] * 1e6)
+
+    def manifest(self) -> dict[str, Any]:
+        """What S3 has of this run and node."""
+        try:
+            answer = self.s3.get_object(Bucket=self.bucket, Key=f"{self.base}/latest.json")
+        except PROBLEMS as error:
+            if code_of(error) != "NoSuchKey":
+                raise
+            run = self.run
+            return {"run_id": run.run_id, "node": run.node, "node_rank": run.node_rank, "nnodes": run.nnodes,
+                    "nodes": self.settings["nodes"], "checkpoints": []}  # fmt: skip
+        found: dict[str, Any] = json.loads(answer["Body"].read())
+        return found
+
+    def put(self, key: str, body: bytes) -> str:
+        """Put an object at once; S3 compares the MD5."""
+        digest = base64.b64encode(hashlib.md5(body).digest()).decode()
+        self.pace.take(len(body))
+        return self.told(self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, ContentMD5=digest))
+
+    @staticmethod
+    def told(answer: dict[str, Any]) -> str:
+        """The ETag of an answer; empty where it says nothing of the content."""
+        return "" if "aws:kms" in answer.get("ServerSideEncryption", "") else str(answer["ETag"]).strip('"')
+
+    def parts_of(self, key: str) -> tuple[str, dict[int, str]]:
+        """An upload that was interrupted, and the MD5 of the parts that S3 has of it."""
+        uploads = self.s3.list_multipart_uploads(Bucket=self.bucket, Prefix=key).get("Uploads", [])
+        for upload in uploads:
+            if upload["Key"] == key:
+                pages = self.s3.get_paginator("list_parts").paginate(
+                    Bucket=self.bucket, Key=key, UploadId=upload["UploadId"]
+                )
+                parts = {
+                    part["PartNumber"]: part["ETag"].strip('"') for page in pages for part in page.get("Parts", ())
+                }
+                return upload["UploadId"], parts
+        return "", {}
+
+    def there(self, key: str) -> tuple[int, str]:
+        """Size and ETag of an object, -1 where there is none."""
+        try:
+            head = self.s3.head_object(Bucket=self.bucket, Key=key)
+        except PROBLEMS as error:
+            if code_of(error) == "403":  # this answer has no words; that to a listing has
+                self.s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+            if code_of(error) not in ("404", "NoSuchKey"):
+                raise
+            return -1, ""
+        return head["ContentLength"], self.told(head)
+
+    def copy_file(self, path: str, file: File, key: str) -> str:
+        """Copy a file, or what is missing of it; return its SHA-256. Raises Changed and Fault."""
+        length = part_size(file.size)
+        at_once = file.size <= length
+        size, etag = self.there(key)
+        if size == file.size and etag:
+            digest, digests = hashlib.sha256(), []
+            for piece in read_pieces(path, length):
+                digest.update(piece)
+                digests.append(hashlib.md5(piece).digest())
+            if etag_of(digests, at_once) == etag:
+                return unchanged(path, file, digest.hexdigest())
+        if at_once:
+            body = b"".join(read_pieces(path, length))
+            sha256 = unchanged(path, file, hashlib.sha256(body).hexdigest())
+            digests = [hashlib.md5(body).digest()]
+            etag = self.put(key, body)
+        else:
+            sha256, digests, etag = self.copy_parts(path, file, key, length)
+        if etag and etag != etag_of(digests, at_once):
+            raise Fault(f"{key} has the checksum {etag} in S3 and {etag_of(digests, at_once)} here. It is copied again")
+        return sha256
+
+    def copy_parts(self, path: str, file: File, key: str, length: int) -> tuple[str, list[bytes], str]:
+        """Copy the parts of a file that S3 has not; return its SHA-256, the MD5 of the parts, and S3's ETag."""
+        words = {"Bucket": self.bucket, "Key": key}
+        upload, have = self.parts_of(key)
+        words["UploadId"] = upload or self.s3.create_multipart_upload(**words)["UploadId"]
+        digest, digests = hashlib.sha256(), []
+
+        def send(number: int, body: bytes, md5: bytes) -> None:
+            self.pace.take(len(body))
+            self.s3.upload_part(PartNumber=number, Body=body, ContentMD5=base64.b64encode(md5).decode(), **words)
+            self.tell()
+
+        running: collections.deque[concurrent.futures.Future[None]] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+            try:
+                for number, piece in enumerate(read_pieces(path, length), 1):
+                    digest.update(piece)
+                    digests.append(hashlib.md5(piece).digest())
+                    if have.get(number) != digests[-1].hex():
+                        running.append(pool.submit(send, number, piece, digests[-1]))
+                    if len(running) > THREADS:  # no more parts than these are held in memory
+                        running.popleft().result()
+                while running:
+                    running.popleft().result()
+            finally:
+                for one in running:
+                    one.cancel()
+        try:
+            sha256 = unchanged(path, file, digest.hexdigest())
+        except Changed:
+            self.s3.abort_multipart_upload(**words)
+            raise
+        parts = [{"PartNumber": number, "ETag": f'"{one.hex()}"'} for number, one in enumerate(digests, 1)]
+        answer = self.s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **words)
+        return sha256, digests, self.told(answer)
+
+    def tell(self) -> None:
+        """A sign of life for the one who waits."""
+        with contextlib.suppress(OSError):
+            os.utime(os.path.join(self.run.directory, STATUS))
+
+    def copy(self, one: Checkpoint, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Copy a checkpoint; return the manifest that names it. Raises Changed, Fault and what boto3 raises."""
+        base = f"{self.base}/data/{one.name}@{one.stamp}"
+        files = []
+        try:
+            for file in one.files:
+                key = f"{base}/{file.path}" if file.path else base
+                sha256 = self.copy_file(os.path.join(one.path, file.path) if file.path else one.path, file, key)
+                files.append({"path": file.path, "key": key, "size": file.size, "sha256": sha256})
+            again = look_at(one.path, one.name, self.settings["marker"])
+            if again is None or again.files != one.files:
+                raise Changed(one.path)
+        except (Changed, FileNotFoundError):
+            self.delete([str(file["key"]) for file in files])
+            raise Changed(one.path) from None
+        entry = {"name": one.name, "stamp": one.stamp, "size": one.size, "files": files}
+        manifest, dropped = with_entry(manifest, entry, self.settings["versions"])
+        manifest["written"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.put(f"{self.base}/latest.json", json.dumps(manifest, indent=1).encode())
+        self.delete([file["key"] for old in dropped for file in old["files"]])
+        return manifest
+
+    def delete(self, keys: list[str]) -> None:
+        """Remove what no manifest names."""
+        for key in keys:
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+
+
+def unchanged(path: str, file: File, sha256: str) -> str:
+    """The SHA-256 that was read, if the file is still what it was. Raises Changed."""
+    now = os.stat(path)
+    if (now.st_size, now.st_mtime_ns, now.st_ino) != (file.size, file.changed, file.inode):
+        raise Changed(path)
+    return sha256
+
+
+# --- The service ------------------------------------------------------------------------------------------------------
+
+
+class Service:
+    """Copies the checkpoints of all runs, and tells each run's directory how far that is."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.manifests: dict[str, dict[str, Any]] = {}
+        self.copied: dict[str, float] = {}
+        self.problem = ""
+        self.warned: set[str] = set()
+
+    def say(self, run: Run, text: str) -> None:
+        """Tell the journal, and whoever watches the run."""
+        print(f"{run.run_id} node{run.node_rank}: {text}", flush=True)
+        path = os.path.join(run.directory, "events.jsonl")
+        if is_alive(run) and os.path.exists(path):
+            record = {"time": time.time(), "event": "checkpoints", "text": f"{run.node}: {text}"}
+            with open(path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+
+    def status(self, run: Run, alive: bool, wanted: list[Checkpoint], pending: list[Checkpoint]) -> None:
+        """Write down how far it is."""
+        write_json(
+            os.path.join(run.directory, STATUS),
+            {
+                "alive": alive,
+                "copied": [f"{one.name} ({in_words(one.size)})" for one in wanted if one not in pending],
+                "pending": [one.name for one in pending],
+                "seen": seen(wanted),
+                "problem": self.problem,
+                "to": f"s3://{self.settings['bucket']}/{self.settings['prefix']}{run.run_id}/node{run.node_rank}",
+            },
+        )
+
+    def look_at_space(self, run: Run, directory: str) -> None:
+        """Warn once where the disk fills up."""
+        free = shutil.disk_usage(directory).free
+        if free >= self.settings["free_gib"] * 2**30:
+            self.warned.discard(run.directory)
+        elif run.directory not in self.warned:
+            self.warned.add(run.directory)
+            told = "" if self.settings["keep_local"] else ", or have copied ones removed (checkpoints_keep_local)"
+            self.say(
+                run,
+                f"WARNING: {directory} has {in_words(free)} free, less than {self.settings['free_gib']:g} GiB. "
+                f"A run that cannot save its checkpoint ends. Make room{told}",
+            )
+
+    def prune(self, run: Run, found: list[Checkpoint], manifest: dict[str, Any]) -> None:
+        """Remove copied checkpoints from this disk, all but the newest, where that is wanted."""
+        keep = self.settings["keep_local"]
+        for one in [each for each in found if has(manifest, each)][keep:] if keep else []:
+            if os.path.isdir(one.path):
+                shutil.rmtree(one.path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(one.path)
+            self.say(run, f"{one.name} is in S3 and was removed from this disk")
+
+    def round(self, run: Run) -> bool:
+        """Copy one checkpoint of a run; return whether there is another one that could be copied now."""
+        settings, alive = self.settings, is_alive(run)
+        directory = directory_of(run, settings)
+        found = checkpoints_in(directory, settings)
+        wanted = wanted_of(found, settings["patterns"] + ([] if alive else settings["patterns_at_end"]))
+        last = read_json(os.path.join(run.directory, STATUS)) or {}
+        if not alive and last.get("alive") is False and not last["pending"] and last["seen"] == seen(wanted):
+            return False
+        if os.path.isdir(directory):
+            self.look_at_space(run, directory)
+        if wanted and run.directory not in self.manifests:
+            self.manifests[run.directory] = self.copier(run).manifest()
+        manifest = self.manifests.get(run.directory, {"checkpoints": []})
+        pending = [one for one in wanted if not has(manifest, one)]
+        self.status(run, alive, wanted, pending)
+        ready = [one for one in pending if is_whole(one, settings, time.time())]
+        if not ready:
+            return False
+        started, one = time.monotonic(), ready[0]
+        try:
+            manifest = self.manifests[run.directory] = self.copier(run).copy(one, manifest)
+        except Changed:
+            return False  # it will be looked at again
+        took = time.monotonic() - started
+        self.say(run, f"checkpoint {one.name} ({in_words(one.size)}) was copied to S3 in {took:.1f} s")
+        self.prune(run, found, manifest)
+        self.status(run, alive, wanted, [each for each in pending if each is not one])
+        return len(ready) > 1
+
+    def copier(self, run: Run) -> Copier:
+        """One with fresh credentials."""
+        return Copier(self.settings, run, client(self.settings["region"], self.settings["endpoint_url"]))
+
+    def serve(self) -> None:
+        """Copy for ever."""
+        patience = self.settings["interval"]
+        while True:
+            runs = runs_of(self.settings)
+            again = False
+            for run in runs if names_its_run(self.settings) else runs[:1]:
+                try:
+                    again = self.round(run) or again
+                except (*PROBLEMS, Fault, OSError) as error:
+                    text = str(error) if isinstance(error, Fault) else explain(error, self.settings["bucket"])
+                    if text != self.problem:
+                        self.problem = text
+                        self.say(run, f"checkpoints are not copied to S3: {text}. It is tried again until it works")
+                    self.note(run, text)
+                    break
+            else:
+                if self.problem and runs:
+                    self.problem = ""
+                    self.say(runs[0], "checkpoints are copied to S3 again")
+                patience = self.settings["interval"]
+                if not again:
+                    time.sleep(patience)
+                continue
+            time.sleep(patience)
+            patience = min(MOST_PATIENCE, patience * 2)
+
+    @staticmethod
+    def note(run: Run, text: str) -> None:
+        """Write a problem down where the one who waits looks."""
+        with contextlib.suppress(OSError):
+            path = os.path.join(run.directory, STATUS)
+            nothing = {"alive": True, "copied": [], "pending": [], "seen": [], "to": ""}
+            write_json(path, {**(read_json(path) or nothing), "problem": text})
+
+
+def seen(wanted: list[Checkpoint]) -> list[str]:
+    """What tells whether anything is new."""
+    return [f"{one.name}@{one.stamp}" for one in wanted]
+
+
+def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
+    """Wait until the checkpoints of a run are copied."""
+    deadline = time.monotonic() + settings["wait_timeout"]
+    runs = [run for run in runs_of(settings) if run.run_id == run_id]
+    answer: dict[str, Any] = {"changed": False, "copied": {}}
+    for run in runs:
+        shown = ""
+        while True:
+            status = read_json(os.path.join(run.directory, STATUS)) or {"alive": True, "pending": [], "problem": ""}
+            if not status["alive"] and not status["pending"] and not is_alive(run):
+                break
+            text = "the run still runs" if is_alive(run) else f"to be copied: {', '.join(status['pending']) or '?'}"
+            text += f"; {status['problem']}" if status["problem"] else ""
+            if text != shown:
+                shown = text
+                print(text, flush=True)
+            if time.monotonic() > deadline:
+                raise Fault(
+                    f"after {settings['wait_timeout']} s not all checkpoints of {run_id} are copied ({text}). "
+                    "See `journalctl -u muster_checkpoints` on this node, or wait longer with checkpoints_wait_timeout"
+                )
+            time.sleep(1)
+        answer["copied"][f"node{run.node_rank}"] = {"to": status["to"], "checkpoints": status["copied"]}
+    return answer
+
+
+def main() -> None:
+    """Serve or wait."""
+    settings = read_json(sys.argv[2])
+    if settings is None:
+        sys.exit(f"{sys.argv[2]} is missing or broken. Run the role checkpoints again")
+    if sys.argv[1] == "serve":
+        Service(settings).serve()
+    try:
+        print(MARK + json.dumps(wait({**settings, "wait_timeout": int(sys.argv[4])}, sys.argv[3])), flush=True)
+    except Fault as fault:
+        print(MARK + json.dumps({"fault": str(fault)}), flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

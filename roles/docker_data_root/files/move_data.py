@@ -1,0 +1,215 @@
+"""Move Docker's data to another directory, or leave everything as it was: move_data.py REQUEST, an answer in JSON.
+
+REQUEST: path, spare_gib, delete_old, check. Standard library only, Python >= 3.8, as root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+SETTINGS = os.environ.get("MUSTER_DAEMON_JSON", "/etc/docker/daemon.json")
+RECORD = os.environ.get("MUSTER_DATA_ROOT_RECORD", "/var/lib/muster/docker_data_root.json")
+UNITS = ["docker.service", "docker.socket"]
+START_PATIENCE = 60.0  # seconds until the engine must answer
+
+
+class Problem(Exception):
+    """What is wrong, in words for a person."""
+
+
+def run(*command: str) -> str:
+    """Run a command to its end; return what it prints. Raises Problem where it fails."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Problem(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode != 0:
+        raise Problem(f"{' '.join(command)[:200]}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout
+
+
+def images() -> list[str]:
+    """Return all images of the engine, by digest and name."""
+    return sorted(
+        run("docker", "image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}").splitlines()
+    )
+
+
+def data_root() -> str:
+    """Return where the running engine has its data."""
+    return run("docker", "info", "--format", "{{.DockerRootDir}}").strip()
+
+
+def start_engine() -> None:
+    """Start the engine and wait until it answers."""
+    with contextlib.suppress(Problem):  # it has tried too often
+        run("systemctl", "reset-failed", *UNITS)
+    run("systemctl", "start", *reversed(UNITS))
+    deadline = time.monotonic() + START_PATIENCE
+    while True:
+        try:
+            data_root()
+            return
+        except Problem:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def read_settings() -> dict[str, object]:
+    """Return the engine's settings."""
+    try:
+        with open(SETTINGS, encoding="utf-8") as stream:
+            found = json.loads(stream.read() or "{}")
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Problem(
+            f"{SETTINGS} is no JSON ({error}). Needed: settings to which data-root can be added. Correct it"
+        ) from error
+    if not isinstance(found, dict):
+        raise Problem(f"{SETTINGS} holds no object. Needed: settings to which data-root can be added. Correct it")
+    return found
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file so that a reader sees the old or the new one."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.new", "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def size_of(path: str) -> int:
+    """Return the bytes that a tree takes on its disk, hard links counted once."""
+    return int(run("du", "--summarize", "--block-size=1", "--one-file-system", path).split()[0])
+
+
+def check_target(source: str, target: str, spare: int) -> None:
+    """Raise Problem where the data cannot go there."""
+    if not os.path.isabs(target) or os.path.normpath(target) != target:
+        raise Problem(
+            f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
+        )
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if f"{real_target}/".startswith(f"{real_source}/") or f"{real_source}/".startswith(f"{real_target}/"):
+        raise Problem(f"{target} and the present data in {source} lie in each other. Needed: a directory of its own")
+    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise Problem(
+            f"{target} is not empty. Needed: an empty directory, or one that is not there yet. Choose another one"
+        )
+    parent = target
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
+    disk = os.statvfs(parent)
+    free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
+    if free < needed:
+        raise Problem(
+            f"{free / 2**30:.1f} GiB are free where {target} is to lie. Needed: {needed / 2**30:.1f} GiB, which is "
+            f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Take a larger disk, or remove images with "
+            "`docker image prune`"
+        )
+
+
+def move(source: str, target: str) -> None:
+    """Move the data; where a step fails bring back what was and raise Problem."""
+    before, settings = images(), read_settings()
+    old_text = None
+    with contextlib.suppress(FileNotFoundError), open(SETTINGS, encoding="utf-8") as stream:
+        old_text = stream.read()
+    existed = os.path.isdir(target)
+    try:
+        run("systemctl", "stop", *reversed(UNITS))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        run("cp", "--archive", "--no-target-directory", source, target)
+        if old_text is not None:
+            write_text(f"{SETTINGS}.before-data-root", old_text)
+        write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
+        start_engine()
+        if os.path.realpath(data_root()) != os.path.realpath(target):
+            raise Problem(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
+        after = images()
+        if after != before:
+            lost = [image for image in before if image not in after]
+            raise Problem(f"{len(lost)} of {len(before)} images are missing in the copy, such as {lost[:1]}")
+        write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
+    except (Problem, OSError) as problem:
+        raise Problem(f"{problem}. {undo(old_text, target, existed)}") from problem
+
+
+def undo(old_text: str | None, target: str, existed: bool) -> str:
+    """Bring the former state back; return in words how that went."""
+    try:
+        with contextlib.suppress(Problem):  # whatever runs now has no unit, or is stopped
+            run("systemctl", "stop", *reversed(UNITS))
+        if old_text is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(SETTINGS)
+        else:
+            write_text(SETTINGS, old_text)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(RECORD)
+        start_engine()
+    except (Problem, OSError) as problem:
+        return (
+            f"The former settings are back, but the engine does not start: {problem}. Needed: a look at "
+            "`journalctl -u docker`"
+        )
+    shutil.rmtree(target, ignore_errors=True)
+    if existed:
+        os.makedirs(target, exist_ok=True)
+    return "The engine runs with its former data again, and the copy was removed"
+
+
+def delete_old(target: str) -> bool:
+    """Delete the data that were moved from elsewhere to here; return whether there were some."""
+    try:
+        with open(RECORD, encoding="utf-8") as stream:
+            record = json.load(stream)
+    except (OSError, ValueError):
+        return False
+    if record["to"] != target or not os.path.isdir(record["from"]):
+        return False
+    shutil.rmtree(record["from"])
+    return True
+
+
+def answer(request: dict[str, object]) -> dict[str, object]:
+    """Carry out a request."""
+    target = str(request["path"])
+    source = data_root()
+    if os.path.realpath(source) == os.path.realpath(target):
+        deleted = bool(request["delete_old"]) and not request["check"] and delete_old(target)
+        return {"changed": deleted, "error": ""}
+    running = run("docker", "ps", "--format", "{{.Names}}").split()
+    if running:
+        raise Problem(
+            f"these containers are running: {', '.join(running)}. Needed: none while the data move. Stop them"
+        )
+    check_target(source, target, int(str(request["spare_gib"])) * 2**30)
+    read_settings()
+    if not request["check"]:
+        move(source, target)
+        if request["delete_old"]:
+            delete_old(target)
+    return {"changed": True, "error": ""}
+
+
+def main() -> None:
+    """Print the answer."""
+    try:
+        print(json.dumps(answer(json.loads(sys.argv[1]))))
+    except (Problem, OSError) as problem:
+        print(json.dumps({"changed": False, "error": f"Docker's data were not moved: {problem}."}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""Rules by which the nodes of a cluster accept all from each other, tried before they are kept.
+
+    firewall.py try SECONDS   read the wanted rules from standard input; put them in force, and back after SECONDS
+    firewall.py confirm       keep what is tried
+    firewall.py rollback      put back what was in force before
+    firewall.py apply         put what is kept in force (at boot, and after nftables has loaded its own rules)
+
+The rules are a JSON object: nodes (addresses), ssh_ports, ssh_from (networks, none: all), open (port, protocol, from),
+close (whether all else is refused). Standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+KEPT = Path("/etc/muster/firewall.json")
+STATE = Path("/run/muster_firewall")
+TRIED = STATE / "tried.json"
+TIMER = "muster_firewall_rollback"
+MARK = "muster"
+BEGIN, END = "# BEGIN muster", "# END muster"
+UFW_FILES = {4: Path("/etc/ufw/before.rules"), 6: Path("/etc/ufw/before6.rules")}
+UFW_DEFAULTS = Path("/etc/default/ufw")
+
+Rules = Dict[str, Any]
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do."""
+
+
+# --- Rules as text ----------------------------------------------------------------------------------------------------
+
+
+def digest(rules: Rules) -> str:
+    """A short name of these rules, by which they are found again among those in force."""
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def by_family(addresses: list[str]) -> dict[int, list[str]]:
+    """Addresses or networks, those of IPv4 and those of IPv6."""
+    return {4: [one for one in addresses if ":" not in one], 6: [one for one in addresses if ":" in one]}
+
+
+def openings(rules: Rules) -> list[dict[str, Any]]:
+    """What is open to others than the nodes."""
+    ssh = [{"port": port, "protocol": "tcp", "from": rules["ssh_from"]} for port in rules["ssh_ports"]]
+    # One network may be given as a text.
+    others = [
+        {**one, "from": one["from"].split(",") if isinstance(one["from"], str) else one["from"]}
+        for one in rules["open"]
+    ]
+    return [*ssh, *others]
+
+
+def nft_set(values: list[Any]) -> str:
+    """Values as nft writes them."""
+    return "{ " + ", ".join(str(value) for value in values) + " }"
+
+
+def node_rules(rules: Rules, family: str) -> list[str]:
+    """Accept all from the nodes, in a chain of this family of tables."""
+    mark = f'accept comment "{MARK} {digest(rules)}"'
+    words = {4: ("ip", ("ip", "inet")), 6: ("ip6", ("ip6", "inet"))}
+    return [
+        f"{words[version][0]} saddr {nft_set(addresses)} {mark}"
+        for version, addresses in by_family(rules["nodes"]).items()
+        if addresses and family in words[version][1]
+    ]
+
+
+def own_table(rules: Rules) -> str:
+    """The table that refuses all that is not named. Without `close` there is none."""
+    if not rules["close"]:
+        return ""
+    lines = [
+        "type filter hook input priority filter; policy drop;",
+        "ct state established,related accept",
+        "iif lo accept",
+        *node_rules(rules, "inet"),
+        # ICMP of both kinds, by number since a small system has no /etc/protocols: errors, path MTU, neighbours, ping.
+        "meta l4proto { 1, 58 } accept",
+        # An address from a server.
+        "udp dport { 68, 546 } accept",
+    ]
+    for opening in openings(rules):
+        port = f"{opening['protocol']} dport {opening['port']}"
+        sources = by_family(opening["from"])
+        if not opening["from"]:
+            lines.append(f"{port} accept")
+        lines += [f"ip saddr {nft_set(sources[4])} {port} accept"] if sources[4] else []
+        lines += [f"ip6 saddr {nft_set(sources[6])} {port} accept"] if sources[6] else []
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"table inet {MARK} {{\n  chain input {{\n{body}\n  }}\n}}\n"
+
+
+def iptables_lines(rules: Rules, version: int) -> list[str]:
+    """The same for ufw, which writes its rules as iptables does."""
+    chain = "ufw-before-input" if version == 4 else "ufw6-before-input"
+    lines = [f"-A {chain} -s {address} -j ACCEPT" for address in by_family(rules["nodes"])[version]]
+    for opening in openings(rules):
+        port = f"-p {opening['protocol']} --dport {str(opening['port']).replace('-', ':')} -j ACCEPT"
+        sources = by_family(opening["from"])[version]
+        lines += [f"-A {chain} -s {source} {port}" for source in sources]
+        if not opening["from"]:
+            lines.append(f"-A {chain} {port}")
+    return lines
+
+
+def with_block(text: str, lines: list[str]) -> str:
+    """A file of ufw's with our lines at the end of its table `filter`; without lines, without our block."""
+    text = re.sub(rf"^{BEGIN}[^\n]*\n.*?^{END}\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    if not lines:
+        return text
+    block = "\n".join([BEGIN, *lines, END, ""])
+    found = re.search(r"^\*filter$.*?(^COMMIT$)", text, flags=re.MULTILINE | re.DOTALL)
+    if not found:
+        raise Fault(
+            "a file of ufw's has no table `filter` that ends with COMMIT. Needed: before.rules as ufw brings it"
+        )
+    return text[: found.start(1)] + block + text[found.start(1) :]
+
+
+# --- What nft says is in force ----------------------------------------------------------------------------------------
+
+
+def input_chains(ruleset: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Others' chains through which all that comes in for this machine passes."""
+    chains = [entry["chain"] for entry in ruleset if "chain" in entry]
+    return [
+        chain
+        for chain in chains
+        if chain.get("hook") == "input" and chain["table"] != MARK and chain["family"] in ("ip", "ip6", "inet")
+    ]
+
+
+def rules_of(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rules of a chain, in order."""
+    wanted = (chain["family"], chain["table"], chain["name"])
+    rules = [entry["rule"] for entry in ruleset if "rule" in entry]
+    return [rule for rule in rules if (rule["family"], rule["table"], rule["chain"]) == wanted]
+
+
+def is_ours(rule: dict[str, Any]) -> bool:
+    """Whether we made a rule."""
+    return str(rule.get("comment", "")).startswith(f"{MARK} ")
+
+
+def is_of_iptables(chain: dict[str, Any]) -> bool:
+    """Whether iptables keeps a chain; it cannot read what others write there."""
+    return chain["family"] in ("ip", "ip6") and (chain["table"], chain["name"]) == ("filter", "INPUT")
+
+
+def refuses(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> bool:
+    """Whether a chain refuses what it has no rule for."""
+    parts = [part for rule in rules_of(ruleset, chain)[-1:] for part in rule.get("expr", []) if "counter" not in part]
+    words = [part["xt"].get("name", "").lower() if "xt" in part else word for part in parts for word in part]
+    return chain.get("policy") == "drop" or words in (["drop"], ["reject"])
+
+
+def transaction(ruleset: list[dict[str, Any]], rules: Rules) -> str:
+    """What makes nft's rules say what is wanted; empty where they do."""
+    commands = []
+    for chain in input_chains(ruleset):
+        place = f"{chain['family']} {chain['table']} {chain['name']}"
+        if is_of_iptables(chain):
+            if refuses(ruleset, chain):
+                raise Fault(
+                    f"the firewall of this node is kept by iptables (table {place}), without ufw. Needed: nftables or "
+                    "ufw. Let iptables accept all from the nodes, and set firewall_enabled to false for this host"
+                )
+            continue
+        ours = [rule for rule in rules_of(ruleset, chain) if is_ours(rule)]
+        wanted = node_rules(rules, chain["family"])
+        if [rule["comment"] for rule in ours] != [f"{MARK} {digest(rules)}"] * len(wanted):
+            commands += [f"delete rule {place} handle {rule['handle']}" for rule in ours]
+            commands += [f"insert rule {place} {rule}" for rule in wanted]
+    table = [entry["rule"] for entry in ruleset if entry.get("rule", {}).get("table") == MARK]
+    is_there = any(entry.get("table", {}).get("name") == MARK for entry in ruleset)
+    in_force = any(rule.get("comment") == f"{MARK} {digest(rules)}" for rule in table)
+    if not in_force if rules["close"] else is_there:
+        commands += [f"add table inet {MARK}", f"delete table inet {MARK}", own_table(rules)]
+    return "\n".join([*commands, ""]) if commands else ""
+
+
+# --- Input and output -------------------------------------------------------------------------------------------------
+
+
+def run(*words: str, stdin: str = "") -> str:
+    """Run a command; a failure is a Fault that quotes it."""
+    try:
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Fault(f"there is no {words[0]} on this node. Needed: nftables or ufw. Install nftables") from error
+    if done.returncode:
+        raise Fault(f"`{' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, which keeps its permissions, or no part of it."""
+    path.parent.mkdir(exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    if path.exists():
+        shutil.copystat(path, new)
+    new.replace(path)
+
+
+def ruleset_now() -> list[dict[str, Any]]:
+    """All rules in force."""
+    listed: list[dict[str, Any]] = json.loads(run("nft", "--json", "list", "ruleset"))["nftables"]
+    return listed
+
+
+def ufw_is_active() -> bool:
+    """Whether ufw keeps the firewall of this machine."""
+    return shutil.which("ufw") is not None and "Status: active" in run("ufw", "status")
+
+
+def ufw_texts(rules: Rules) -> dict[Path, str]:
+    """The files of ufw as they are to be."""
+    texts = {
+        path: with_block(path.read_text(), iptables_lines(rules, version))
+        for version, path in UFW_FILES.items()
+        if path.exists()
+    }
+    defaults = UFW_DEFAULTS.read_text()
+    if rules["close"]:
+        defaults = re.sub(r"(?m)^DEFAULT_INPUT_POLICY=.*$", 'DEFAULT_INPUT_POLICY="DROP"', defaults)
+    return {**texts, UFW_DEFAULTS: defaults}
+
+
+def differing(texts: dict[Path, str]) -> dict[Path, str]:
+    """Of these texts, those that are not what the files say."""
+    return {path: text for path, text in texts.items() if path.read_text() != text}
+
+
+def write_ufw(texts: dict[Path, str]) -> None:
+    """Write files of ufw's and have it read them."""
+    for path, text in texts.items():
+        write(path, text)
+    run("ufw", "reload")
+
+
+def put_in_force(rules: Rules) -> None:
+    """Make these rules hold, by ufw where it is active, else by nftables."""
+    if ufw_is_active():
+        texts = differing(ufw_texts(rules))
+        if texts:
+            write_ufw(texts)
+    else:
+        commands = transaction(ruleset_now(), rules)
+        if commands:
+            run("nft", "--file", "-", stdin=commands)
+
+
+def is_in_force(rules: Rules) -> bool:
+    """Whether these rules hold."""
+    if ufw_is_active():
+        return not differing(ufw_texts(rules))
+    return not transaction(ruleset_now(), rules)
+
+
+def kept() -> Rules:
+    """The rules that are kept; those that change nothing where there are none."""
+    if KEPT.exists():
+        rules: Rules = json.loads(KEPT.read_text())
+        return rules
+    return {"nodes": [], "ssh_ports": [], "ssh_from": [], "open": [], "close": False}
+
+
+def try_rules(text: str, seconds: int) -> str:
+    """Put the rules of a text in force for so many seconds. Returns what was done."""
+    wanted: Rules = json.loads(text)
+    if KEPT.exists() and KEPT.read_text() == text and is_in_force(wanted):
+        return "unchanged"
+    STATE.mkdir(mode=0o700, exist_ok=True)
+    saved = {str(path): path.read_text() for path in (*UFW_FILES.values(), UFW_DEFAULTS) if path.exists()}
+    (STATE / "ufw.json").write_text(json.dumps(saved))
+    TRIED.write_text(text)
+    subprocess.run(["systemctl", "stop", f"{TIMER}.timer"], capture_output=True, check=False)
+    words = [
+        "systemd-run",
+        "--collect",
+        f"--unit={TIMER}",
+        f"--on-active={seconds}",
+        "--timer-property=AccuracySec=100ms",
+    ]
+    run(*words, sys.executable, os.path.abspath(__file__), "rollback")
+    try:
+        put_in_force(wanted)
+    except Fault:
+        rollback()
+        raise
+    return "applied"
+
+
+def confirm() -> str:
+    """Keep what is tried."""
+    if not TRIED.exists():
+        raise Fault("the rules were put back before they were confirmed. Set firewall_rollback_after higher")
+    run("systemctl", "stop", f"{TIMER}.timer")
+    write(KEPT, TRIED.read_text())
+    TRIED.unlink()
+    return "confirmed"
+
+
+def rollback() -> str:
+    """Put back what was in force before a try."""
+    if not TRIED.exists():
+        return "nothing is tried"
+    TRIED.unlink()
+    if ufw_is_active():
+        saved = json.loads((STATE / "ufw.json").read_text())
+        write_ufw({Path(path): text for path, text in saved.items()})
+    else:
+        put_in_force(kept())
+    return "rolled back"
+
+
+def main(words: list[str]) -> int:
+    """Do what the first word says."""
+    try:
+        if words[:1] == ["try"]:
+            print(try_rules(sys.stdin.read(), int(words[1])))
+        elif words == ["apply"]:
+            put_in_force(kept())
+        else:
+            print({"confirm": confirm, "rollback": rollback}[words[0]]())
+    except Fault as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

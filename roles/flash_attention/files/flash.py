@@ -1,0 +1,282 @@
+"""Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
+
+Runs with the environment's interpreter: flash.py VERB JSON.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+MARK = "MUSTER-RESULT "
+AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
+MEMORY_A_JOB = 20  # GB of memory that one job of the build takes (setup.py: 5 for each of 4 threads of nvcc)
+# Releases to the minor releases of torch that have wheels, and the tags of their CUDA, as the project's workflow builds
+# them. What really exists is asked of the server.
+RELEASES = {
+    "2.5.8": (("2.2", "2.3"), ("118", "122")),
+    "2.6.3": (("2.2", "2.3", "2.4"), ("118", "123")),
+    "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), ("12",)),
+    "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), ("12",)),
+}
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do."""
+
+
+# --- Names of wheels --------------------------------------------------------------------------------------------------
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version))
+
+
+def cuda_tag(release: str, cuda: str) -> str:
+    """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built."""
+    major = cuda.partition(".")[0]
+    if numbers(release) >= (2, 7):
+        return major
+    if major == "11":
+        return "118"
+    return "122" if numbers(release) < (2, 6) else "123"
+
+
+def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
+    """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl."""
+    minor = ".".join(torch.split(".")[:2])
+    tag = "cp" + "".join(python.split(".")[:2])
+    local = f"cu{cuda_tag(release, cuda)}torch{minor}cxx11abi{'TRUE' if abi else 'FALSE'}"
+    return f"flash_attn-{release}+{local}-{tag}-{tag}-linux_{machine}.whl"
+
+
+def wheel_url(pattern: str, release: str, name: str) -> str:
+    """The address of a wheel. A plus sign in it is not understood by all servers."""
+    return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
+
+
+def neighbours(release: str, torch: str) -> list[tuple[str, str]]:
+    """Releases and minor releases of torch that may have a wheel, the nearest to what is there first."""
+    minor = ".".join(torch.split(".")[:2])
+    pairs = [(one, other) for one, (torches, _cudas) in RELEASES.items() for other in torches]
+
+    def distance(pair: tuple[str, str]) -> tuple[Any, ...]:
+        away = abs(numbers(pair[1])[1] - numbers(minor)[1]) if numbers(pair[1])[0] == numbers(minor)[0] else 99
+        # another release of flash-attention is exchanged more easily than another torch
+        return (away, pair[0] != release, [-number for number in numbers(pair[0])])
+
+    return sorted((pair for pair in pairs if pair != (release, minor)), key=distance)
+
+
+# --- What is there ----------------------------------------------------------------------------------------------------
+
+
+def exists(url: str) -> bool:
+    """Whether a server has a file. Raises Fault where the server cannot be asked."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=30):
+            return True
+    except urllib.error.HTTPError as problem:
+        if problem.code in (403, 404, 410):
+            return False
+        raise Fault(
+            f"{url}: the server answers {problem.code}. Needed: whether it has the wheel. Try again later"
+        ) from None
+    except OSError as problem:
+        raise Fault(
+            f"{url} cannot be reached from the first node ({problem}). Needed: a server of wheels. Set "
+            "flash_attention_wheels to one that can be, or flash_attention_build to true"
+        ) from None
+
+
+def environment() -> dict[str, Any]:
+    """All by which a wheel is chosen."""
+    try:
+        import torch
+    except ImportError:
+        raise Fault("there is no torch in the environment. Needed: torch for CUDA. Run role pytorch first") from None
+    if not torch.version.cuda:
+        raise Fault(
+            f"torch {torch.__version__} is built without CUDA. Needed: a torch for CUDA, since flash-attention runs on "
+            "GPUs alone. Set pytorch_cuda, or flash_attention_enabled to false"
+        )
+    return {
+        "torch": torch.__version__.partition("+")[0],
+        "cuda": torch.version.cuda,
+        "abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "machine": os.uname().machine,
+    }
+
+
+def capabilities(given: dict[str, Any]) -> dict[str, Any]:
+    """The compute capabilities of this node's GPUs; older ones than Ampere are refused."""
+    try:
+        words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+        text = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {"capabilities": [], "changed": False}
+    found = set()
+    for line in text.splitlines():
+        name, _comma, capability = line.rpartition(", ")
+        if not re.fullmatch(r"[0-9]+\.[0-9]+", capability):
+            continue
+        if numbers(capability) < AMPERE:
+            raise Fault(
+                f"the GPU {name} has the compute capability {capability}. Needed: 8.0 or higher (Ampere), for which "
+                "FlashAttention 2 is made. Set flash_attention_enabled to false, and let the job attend by "
+                "torch.nn.functional.scaled_dot_product_attention"
+            )
+        found.add(capability)
+    return {"capabilities": sorted(found), "changed": False}
+
+
+def jobs(memory: int, processors: int) -> int:
+    """How many jobs a build may have at once, by free memory in bytes."""
+    return max(1, min(processors // 2, int(memory / (MEMORY_A_JOB * 1e9))))
+
+
+def free_memory() -> int:
+    """Bytes of memory that can be had."""
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        return int(re.findall(r"MemAvailable:\s+([0-9]+)", file.read())[0]) * 1024
+
+
+def find_compiler(cuda: str, home: str) -> str:
+    """The directory of a CUDA whose compiler is of the right major version."""
+    places = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
+    seen = []
+    for place in places:
+        try:
+            words = [os.path.join(place, "bin", "nvcc"), "--version"]
+            text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+        release = (re.findall(r"release ([0-9.]+)", text) or ["0"])[0]
+        if release.partition(".")[0] == cuda.partition(".")[0]:
+            return place
+        seen.append(f"{release} in {place}")
+    raise Fault(
+        f"there is no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(seen) or 'none'}). "
+        f"Needed: the compiler of torch's CUDA {cuda}. Install its cuda-toolkit and set flash_attention_cuda_home"
+    )
+
+
+# --- The verbs --------------------------------------------------------------------------------------------------------
+
+
+def choose(given: dict[str, Any]) -> dict[str, Any]:
+    """What is to be installed: a wheel that exists, or a build, with its settings."""
+    cached = given["choice_file"]
+    asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
+    if os.path.exists(cached):
+        with open(cached, encoding="utf-8") as file:
+            before = json.load(file)
+        if before["asked"] == asked:
+            return {**before["choice"], "changed": False}
+    choice = {**choose_anew(given), "changed": False}
+    with open(cached, "w", encoding="utf-8") as file:
+        json.dump({"asked": asked, "choice": choice}, file)
+    return choice
+
+
+def torch_version_file() -> str:
+    """What tells torch's version and CUDA, without an import that takes seconds."""
+    for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    return ""
+
+
+def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
+    """The same, asked of torch and the server."""
+    release = given["version"]
+    here = environment()
+    name = wheel_name(release, **here)
+    url = wheel_url(given["wheels"], release, name)
+    shown = (
+        f"flash-attention {release} for torch {here['torch']}, CUDA {here['cuda']}, Python {here['python']}, "
+        f"{here['machine']}, C++ ABI {'new' if here['abi'] else 'old'}"
+    )
+    if exists(url):
+        digest = f"#sha256={given['sha256']}" if given["sha256"] else ""
+        return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
+    if given["build"]:
+        home = find_compiler(here["cuda"], given["cuda_home"])
+        environment_of_build = {
+            "CUDA_HOME": home,
+            "MAX_JOBS": str(jobs(free_memory(), os.cpu_count() or 1)),
+            "NVCC_THREADS": "4",
+        }
+        if given["capabilities"]:
+            archs = sorted({one.replace(".", "") for one in given["capabilities"]})
+            environment_of_build["FLASH_ATTN_CUDA_ARCHS"] = ";".join(archs)
+        return {
+            "requirements": [f"flash-attn=={release}"],
+            "environment": environment_of_build,
+            "options": ["--no-build-isolation", "--no-cache-dir"],
+            "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {given['capabilities']}",
+        }
+    near = []
+    for other, torch in neighbours(release, here["torch"]):
+        if exists(wheel_url(given["wheels"], other, wheel_name(other, **{**here, "torch": torch}))):
+            near.append(f"flash-attention {other} with torch {torch}")
+        if len(near) == 3:
+            break
+    raise Fault(
+        f"there is no wheel of {shown} ({url}). Needed: one that exists. The nearest: {'; '.join(near) or 'none'}. "
+        "Set flash_attention_version and pytorch_version to such a pair, or flash_attention_build to true: "
+        "a build takes minutes to hours"
+    )
+
+
+def verify(given: dict[str, Any]) -> dict[str, Any]:
+    """Import it, and compare its attention with torch's own where there is a GPU."""
+    if os.path.exists(given["marker"]):
+        with open(given["marker"], encoding="utf-8") as file:
+            if file.read() == given["key"]:
+                return {"changed": False, "shown": "as proved before"}
+    try:
+        import flash_attn
+        import flash_attn_2_cuda  # noqa: F401
+        import torch
+    except ImportError as problem:
+        raise Fault(
+            f"flash-attention cannot be imported: {problem}. Needed: a build for this torch and this system's glibc. "
+            "Set flash_attention_build to true, so that it is built here"
+        ) from None
+    shown = f"flash-attention {flash_attn.__version__} can be imported"
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+        query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _one in range(3))
+        ours = flash_attn.flash_attn_func(query, key, value)
+        turned = (one.transpose(1, 2).float() for one in (query, key, value))
+        theirs = torch.nn.functional.scaled_dot_product_attention(*turned).transpose(1, 2)
+        off = (ours.float() - theirs).abs().max().item()
+        if off > 0.03:  # bfloat16 has 8 bits
+            raise Fault(
+                f"its attention is off by {off:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
+            )
+        shown += f", and its attention is torch's within {off:.4f}"
+    with open(given["marker"], "w", encoding="utf-8") as file:
+        file.write(given["key"])
+    return {"changed": False, "shown": shown}
+
+
+VERBS = {"capabilities": capabilities, "choose": choose, "verify": verify}
+
+if __name__ == "__main__":
+    try:
+        print(MARK + json.dumps(VERBS[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)
+    except Fault as fault:
+        print(MARK + json.dumps({"fault": str(fault)}), flush=True)
+        sys.exit(1)

@@ -1,0 +1,185 @@
+"""What programs on a node share to talk to S3: a client, its errors in words, a pace, and checksums of files.
+
+Needs boto3, else the standard library of Python >= 3.8. Credentials are boto3's business: AWS_SHARED_CREDENTIALS_FILE
+names a file, or the instance has a role.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import threading
+import time
+from typing import Any, Iterator
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+PROBLEMS = (BotoCoreError, ClientError)
+MIB = 2**20
+PART = 16 * MIB  # of an upload; S3 takes 10000 parts at most, of 5 MiB at least
+MOST_PARTS = 9999
+CHUNK = MIB
+# Sizes in which tools cut what they upload, the usual one first: an ETag does not tell it.
+USUAL_PARTS = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
+ROTATE = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the role again"
+ANSWERS = {
+    "NoSuchBucket": "there is no bucket {bucket}. Correct its name, or make it",
+    "404": "there is no bucket {bucket}. Correct its name, or make it",
+    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
+    "403": "access to bucket {bucket} is denied ({operation}). Give these credentials the right to it",
+    "InvalidAccessKeyId": "the access key is not known to S3. " + ROTATE,
+    "SignatureDoesNotMatch": "the secret access key does not belong to the access key. " + ROTATE,
+    "ExpiredToken": "the credentials have expired. " + ROTATE,
+    "InvalidToken": "the session token is not valid. " + ROTATE,
+    "RequestTimeTooSkewed": "this node's clock differs from that of S3. Set it: timedatectl set-ntp true",
+    "PermanentRedirect": "bucket {bucket} is in another region. Correct s3_client_region",
+    "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct s3_client_region",
+    "400": "bucket {bucket} is perhaps in another region. Correct s3_client_region",
+    "301": "bucket {bucket} is in another region. Correct s3_client_region",
+    "EntityTooLarge": "a file is larger than this S3 takes",
+    "QuotaExceeded": "bucket {bucket} is full. Make room there",
+}
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do, in one line."""
+
+
+class Changed(Exception):
+    """A file changed while it was read."""
+
+
+def client(region: str, endpoint_url: str, connections: int = 16) -> Any:
+    """A client of S3."""
+    import boto3  # takes a second, which who only waits need not spend
+    from botocore.config import Config
+
+    words: dict[str, Any] = {
+        "connect_timeout": 10,
+        "read_timeout": 60,
+        "max_pool_connections": connections,
+        "retries": {"mode": "standard", "max_attempts": 5},
+    }
+    try:
+        # Others than Amazon's do not know the checksums that newer versions add; what we send has an MD5.
+        config = Config(
+            request_checksum_calculation="when_required", response_checksum_validation="when_required", **words
+        )
+    except TypeError:
+        config = Config(**words)
+    return boto3.session.Session().client(
+        "s3", region_name=region or None, endpoint_url=endpoint_url or None, config=config
+    )
+
+
+def code_of(error: Exception) -> str:
+    """The code of S3's answer, empty where there was none."""
+    return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+
+
+def explain(error: Exception, bucket: str) -> str:
+    """An error in one line."""
+    code, kind = code_of(error), type(error).__name__
+    if code in ANSWERS:
+        return ANSWERS[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
+    if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
+        return "there are no credentials of S3, and this machine has no role. " + ROTATE
+    return re.sub(r"(https?://[^/\"]+)/[^\"]*", r"\1", " ".join(str(error).split())).rstrip(".")
+
+
+def in_words(number: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.2f} TB"
+
+
+class Pace:
+    """Lets through so many bytes a second, 0 for as many as there are. For several threads."""
+
+    def __init__(self, bytes_a_second: float) -> None:
+        self.rate = bytes_a_second
+        self.free_at = 0.0
+        self.lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Wait until these bytes may go."""
+        if self.rate <= 0:
+            return
+        with self.lock:
+            now = time.monotonic()
+            start = max(now, self.free_at)
+            self.free_at = start + size / self.rate
+        time.sleep(start - now)
+
+
+def part_size(size: int) -> int:
+    """In parts of how many bytes a file is uploaded."""
+    return max(PART, math.ceil(size / MOST_PARTS / MIB) * MIB)
+
+
+def read_pieces(path: str, size: int) -> Iterator[bytes]:
+    """The content of a file, in pieces of so many bytes; at least one."""
+    with open(path, "rb") as stream:
+        piece = stream.read(size)
+        yield piece
+        while len(piece) == size:
+            piece = stream.read(size)
+            if piece:
+                yield piece
+
+
+def etag_of(digests: list[bytes], at_once: bool) -> str:
+    """The ETag that S3 gives to an object, of the MD5 digests of its parts."""
+    if at_once:
+        return digests[0].hex()
+    return f"{hashlib.md5(b''.join(digests)).hexdigest()}-{len(digests)}"
+
+
+def sha256_of(path: str) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    for piece in read_pieces(path, CHUNK):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def etag_of_file(path: str, part: int) -> str:
+    """The ETag that a file has when it is uploaded in such parts; 0: at once."""
+    if not part:
+        digest = hashlib.md5()
+        for piece in read_pieces(path, CHUNK):
+            digest.update(piece)
+        return digest.hexdigest()
+    return etag_of([hashlib.md5(piece).digest() for piece in read_pieces(path, part)], False)
+
+
+def usual_part(size: int, etag: str) -> int:
+    """In parts of how many bytes an object was uploaded, most likely; 0: at once, -1: cannot be told."""
+    if "-" not in etag:
+        return 0
+    number = int(etag.rpartition("-")[2])
+    for part in (*USUAL_PARTS, part_size(size)):
+        if math.ceil(size / part) == number:
+            return part
+    return -1
+
+
+def matches(s3: Any, bucket: str, key: str, path: str, size: int, etag: str) -> bool | None:
+    """Whether a file has the content of an object; None where S3 tells no checksum that could be computed."""
+    if os.path.getsize(path) != size:
+        return False
+    part = usual_part(size, etag)
+    if part >= 0 and etag_of_file(path, part) == etag:
+        return True
+    head = s3.head_object(Bucket=bucket, Key=key)
+    if "aws:kms" in head.get("ServerSideEncryption", "") or head.get("SSECustomerAlgorithm"):
+        return None
+    if "-" not in etag:
+        return False
+    part = s3.head_object(Bucket=bucket, Key=key, PartNumber=1)["ContentLength"]
+    return etag_of_file(path, part) == etag

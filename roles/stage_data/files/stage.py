@@ -1,0 +1,669 @@
+"""The work of the role stage_data on a node: brings objects of S3 to the local disk, each once from S3 for all nodes.
+
+    stage.py start REQUEST      begin in the background, or find that it has begun
+    stage.py follow REQUEST     show how far it is, until it has ended
+
+What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
+S3, and the rest from the nodes that have it, over HTTP on node_address, with a token that all nodes of this call know.
+A node that is gone is done without: its share comes from S3 too. A file appears under its name when it is whole and
+its checksum right. What is there already stays; an interrupted call is gone on with.
+"""
+
+from __future__ import annotations
+
+import bisect
+import concurrent.futures
+import contextlib
+import errno
+import fcntl
+import fnmatch
+import hashlib
+import http.client
+import http.server
+import json
+import os
+import secrets
+import shutil
+import sys
+import threading
+import time
+from typing import Any, Callable, NamedTuple
+
+from s3 import MIB, PROBLEMS, Fault, Pace, client, code_of, explain, in_words, matches, sha256_of
+
+MARK = "MUSTER-RESULT "
+PIECE = 64 * MIB
+OVERHEAD = 64 * 1024  # bytes for which the request for a piece counts when the work is shared
+OWN = ".muster-stage"
+S3_THREADS = 8
+PEER_THREADS = 8
+PATIENCE = 300.0  # seconds for which S3 may fail before we give up
+PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
+LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
+LASTING = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+           "412", "PreconditionFailed", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed",
+           "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """A file that is wanted. Of its checksums one is known: `etag` is S3's, `sha256` that of a manifest."""
+
+    path: str
+    key: str
+    size: int
+    etag: str
+    sha256: str
+
+    @property
+    def tag(self) -> str:
+        """What tells its content."""
+        return self.sha256 or self.etag
+
+
+class Piece(NamedTuple):
+    """A piece of a file. `entry` is the number of the file, `owner` the node that gets it from S3."""
+
+    entry: int
+    start: int
+    length: int
+    owner: int
+
+
+# --- What is wanted ---------------------------------------------------------------------------------------------------
+
+
+def cut(entries: list[Entry], nodes: int) -> list[Piece]:
+    """All pieces, each with the node whose share it is: the shares are equal in bytes and requests."""
+    spans = [(number, start, min(PIECE, one.size - start))
+             for number, one in enumerate(entries) for start in range(0, one.size, PIECE)]  # fmt: skip
+    total = sum(length + OVERHEAD for _number, _start, length in spans)
+    pieces, before = [], 0
+    for number, start, length in spans:
+        middle = before + (length + OVERHEAD) // 2
+        pieces.append(Piece(number, start, length, middle * nodes // total))
+        before += length + OVERHEAD
+    return pieces
+
+
+def inside(path: str) -> bool:
+    """Whether a path stays below its directory."""
+    parts = path.split("/")
+    return bool(path) and ".." not in parts and "" not in parts and "." not in parts and parts[0] != OWN
+
+
+def list_prefix(s3: Any, request: dict[str, Any]) -> list[Entry]:
+    """The objects below a prefix."""
+    prefix, entries = request["prefix"], []
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=prefix):
+        for one in page.get("Contents", ()):
+            path = one["Key"][len(prefix) :].lstrip("/")
+            if one["Key"].endswith("/") or not any(fnmatch.fnmatch(path, each) for each in request["include"]):
+                continue
+            if not inside(path):
+                raise Fault(f"object {one['Key']!r} has a name that is no path of a file. Rename it, or exclude it")
+            entries.append(Entry(path, one["Key"], one["Size"], one["ETag"].strip('"'), ""))
+    if not entries:
+        raise Fault(f"s3://{request['bucket']}/{prefix} holds no object that is wanted. Correct bucket or prefix")
+    return entries
+
+
+def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
+    """The files of a checkpoint: of the one that is named, else of the newest; of all nodes that have saved it."""
+    base, bucket = request["manifests"], request["bucket"]
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=base + "/", Delimiter="/")
+    nodes = sorted(one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
+    found = []
+    for node in nodes:
+        try:
+            found.append(json.loads(s3.get_object(Bucket=bucket, Key=f"{node}latest.json")["Body"].read()))
+        except PROBLEMS as error:
+            if code_of(error) != "NoSuchKey":
+                raise
+    found.sort(key=lambda one: int(one["node_rank"]))
+    if not found or not found[0]["checkpoints"]:
+        raise Fault(f"s3://{bucket}/{base} holds no checkpoint. Correct run_id or checkpoints_prefix")
+    there = [one["name"] for one in found[0]["checkpoints"]]
+    name = request["name"] or there[0]
+    entries: dict[str, Entry] = {}
+    for manifest in found:
+        one = next((one for one in manifest["checkpoints"] if one["name"] == name), None)
+        if one is None:
+            raise Fault(
+                f"node {manifest['node']} has not copied a checkpoint {name} to s3://{bucket}/{base}. "
+                f"There are: {', '.join(there)}"
+            )
+        for file in one["files"]:
+            path = f"{name}/{file['path']}" if file["path"] else name
+            if not inside(path):
+                raise Fault(f"latest.json names {path!r}, which is no path of a file: it is not ours")
+            entries.setdefault(path, Entry(path, file["key"], file["size"], "", file["sha256"]))
+    if found[0]["nodes"] == "all" and len(found) < found[0]["nnodes"]:
+        raise Fault(
+            f"{len(found)} of {found[0]['nnodes']} nodes have copied checkpoint {name}: its shards are not whole"
+        )
+    return list(entries.values())
+
+
+# --- Bringing it ------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """One call on one node."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.bucket = request["bucket"]
+        self.root = request["destination"]
+        self.own = os.path.join(self.root, OWN)
+        self.me = request["me"]
+        self.nodes = request["addresses"]
+        self.pace = Pace(request["bandwidth"] * 1e6)
+        self.s3 = client(request["region"], request["endpoint_url"], 4 * S3_THREADS)
+        self.entries: list[Entry] = []
+        self.pieces: list[Piece] = []
+        self.first: list[int] = []  # number of the first piece of each entry
+        self.plan = b""
+        self.have: set[int] = set()  # pieces that lie here
+        self.left: dict[int, int] = {}  # pieces that each entry still lacks
+        self.whole: set[int] = set()  # entries under their names
+        self.index: dict[str, list[Any]] = {}
+        self.changed = threading.Condition()
+        self.from_s3 = self.from_peers = self.by_size = self.fetched = 0
+        self.gone = {number: False for number in range(len(self.nodes))}
+        self.heard: dict[int, float] = {}
+        self.done: set[int] = set()  # nodes that need nothing any more
+        self.failed = ""
+        self.began = time.monotonic()
+        self.headers = {"Authorization": f"Bearer {request['token']}", "Muster-Node": str(self.me)}
+
+    # - what lies here
+
+    def target(self, entry: int) -> str:
+        """The path of a file when it is whole."""
+        return os.path.join(self.root, self.entries[entry].path)
+
+    def part(self, entry: int) -> str:
+        """Its path before."""
+        one = self.entries[entry]
+        return os.path.join(self.own, hashlib.sha256(f"{one.key}\0{one.tag}".encode()).hexdigest()[:32] + ".part")
+
+    def read_index(self) -> None:
+        """What earlier calls have verified, by path: size, time of change, tag."""
+        with contextlib.suppress(OSError), open(os.path.join(self.own, "index.jsonl"), encoding="utf-8") as stream:
+            for line in stream:
+                with contextlib.suppress(ValueError):  # a line that was cut off
+                    path, *rest = json.loads(line)
+                    self.index[path] = rest
+
+    def enter(self, entry: int) -> None:
+        """Note that a file is whole."""
+        found = os.stat(self.target(entry))
+        one = self.entries[entry]
+        with open(os.path.join(self.own, "index.jsonl"), "a", encoding="utf-8") as stream:
+            stream.write(json.dumps([one.path, one.size, found.st_mtime_ns, one.tag]) + "\n")
+
+    def is_right(self, entry: int, path: str) -> bool:
+        """Whether a file has the content that is wanted."""
+        one = self.entries[entry]
+        if os.path.getsize(path) != one.size:
+            return False
+        if one.sha256:
+            return sha256_of(path) == one.sha256
+        same = matches(self.s3, self.bucket, one.key, path, one.size, one.etag)
+        self.by_size += same is None
+        return same is not False
+
+    def is_there(self, entry: int) -> bool:
+        """Whether a file is there from an earlier call, or from elsewhere."""
+        one = self.entries[entry]
+        try:
+            found = os.stat(self.target(entry))
+        except OSError:
+            return False
+        if self.index.get(one.path) == [one.size, found.st_mtime_ns, one.tag]:
+            return True
+        if not self.is_right(entry, self.target(entry)):
+            return False
+        self.enter(entry)
+        return True
+
+    def look(self) -> None:
+        """Find what is there, and whether there is room for the rest. Raises Fault."""
+        self.read_index()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            there = list(pool.map(self.is_there, range(len(self.entries))))
+        halves: dict[str, set[int]] = {}
+        with contextlib.suppress(OSError), open(os.path.join(self.own, "pieces"), encoding="ascii") as stream:
+            for line in stream:
+                name, _space, start = line.rstrip("\n").partition(" ")
+                if start.isdigit() and line.endswith("\n"):
+                    halves.setdefault(name, set()).add(int(start))
+        self.first = [bisect.bisect_left(self.pieces, (number,)) for number in range(len(self.entries))]
+        missing = 0
+        with self.changed:
+            for number, one in enumerate(self.entries):
+                last = self.first[number + 1] if number + 1 < len(self.entries) else len(self.pieces)
+                numbers = range(self.first[number], last)
+                if there[number]:
+                    self.whole.add(number)
+                    self.have.update(numbers)
+                    continue
+                part = self.part(number)
+                known = halves.get(os.path.basename(part), set()) if os.path.exists(part) else set()
+                old = [piece for piece in numbers if self.pieces[piece].start in known]
+                self.have.update(old)
+                self.left[number] = len(numbers) - len(old)
+                missing += one.size - sum(self.pieces[piece].length for piece in old)
+            self.changed.notify_all()
+        free = shutil.disk_usage(self.root).free
+        if missing and free < missing + self.request["reserve_gib"] * 2**30:
+            raise Fault(
+                f"{self.root} has {in_words(free)} free. Needed: {in_words(missing)} and a reserve of "
+                f"{self.request['reserve_gib']:g} GiB. Make room, or choose a larger disk"
+            )
+
+    # - pieces
+
+    def write(self, number: int, body: bytes, counted: str) -> None:
+        """Put a piece where it belongs, and the file under its name with its last one."""
+        piece = self.pieces[number]
+        part = self.part(piece.entry)
+        file = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            view, offset = memoryview(body), piece.start
+            while view:
+                written = os.pwrite(file, view, offset)
+                view, offset = view[written:], offset + written
+        finally:
+            os.close(file)
+        with open(os.path.join(self.own, "pieces"), "a", encoding="ascii") as stream:
+            stream.write(f"{os.path.basename(part)} {piece.start}\n")
+        with self.changed:
+            setattr(self, counted, getattr(self, counted) + len(body))
+            self.have.add(number)
+            self.left[piece.entry] -= 1
+            complete = not self.left[piece.entry]
+            self.changed.notify_all()
+        if complete:
+            self.finish(piece.entry)
+
+    def finish(self, entry: int) -> None:
+        """Give a file its name if its content is right; else get it from S3 once more. Raises Fault."""
+        one, part = self.entries[entry], self.part(entry)
+        if not one.size:
+            open(part, "wb").close()
+        if not self.is_right(entry, part):
+            self.again(entry)
+        target = self.target(entry)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(part, target)
+        self.enter(entry)
+        with self.changed:
+            self.whole.add(entry)
+            self.fetched += 1
+
+    def again(self, entry: int) -> None:
+        """A file is wrong: take all of it from S3 itself, and look whether that is right."""
+        one, part = self.entries[entry], self.part(entry)
+        with open(part, "wb") as stream:
+            for start in range(0, one.size, PIECE):
+                stream.write(self.get(one, start, min(PIECE, one.size - start)))
+        if not self.is_right(entry, part):
+            os.unlink(part)
+            known = "latest.json" if one.sha256 else "its ETag"
+            raise Fault(
+                f"object {one.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {known} "
+                "names. It was not put in place. Take another checkpoint or version, or upload it again"
+            )
+
+    def get(self, one: Entry, start: int, length: int) -> bytes:
+        """A piece from S3. Tries again while that may help; raises Fault."""
+        words = {"Bucket": self.bucket, "Key": one.key, "Range": f"bytes={start}-{start + length - 1}"}
+        if one.etag:
+            words["IfMatch"] = f'"{one.etag}"'
+        deadline, pause = time.monotonic() + PATIENCE, 0.5
+        while True:
+            try:
+                stream, pieces, got = self.s3.get_object(**words)["Body"], [], 0
+                while got < length:
+                    self.pace.take(min(MIB, length - got))
+                    piece = stream.read(min(MIB, length - got))
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    got += len(piece)
+                if got == length:
+                    return b"".join(pieces)
+                problem = f"{one.key} has {start + got} bytes, and was listed with {one.size}"
+            except PROBLEMS as error:
+                problem = explain(error, self.bucket)
+                if code_of(error) in ("412", "PreconditionFailed"):
+                    problem = "it was changed meanwhile. Run this again"
+                if code_of(error) in LASTING:
+                    raise Fault(f"object {one.key} cannot be read: {problem}") from None
+            if self.failed or time.monotonic() > deadline:
+                raise Fault(f"S3 does not give {one.key}: {problem}. Run this again, and it goes on where it was")
+            time.sleep(pause)
+            pause = min(10.0, 2 * pause)
+
+    def fetch_own(self, number: int) -> None:
+        """Bring a piece from S3."""
+        if not self.failed:
+            piece = self.pieces[number]
+            self.write(number, self.get(self.entries[piece.entry], piece.start, piece.length), "from_s3")
+
+    def fetch_peers(self, number: int) -> None:
+        """Bring a piece from the node whose share it is, from S3 where that node is gone."""
+        piece = self.pieces[number]
+        while not self.failed and not self.gone[piece.owner]:
+            body = self.ask(piece.owner, f"/piece/{number}")
+            if body is not None and len(body) == piece.length:
+                self.write(number, body, "from_peers")
+                return
+        self.fetch_own(number)
+
+    # - peers
+
+    def ask(self, peer: int, path: str) -> bytes | None:
+        """A peer's answer; None where it has none yet. Notes a peer that is gone."""
+        connection = None
+        try:
+            connection = http.client.HTTPConnection(self.nodes[peer], self.request["port"], timeout=30)
+            connection.connect()
+            self.heard[peer] = time.monotonic()
+            connection.request("GET", path, headers=self.headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException):
+            patience = 10.0 if peer in self.heard else PEER_PATIENCE
+            if time.monotonic() - self.heard.get(peer, self.began) > patience:
+                self.gone[peer] = True
+            else:
+                time.sleep(0.5)
+            return None
+        finally:
+            if connection:
+                connection.close()
+        if answer.status in (401, 410):  # of another call, or it has failed
+            self.gone[peer] = True
+            return None
+        return body if answer.status == 200 else None
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        """What a peer gets."""
+        words = path.strip("/").split("/")
+        if self.failed:
+            return 410, b""
+        if words[0] == "done":
+            self.done.add(int(words[1]))
+            return 200, b"well"
+        deadline = time.monotonic() + LONG_POLL
+        ready: Callable[[], bool] = (
+            (lambda: bool(self.plan)) if words[0] == "plan" else (lambda: int(words[1]) in self.have)
+        )
+        with self.changed:
+            while not ready():
+                if self.failed or not self.changed.wait(deadline - time.monotonic()):
+                    return 404, b""
+        if words[0] == "plan":
+            return 200, self.plan
+        piece = self.pieces[int(words[1])]
+        for path in (self.part(piece.entry), self.target(piece.entry), self.part(piece.entry)):
+            with contextlib.suppress(OSError), open(path, "rb") as stream:  # it may get its name in this moment
+                stream.seek(piece.start)
+                return 200, stream.read(piece.length)
+        return 404, b""
+
+    def serve(self) -> http.server.ThreadingHTTPServer:
+        """Answer peers, on the address of this node alone."""
+        stage = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                given = self.headers.get("Authorization", "")
+                if secrets.compare_digest(given.encode(), stage.headers["Authorization"].encode()):
+                    stage.heard[int(self.headers.get("Muster-Node", stage.me))] = time.monotonic()
+                    status, body = stage.answer(self.path)
+                else:
+                    status, body = 401, b""
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_words: Any) -> None:
+                """Nobody reads it."""
+
+        address, port = self.nodes[self.me], self.request["port"]
+        try:
+            server = http.server.ThreadingHTTPServer((address, port), Handler)
+        except OSError as error:
+            raise Fault(
+                f"cannot listen on {address} port {port}: {error.strerror}. Choose another stage_data_port"
+            ) from None
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    # - the whole
+
+    def make_plan(self) -> None:
+        """Know what is wanted: the first node asks S3, the others ask the first node."""
+        while self.me and not self.gone[0]:
+            told = self.ask(0, "/plan")
+            if told is not None:
+                self.entries = [Entry(*one) for one in json.loads(told)]
+                break
+        else:
+            find = read_manifests if self.request["manifests"] else list_prefix
+            self.entries = sorted(find(self.s3, self.request))
+        self.pieces = cut(self.entries, len(self.nodes))
+
+    def tell(self, **more: Any) -> None:
+        """Write down how far it is."""
+        size = sum(one.size for one in self.entries)
+        status = {
+            "pid": os.getpid(),
+            "files": len(self.entries),
+            "bytes": size,
+            "whole": len(self.whole),
+            "from_s3": self.from_s3,
+            "from_peers": self.from_peers,
+            "seconds": round(time.monotonic() - self.began, 1),
+            **more,
+        }
+        path = os.path.join(self.own, "status.json")
+        with open(path + ".new", "w", encoding="utf-8") as stream:
+            json.dump(status, stream)
+        os.replace(path + ".new", path)
+
+    def bring(self) -> None:
+        """Bring all that is missing. Raises Fault."""
+        self.tell()
+        self.make_plan()
+        self.look()
+        self.plan = json.dumps(self.entries).encode()
+        with self.changed:
+            self.changed.notify_all()
+        for number in [number for number, left in self.left.items() if not left]:
+            self.finish(number)
+        missing = [number for number in range(len(self.pieces)) if number not in self.have]
+        own = [number for number in missing if self.pieces[number].owner == self.me]
+        others = [number for number in missing if self.pieces[number].owner != self.me]
+        # Not all ask the same node first, and each node's pieces come in the order in which it gets them.
+        turn: dict[int, int] = {}
+        order = []
+        for number in others:
+            owner = self.pieces[number].owner
+            turn[owner] = turn.get(owner, 0) + 1
+            order.append((turn[owner], (owner - self.me) % len(self.nodes), number))
+        with concurrent.futures.ThreadPoolExecutor(S3_THREADS) as from_s3, concurrent.futures.ThreadPoolExecutor(
+            PEER_THREADS
+        ) as from_peers:
+            running = {from_s3.submit(self.fetch_own, number) for number in own}
+            running |= {from_peers.submit(self.fetch_peers, number) for _turn, _owner, number in sorted(order)}
+            try:
+                while running:
+                    ended, running = concurrent.futures.wait(
+                        running, timeout=1, return_when=concurrent.futures.FIRST_COMPLETED
+                    )
+                    for one in ended:
+                        one.result()
+                    self.tell()
+            except BaseException as error:
+                self.failed = str(error) or type(error).__name__
+                for one in running:
+                    one.cancel()
+                raise
+
+    def stay(self) -> None:
+        """Tell the peers that we are done, and give them what they still need."""
+        others = [number for number in range(len(self.nodes)) if number != self.me]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+
+            def report(peer: int) -> None:
+                while not self.gone[peer] and self.ask(peer, f"/done/{self.me}") is None:
+                    pass
+
+            list(pool.map(report, others))
+        while any(not self.gone[peer] and peer not in self.done for peer in others):
+            time.sleep(0.2)
+            for peer in others:
+                if peer not in self.done and not self.gone[peer]:
+                    self.ask(peer, f"/done/{self.me}")
+
+
+def tidy(own: str) -> None:
+    """Remove what no file needs any more."""
+    for name in os.listdir(own):
+        if name.endswith(".part") or name == "pieces":
+            os.unlink(os.path.join(own, name))
+
+
+def work(request: dict[str, Any]) -> None:
+    """Do it all, and write down how it ended."""
+    stage = Stage(request)
+    server = None
+    try:
+        server = stage.serve()
+        stage.bring()
+        tidy(stage.own)
+        stage.tell(finished=True)
+        stage.stay()
+        result = {
+            "changed": stage.fetched > 0,
+            "files": len(stage.entries),
+            "bytes": sum(one.size for one in stage.entries),
+            "fetched": stage.fetched,
+            "from_s3": stage.from_s3,
+            "from_peers": stage.from_peers,
+            "by_size": stage.by_size,
+            "first": stage.entries[0].path.split("/")[0],
+        }
+        stage.tell(finished=True, result=result)
+        return
+    except Fault as fault:
+        said = str(fault)
+    except PROBLEMS as error:
+        said = explain(error, request["bucket"])
+    except OSError as error:
+        said = f"{error.filename or request['destination']}: {error.strerror or error}"
+        if error.errno == errno.ENOSPC:
+            said = f"{request['destination']} is full. Make room, and run this again: it goes on where it was"
+    stage.failed = said
+    stage.tell(fault=said)
+    if server:
+        time.sleep(2)  # who asks meanwhile learns that we are gone
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+def status_of(request: dict[str, Any]) -> dict[str, Any]:
+    """How far the background is."""
+    try:
+        with open(os.path.join(request["destination"], OWN, "status.json"), encoding="utf-8") as stream:
+            status: dict[str, Any] = json.load(stream)
+            return status
+    except (OSError, ValueError):
+        return {}
+
+
+def lock(request: dict[str, Any]) -> int:
+    """A lock on the destination; -1 where another process has it."""
+    file = os.open(os.path.join(request["destination"], OWN, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return -1
+    return file
+
+
+def start(request: dict[str, Any]) -> dict[str, Any]:
+    """Begin in a session of its own."""
+    held = lock(request)
+    while held < 0 and status_of(request).keys() & {"fault", "result"}:  # of one that is about to end
+        time.sleep(0.1)
+        held = lock(request)
+    if held < 0:
+        return {"changed": False}  # of a call that was interrupted: it is followed
+    path = os.path.join(request["destination"], OWN, "status.json")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    if os.fork() == 0:
+        os.setsid()
+        log = os.open(os.path.join(request["destination"], OWN, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for here, there in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(here, there)
+        try:
+            work(request)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    return {"changed": False}
+
+
+def follow(request: dict[str, Any]) -> dict[str, Any]:
+    """Show how far it is. Raises Fault."""
+    began, pause = time.monotonic(), 0.1
+    while True:
+        held = lock(request)
+        status = status_of(request)
+        if "fault" in status:
+            raise Fault(status["fault"])
+        if "result" in status:
+            result: dict[str, Any] = status["result"]
+            return result
+        if held >= 0 and time.monotonic() - began > 5:
+            log = os.path.join(request["destination"], OWN, "log")
+            raise Fault(
+                f"it has ended without a last word (killed, or the node was restarted; see {log}). Run this again"
+            )
+        if held >= 0:
+            os.close(held)
+        if status.get("files"):
+            got = status["from_s3"] + status["from_peers"]
+            speed = got / max(1.0, status["seconds"])
+            waits = "; waits until the other nodes have all" if status.get("finished") else ""
+            print(
+                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s, "
+                f"{in_words(status['from_s3'])} of it from S3{waits}",
+                flush=True,
+            )
+        time.sleep(pause)
+        pause = min(1.0, 2 * pause)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[2], encoding="utf-8") as given:
+        asked = json.load(given)
+    try:
+        print(MARK + json.dumps({"start": start, "follow": follow}[sys.argv[1]](asked)), flush=True)
+    except Fault as problem:
+        print(MARK + json.dumps({"fault": str(problem)}), flush=True)
+        sys.exit(1)

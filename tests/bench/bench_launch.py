@@ -1,0 +1,344 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long a launch takes, next to what people launch with today: the same job on the same test hosts in one run.
+
+Prints a table for each number of nodes and whether the goals for the largest are met; exits 1 where one is not.
+By hand: python -m tests.bench.bench_launch --nodes 8 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import Lab, LabError, Node
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BIN = CHECKOUT / ".venv" / "bin"
+PYTHON = str(BIN / "python")
+SCRIPT = str(CHECKOUT / "tests" / "jobs" / "first_line.py")
+LAB = "bench"
+HOME = "/home/muster"
+HOSTFILE = f"{HOME}/hostfile"
+TIMEOUT = 120.0
+"""Seconds until a launch counts as hung; 20 is the longest that was seen."""
+NAMES_GLOO = "GLOO_SOCKET_IFNAME=eth0"
+"""A node's own name is on 127.0.1.1, so that gloo needs to be told; ours finds out by itself."""
+
+
+EXPLANATION = """\
+Seconds from the start of the command; medians (fastest-slowest) of {rounds} rounds in which each way had its turn.
+The ratio is to the way whose letter stands behind it. The job of a, b and c is a bare Python script; that of d, e and f
+imports torch after its first line, does one all_reduce and ends. c and f open their connections to the nodes, as all
+others do; c2 and f2 find those of an earlier launch.
+{versions}
+"""
+
+
+class BenchError(Exception):
+    """What went wrong, in words for a person."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The test hosts of one table, and where this run keeps its files."""
+
+    lab: Lab
+    count: int
+    directory: Path
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that take part, rank 0's first."""
+        return self.lab.nodes[: self.count]
+
+    def ssh(self, node: Node, *words: str) -> list[str]:
+        """A plain ssh to a node, as a person would type it."""
+        return self.lab.ssh(node.name, shlex.join(words), options=["-o", "BatchMode=yes"])
+
+    def on_each(self, words: Callable[[int], Sequence[str]]) -> list[list[str]]:
+        """One plain ssh a node."""
+        return [self.ssh(node, *words(rank)) for rank, node in enumerate(self.nodes)]
+
+
+def plain(bench: Bench, mark: str) -> list[list[str]]:
+    """One ssh a node, at once."""
+    return bench.on_each(lambda rank: [PYTHON, SCRIPT, mark])
+
+
+def mpirun(bench: Bench, mark: str) -> list[list[str]]:
+    """Open MPI from rank 0's node, one process a node."""
+    return [bench.ssh(bench.nodes[0], "mpirun", "--hostfile", f"{HOSTFILE}{bench.count}", PYTHON, SCRIPT, mark)]
+
+
+def torchrun(bench: Bench, mark: str) -> list[list[str]]:
+    """One ssh a node, at once, each with its torchrun."""
+    master = bench.nodes[0].address
+    own = [f"--nnodes={bench.count}", "--nproc-per-node=1", f"--master-addr={master}", "--master-port=29500"]
+    words = ["env", NAMES_GLOO, PYTHON, "-m", "torch.distributed.run", *own]
+    return bench.on_each(lambda rank: [*words, f"--node-rank={rank}", SCRIPT, mark, "torch"])
+
+
+def deepspeed(bench: Bench, mark: str) -> list[list[str]]:
+    """DeepSpeed's own launcher from rank 0's node, by pdsh; what it would find out by another ssh it is told."""
+    hosts = ["--hostfile", f"{HOSTFILE}{bench.count}", "--master_addr", bench.nodes[0].address, "--no_ssh_check"]
+    words = ["env", "DS_ACCELERATOR=cpu", str(BIN / "deepspeed"), *hosts, "--no_local_rank", SCRIPT, mark, "torch"]
+    return [bench.ssh(bench.nodes[0], *words)]
+
+
+def ours(launcher: str, masters: Callable[[Path], Path]) -> Callable[[Bench, str], list[list[str]]]:
+    """launch.yml as a person would type it."""
+
+    def commands(bench: Bench, mark: str) -> list[list[str]]:
+        variables = {
+            "nnodes": bench.count,
+            "launch_launcher": launcher,
+            "launch_script": SCRIPT,
+            "launch_args": [mark, *(["torch"] if launcher == "torchrun" else [])],
+            "launch_runs_directory": str(bench.directory / "runs"),
+            "ansible_control_path": f"{masters(bench.directory)}/%%h",
+        }
+        playbook = [str(BIN / "ansible-playbook"), "playbooks/launch.yml", "-i", str(bench.lab.inventory)]
+        return [[*playbook, "-e", json.dumps(variables)]]
+
+    return commands
+
+
+def kept(directory: Path) -> Path:
+    """Where connections lie that were opened by an earlier launch."""
+    path = directory / "kept"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def fresh(directory: Path) -> Path:
+    """A place without connections: the launch opens them, as plain ssh does each time."""
+    return Path(tempfile.mkdtemp(prefix="fresh-", dir=directory))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to launch. `floor` is the way by which nothing but ssh is between a person and the same job."""
+
+    key: str
+    title: str
+    floor: str
+    commands: Callable[[Bench, str], list[list[str]]]
+
+
+WAYS = (
+    Way("a", "parallel ssh, bare script", "a", plain),
+    Way("b", "mpirun, bare script", "a", mpirun),
+    Way("c", "launch.yml, env, bare script", "a", ours("env", fresh)),
+    Way("c2", "  again, within half an hour", "a", ours("env", kept)),
+    Way("d", "parallel ssh, torchrun", "d", torchrun),
+    Way("e", "deepspeed --hostfile", "d", deepspeed),
+    Way("f", "launch.yml, torchrun", "d", ours("torchrun", fresh)),
+    Way("f2", "  again, within half an hour", "d", ours("torchrun", kept)),
+)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """From the start of the command: until the last rank ran its first line, and until the command had ended."""
+
+    first_line: float
+    whole: float
+
+
+def measure(bench: Bench, way: Way, number: int) -> Seconds:
+    """Launch once. Raises BenchError where a command fails, or not each node ran the job once."""
+    mark = f"{HOME}/{bench.directory.name}-{number}"  # no other run of this program has written there
+    commands = way.commands(bench, mark)
+    logs = [bench.directory / f"{number}-{way.key}-{index}.log" for index in range(len(commands))]
+    began = time.time()
+    running = []
+    for command, log in zip(commands, logs, strict=True):
+        with log.open("wb") as stream:
+            running.append(
+                subprocess.Popen(
+                    command, cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+                )
+            )
+    try:
+        codes = [process.wait(max(0.0, began + TIMEOUT - time.time())) for process in running]
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{way.title}: not ended after {TIMEOUT:.0f} s.\n{_tails(logs)}") from error
+    finally:
+        for process in running:
+            process.kill()
+    whole = time.time() - began
+    if any(codes):
+        raise BenchError(f"{way.title}: exit codes {codes}.\n{_tails(logs)}")
+    end_connections(bench.directory.glob("fresh-*"))
+    with ThreadPoolExecutor(4) as pool:
+        marks = list(pool.map(lambda node: bench.lab.exec(node.name, ["cat", mark]).stdout.split(), bench.nodes))
+    if any(len(lines) != 1 for lines in marks):
+        raise BenchError(f"{way.title}: the job was to run once on each node, it noted {marks}.\n{_tails(logs)}")
+    return Seconds(max(float(line) for (line,) in marks) - began, whole)
+
+
+def _tails(logs: Sequence[Path]) -> str:
+    return "\n".join(text for log in logs if (text := log.read_text(errors="replace")[-2000:].strip()))
+
+
+def end_connections(directories: Iterator[Path]) -> None:
+    """End the connections that ssh keeps for the next command."""
+    for directory in directories:
+        for socket in directory.iterdir():
+            words = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"]
+            subprocess.run(words, capture_output=True, check=False, timeout=10)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def prepare(lab: Lab, counts: Sequence[int]) -> None:
+    """What the other ways need: their packages, ssh from each node to each, hostfiles, and DeepSpeed's environment."""
+    private = lab.inventory.with_name("id_ed25519").read_text()
+    known = lab.inventory.with_name("known_hosts").read_text()
+    files = {".ssh/id_ed25519": private, ".ssh/known_hosts": known}
+    files[".deepspeed_env"] = f"DS_ACCELERATOR=cpu\n{NAMES_GLOO}\n"
+    for count in counts:
+        files[f"hostfile{count}"] = "".join(f"{node.address} slots=1\n" for node in lab.nodes[:count])
+    install = "apt-get -qq update && apt-get -qq install --yes --no-install-recommends openmpi-bin pdsh openssh-client"
+    script = f"command -v mpirun pdsh ssh || (export DEBIAN_FRONTEND=noninteractive; {install})"
+
+    def one(node: Node) -> None:
+        done = lab.exec(node.name, ["sh", "-c", script], timeout=600)
+        if done.returncode:
+            raise BenchError(f"{node.name}: openmpi-bin and pdsh cannot be installed: {done.stderr.strip()[-1000:]}")
+        for name, text in files.items():
+            words = lab.ssh(node.name, f"umask 077 && cat > {name}")
+            subprocess.run(words, input=text, text=True, check=True, timeout=30)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, lab.nodes))
+
+
+@contextmanager
+def test_hosts(count: int, keep: bool) -> Iterator[Lab]:
+    """A lab for the time of the measurement."""
+    try:
+        yield Lab.up(count, LAB)
+    finally:
+        if not keep:
+            down(LAB)
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A directory for the time of the measurement, short enough for ssh's sockets."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        try:
+            yield Path(name)
+        finally:
+            end_connections(Path(name).glob("kept"))
+
+
+def rounds(benches: Sequence[Bench], number: int) -> Iterator[tuple[Bench, Way, Seconds]]:
+    """All ways one after the other, and again: what else the machine does falls on each of them.
+
+    The first turn opens the connections that are kept and fills caches; it is not counted.
+    """
+    serial = 0
+    for turn in range(number + 1):
+        for bench in benches[-1:] if turn == 0 else benches:
+            for way in WAYS:
+                serial += 1
+                seconds = measure(bench, way, serial)
+                what = f"round {turn} of {number}" if turn else "warming up"
+                figures = f"{seconds.first_line:6.2f} s {seconds.whole:6.2f} s"
+                print(f"{what}, {bench.count} nodes: {way.title:<32}{figures}", file=sys.stderr, flush=True)
+                if turn:
+                    yield bench, way, seconds
+
+
+Figures = dict[str, list[Seconds]]
+
+
+def middle(figures: Figures, key: str) -> Seconds:
+    """The medians of a way."""
+    return Seconds(*(statistics.median(getattr(one, name) for one in figures[key]) for name in ("first_line", "whole")))
+
+
+def table(count: int, figures: Figures) -> str:
+    """The figures of one number of nodes, and each against its floor."""
+    lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>31}{'whole command':>18}"]
+    for way in WAYS:
+        own, floor = middle(figures, way.key), middle(figures, way.floor)
+        seen = [one.first_line for one in figures[way.key]]
+        lines.append(
+            f"{way.key:<4}{way.title:<30}{own.first_line:>8.2f} s {f'({min(seen):.2f}-{max(seen):.2f})':<15}"
+            f"{own.first_line / floor.first_line:>5.2f} {way.floor}{own.whole:>8.2f} s "
+            f"{own.whole / floor.whole:>5.2f} {way.floor}"
+        )
+    return "\n".join(lines)
+
+
+def goals(count: int, figures: Figures) -> list[tuple[bool, str]]:
+    """Each goal, and whether it is met."""
+    b, c, d, e, f = (middle(figures, key).first_line for key in "bcdef")
+    return [
+        (met, f"{'met' if met else 'NOT MET':<9}{text}")
+        for met, text in (
+            (c - b <= 2.5, f"c - b: {c - b:.2f} s with {count} nodes, at most 2.5 s after mpirun"),
+            (f / d <= 1.3, f"f / d: {f / d:.2f} with {count} nodes, at most 1.3 times parallel ssh and torchrun"),
+            (f < e, f"f - e: {f - e:.2f} s with {count} nodes, earlier than deepspeed --hostfile"),
+        )
+    ]
+
+
+def versions(lab: Lab) -> str:
+    """What was measured, in a line."""
+    found = [f"{name} {importlib.metadata.version(name)}" for name in ("ansible-core", "torch", "deepspeed")]
+    node = lab.nodes[0].name
+    mpi = lab.exec(node, ["mpirun", "--version"]).stdout.splitlines()[0].removeprefix("mpirun ")
+    pdsh = lab.exec(node, ["pdsh", "-V"]).stdout.split()[0]
+    ssh = lab.exec(node, ["ssh", "-V"]).stderr.split()[0].rstrip(",")
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    return ", ".join([*found, mpi.replace("(Open MPI)", "Open MPI"), pdsh, ssh.replace("_", " "), f"Python {python}"])
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[2, 4, 8], help="default: 2 4 8")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--keep", action="store_true", help="leave the test hosts up")
+    arguments = parser.parse_args()
+    counts = sorted(arguments.nodes)
+    figures: dict[int, Figures] = {count: {way.key: [] for way in WAYS} for count in counts}
+    try:
+        # What the lab says is no part of the result.
+        with redirect_stdout(sys.stderr), test_hosts(counts[-1], arguments.keep) as lab, workplace() as directory:
+            prepare(lab, counts)
+            benches = [Bench(lab, count, directory) for count in counts]
+            for bench, way, seconds in rounds(benches, arguments.rounds):
+                figures[bench.count][way.key].append(seconds)
+            said = versions(lab)
+    except (BenchError, LabError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(EXPLANATION.format(rounds=arguments.rounds, versions=said))
+    print("\n\n".join(table(count, figures[count]) for count in counts))
+    judged = goals(counts[-1], figures[counts[-1]])
+    print("", *(text for _met, text in judged), sep="\n")
+    return 0 if all(met for met, _text in judged) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long preflight takes by the number of nodes, and what of it the checks themselves take. Exits 1 over a limit.
+
+By hand: python -m tests.bench.bench_preflight --nodes 4 8 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import yaml
+
+from tests.lab import Lab, LabError
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
+LAB = "bench"
+LIMITS = {4: 15.0}
+"""Seconds."""
+MOST_HOSTS = 16
+FIRST_EXTRA = 100
+"""Last number of the first address that a host gets besides its own."""
+EXPLANATION = """\
+Seconds from the start of `ansible-playbook preflight.yml` to its end, medians (fastest-slowest) of {rounds} rounds with
+connections of an earlier one. In the same call that reads its facts each node connects with each other both ways.
+More than {hosts} nodes share {hosts} test hosts, each node with an address of its own there.
+checks: what all checks take of it on the controller."""
+
+
+def inventory(lab: Lab, count: int, directory: Path) -> Path:
+    """An inventory of so many nodes; hosts that hold several get an address for each."""
+    hosts = yaml.safe_load(lab.inventory.read_text())["training"]
+    each = -(-count // len(lab.nodes))
+    nodes = {}
+    for number in range(count):
+        host = lab.nodes[number // each]
+        own = dict(hosts["hosts"][host.name])
+        if each > 1:
+            own["node_address"] = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
+            done = lab.exec(host.name, ["ip", "address", "replace", f"{own['node_address']}/24", "dev", "eth0"])
+            if done.returncode:
+                raise LabError(f"{host.name}: {done.stderr.strip()}")
+        nodes[f"n{number}" if each > 1 else host.name] = own
+    path = directory / f"{count}.yml"
+    path.write_text(yaml.safe_dump({"training": {"hosts": nodes, "vars": hosts["vars"]}}))
+    return path
+
+
+def name_each_other(lab: Lab, path: Path) -> None:
+    """Right names of hosts and nodes on all hosts: a name server would be asked for others."""
+    nodes = yaml.safe_load(path.read_text())["training"]["hosts"]
+    known = {node.name: node.address for node in lab.nodes} | {name: own["node_address"] for name, own in nodes.items()}
+    lines = "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in known.items()), ""])
+    for node in lab.nodes:
+        if lab.exec(node.name, ["sh", "-c", f"cat > /etc/hosts <<'END'\n{lines}END"]).returncode:
+            raise LabError(f"{node.name}: /etc/hosts cannot be written")
+
+
+def seconds(path: Path) -> float:
+    """How long one preflight takes. Findings are fine: nodes that share a host share its name too."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [PLAYBOOK, "playbooks/preflight.yml", "-i", str(path)],
+        cwd=CHECKOUT,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    taken = time.monotonic() - start
+    if done.returncode not in (0, 2) or "preflight of" not in done.stdout:
+        raise LabError(f"preflight failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return taken
+
+
+def check_seconds(count: int) -> float:
+    """How long all checks take on the facts of so many nodes with nothing wrong."""
+    script = (
+        "import time; from ansible.plugins.loader import init_plugin_loader; init_plugin_loader();"
+        " from tests.unit.healthy import cluster, findings;"
+        f" facts = cluster({count}, 8); start = time.perf_counter(); found = findings(facts);"
+        " print(time.perf_counter() - start); assert not found"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def measure(counts: list[int], rounds: int) -> int:
+    """Print the table; 1 where a limit is not kept."""
+    over = []
+    print(EXPLANATION.format(rounds=rounds, hosts=MOST_HOSTS))
+    print(f"\n{'nodes':>5}  {'seconds':>8}  {'(fastest-slowest)':<18}  {'checks':>7}  limit")
+    with redirect_stdout(sys.stderr):
+        lab = Lab.up(nodes=min(MOST_HOSTS, max(counts)), name=LAB)
+    directory = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+    try:
+        for count in counts:
+            path = inventory(lab, count, directory)
+            name_each_other(lab, path)
+            seconds(path)  # opens the connections
+            taken = [seconds(path) for _round in range(rounds)]
+            median, limit = statistics.median(taken), LIMITS.get(count)
+            span = f"({min(taken):.1f}-{max(taken):.1f})"
+            kept = "" if limit is None else f"{limit:g}" if median < limit else f"{limit:g}: not kept"
+            print(f"{count:>5}  {median:>8.1f}  {span:<18}  {check_seconds(count):>7.3f}  {kept}".rstrip(), flush=True)
+            if limit is not None and median >= limit:
+                over.append(count)
+    finally:
+        shutil.rmtree(directory)
+        with redirect_stdout(sys.stderr):
+            down(LAB)
+    return 1 if over else 0
+
+
+def main() -> int:
+    """Read the command line, measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    try:
+        return measure(arguments.nodes, arguments.rounds)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long the roles python_env and pytorch take on one node and on four, by uv and by pip. Exits 1 over a limit.
+
+By hand: python -m tests.bench.bench_software --rounds 1 --managers uv
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from tests.lab import Lab, LabError
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
+LAB = "bench-software"
+NODES = 4
+REQUIREMENTS = ["scikit-learn", "lightning"]
+MOST_RATIO = 1.5
+"""Of the time of four nodes to that of one."""
+MOST_SECONDS_A_NODE = 10.0
+"""Of a second run."""
+EXPLANATION = """\
+Seconds of a play with python_env and pytorch (torch for the CPU, {requirements}; the proof left out), medians of
+{rounds} rounds. The first node has pip's cache, and nothing else is there. again: a second run on four nodes.
+The four nodes share the cores of this machine, so what each has to unpack is not done at once, as on four machines."""
+PLAY = """
+- hosts: training
+  gather_facts: false
+  any_errors_fatal: true
+  vars:
+    python_env_manager: {manager}
+    python_env_requirements: [{requirements}]
+    pytorch_index_url: ""
+    pytorch_verify: false
+  roles:
+    - {{role: muster.training.python_env, python_env_parts: [environment]}}
+    - role: muster.training.pytorch
+    - {{role: muster.training.python_env, python_env_parts: [requirements]}}
+"""
+
+
+def timed(lab: Lab, playbook: Path, limit: str) -> float:
+    """Seconds of a run of the play; it must succeed."""
+    start = time.monotonic()
+    words = [PLAYBOOK, str(playbook), "-i", str(lab.inventory), "--limit", limit]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"the play failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
+    return time.monotonic() - start
+
+
+def forget(lab: Lab) -> None:
+    """Have nodes without an environment."""
+    for node in lab.nodes:
+        done = lab.exec(node.name, ["rm", "-rf", "/opt/muster"])
+        if done.returncode:
+            raise LabError(f"{node.name}: {done.stderr.strip()}")
+
+
+def measure(lab: Lab, manager: str, rounds: int) -> tuple[float, float, float]:
+    """Medians for one node, for four, and for a second run."""
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        playbook = Path(directory, "play.yml")
+        playbook.write_text(PLAY.format(manager=manager, requirements=", ".join(REQUIREMENTS)))
+        forget(lab)
+        timed(lab, playbook, "node1")  # fills pip's cache
+        for _round in range(rounds):
+            forget(lab)
+            one = timed(lab, playbook, "node1")
+            forget(lab)
+            found.append((one, timed(lab, playbook, "all"), timed(lab, playbook, "all")))
+    one, four, again = (statistics.median(values) for values in zip(*found, strict=True))
+    return one, four, again
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--managers", nargs="+", default=["uv", "venv"])
+    options = parser.parse_args()
+    kept = True
+    with redirect_stdout(sys.stderr):
+        lab = Lab.up(nodes=NODES, name=LAB)
+    try:
+        print(EXPLANATION.format(requirements=", ".join(REQUIREMENTS), rounds=options.rounds))
+        print(f"\n{'':8}{'1 node':>8}{'4 nodes':>9}{'ratio':>7}{'again':>7}")
+        for manager in options.managers:
+            one, four, again = measure(lab, manager, options.rounds)
+            name = "pip" if manager == "venv" else manager
+            print(f"{name:8}{one:8.1f}{four:9.1f}{four / one:7.2f}{again:7.1f}", flush=True)
+            if manager == "uv":
+                kept = four / one < MOST_RATIO and again / NODES < MOST_SECONDS_A_NODE
+        print(f"\nLimits, for uv: ratio under {MOST_RATIO}, again under {MOST_SECONDS_A_NODE:.0f} s a node.")
+    finally:
+        with redirect_stdout(sys.stderr):
+            down(LAB)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

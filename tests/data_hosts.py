@@ -1,0 +1,91 @@
+"""Test hosts that mount buckets: a way to mount in one call, and to see what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests import drive
+from tests.cluster import Cluster
+from tests.s3_server import S3Server
+
+# All that a secret may hold; the server checks what was signed with it.
+SECRET = "k,e\"y 'with# $all %h\\x of=it ü"
+PATH = "/mnt/data"
+
+
+@dataclass
+class Data(Cluster):
+    """The hosts, the server, and a mount."""
+
+    s3: S3Server = field(kw_only=True)
+    folder: Path = field(kw_only=True)
+
+    def words(self, play: drive.Play) -> str:
+        """What was printed, without line breaks and colours."""
+        return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", play.output).split())
+
+    def arguments(self, options: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+        """Arguments of the module with which all goes well, and what is changed of them."""
+        return {
+            "path": PATH,
+            "kind": "s3fs",
+            "source": "data",
+            "user": "muster",
+            "credentials": self.keys,
+            "options": {"url": self.s3.url, "use_path_request_style": True, "allow_other": True, **(options or {})},
+            **changed,
+        }
+
+    def play(self, *tasks: dict[str, Any]) -> drive.Play:
+        """Run tasks on node1 as root."""
+        playbook = self.folder / f"{time.monotonic_ns()}.yml"
+        playbook.write_text(json.dumps([{"hosts": "node1", "gather_facts": False, "become": True, "tasks": tasks}]))
+        return drive.run(str(playbook), self.lab.inventory, timeout=240)
+
+    def mount(self, options: dict[str, Any] | None = None, **changed: Any) -> drive.Play:
+        """One call of the module on node1."""
+        return self.play({"name": "Mount", "muster.training.data_mount": self.arguments(options, **changed)})
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The right credentials."""
+        return {"access_key": self.s3.access_key, "secret_key": self.s3.keys[self.s3.access_key]}
+
+    def site(self, *options: str, **extra: Any) -> drive.Play:
+        """site.yml, of its roles those of data; the keys come from this machine's environment."""
+        environment = {
+            "AWS_ACCESS_KEY_ID": self.keys["access_key"],
+            "AWS_SECRET_ACCESS_KEY": self.keys["secret_key"],
+            "AWS_SESSION_TOKEN": "",
+        }
+        tags = ("--tags", "s3fs,mount_s3")
+        return drive.run(
+            "site.yml", self.lab.inventory, options=(*tags, *options), env=environment, timeout=300, **extra
+        )
+
+    def heal(self) -> None:
+        """Undo what was done to the server and to the hosts."""
+        self.s3.refuse, self.s3.read_only = "", False
+        self.s3.release()
+        self.s3.stop()
+        self.s3.start()
+        self.mend()
+
+    def is_mounted(self, name: str, path: str = PATH) -> bool:
+        """Whether the kernel has it mounted; nothing there is touched."""
+        return f" {path} " in self.sh(name, "cat /proc/mounts")
+
+    def nothing_left(self, name: str = "node1", path: str = PATH) -> None:
+        """No mount, and no program of it."""
+        assert not self.is_mounted(name, path)
+        left = [one.command for one in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", one.command)]
+        assert not left
+
+    def read(self, name: str, path: str, seconds: int = 20) -> str:
+        """Read a file as the user of the jobs; it must end in time."""
+        return self.sh(name, f"runuser -u muster -- timeout {seconds} cat {path}")

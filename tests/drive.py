@@ -1,0 +1,233 @@
+"""Drive our playbooks from tests and benchmarks, by ansible-runner, and look at what they leave on the test hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from tests.lab import Lab, Process
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+JOBS = CHECKOUT / "tests" / "jobs"
+PORTS = (29500, 29499)
+"""Defaults of launch_master_port and launch_lifeline_port."""
+
+
+@dataclass
+class Play:
+    """A playbook that runs, or has run. `output` grows while it does."""
+
+    directory: Path
+    started: float
+    thread: threading.Thread | None = None
+    rc: int | None = None
+    ended: float = 0.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def output(self) -> str:
+        """All that it has printed so far."""
+        path = self.directory / "artifacts" / "play" / "stdout"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for(self, text: str, timeout: float = 90) -> None:
+        """Wait until it has printed something that matches, and fail if it ends before that."""
+
+        def there() -> bool:
+            if re.search(text, self.output):
+                return True
+            assert self.rc is None, f"ended with {self.rc} without {text!r}:\n{self.output[-3000:]}"
+            return False
+
+        eventually(f"output matches {text!r}", there, timeout, lambda: self.output[-3000:])
+
+    def wait(self, timeout: float = 120) -> Play:
+        """Wait for its end."""
+        assert self.thread is not None
+        self.thread.join(timeout)
+        assert not self.thread.is_alive(), f"still running after {timeout} s:\n{self.output[-3000:]}"
+        return self
+
+    def last_lines(self, number: int = 30) -> str:
+        """What a person sees at the end."""
+        return "\n".join(self.output.rstrip().splitlines()[-number:])
+
+
+def eventually(what: str, condition: Callable[[], bool], timeout: float, more: Callable[[], str] = lambda: "") -> float:
+    """Wait until a condition holds; return the seconds it took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < timeout, f"not within {timeout} s: {what}\n{more()}"
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+def start(
+    playbook: str,
+    inventory: Path | str,
+    *,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    **extra: Any,
+) -> Play:
+    """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook."""
+    play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
+    path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
+    variables = play.directory / "variables.json"
+    variables.write_text(json.dumps(extra))
+
+    def run() -> None:
+        _out, _err, play.rc = ansible_runner.interface.run_command(
+            executable_cmd=str(CHECKOUT / ".venv" / "bin" / "ansible-playbook"),
+            cmdline_args=[path, "-i", str(inventory), "-e", f"@{variables}", *options],
+            private_data_dir=str(play.directory),
+            ident="play",
+            host_cwd=str(CHECKOUT),
+            envvars={"ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **(env or {})},
+            quiet=True,
+            cancel_callback=play.stop.is_set,
+        )
+        play.ended = time.monotonic()
+
+    play.thread = threading.Thread(target=run, daemon=True)
+    play.thread.start()
+    return play
+
+
+def run(playbook: str, inventory: Path | str, *, timeout: float = 180, **more: Any) -> Play:
+    """Run a playbook to its end."""
+    play = start(playbook, inventory, **more).wait(timeout)
+    shutil.rmtree(play.directory / "env", ignore_errors=True)
+    return play
+
+
+def launch(lab: Lab, job: str, *args: str, **extra: Any) -> Play:
+    """Start launch.yml with one of tests/jobs."""
+    return start("launch.yml", lab.inventory, launch_script=str(JOBS / job), launch_args=list(args), **extra)
+
+
+def record(lab: Lab, run_id: str) -> dict[str, Any]:
+    """The verdict that lies beside the inventory."""
+    result: dict[str, Any] = json.loads((lab.inventory.parent / "runs" / run_id / "result.json").read_text())
+    return result
+
+
+OWN = re.compile(
+    r"^(sshd: |/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|bash -c|/bin/sh -c)"
+)
+
+
+def of_run(lab: Lab, node: str) -> list[Process]:
+    """The processes of a node's user that are not those of a login."""
+    return [one for one in lab.processes(node) if one.user == "muster" and not OWN.search(one.command)]
+
+
+def traces(lab: Lab, node: str) -> str:
+    """What is left of a run on a node: processes, listening ports, units, temporary directories. Empty: nothing."""
+    left = [f"process {one.pid} {one.command}" for one in of_run(lab, node)]
+    listening = lab.exec(node, ["ss", "-Hltn"]).stdout
+    left += [f"port {port} listens" for port in PORTS if re.search(rf":{port}\s", listening)]
+    units = lab.exec(node, ["systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*"]).stdout
+    left += [f"unit {line}" for line in units.splitlines()]
+    left += lab.exec(node, ["sh", "-c", "ls -d /tmp/muster-* /tmp/torchelastic_* 2>/dev/null"]).stdout.split()
+    return "\n".join(left)
+
+
+def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
+    """Wait until no node holds a trace of a run; fail with what there is after `within` seconds."""
+    left = dict.fromkeys(nodes, "?")
+
+    def clean() -> bool:
+        for node in nodes:
+            if left[node]:
+                left[node] = traces(lab, node)
+        return not any(left.values())
+
+    eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(left))
+
+
+@contextlib.contextmanager
+def own_lab(name: str, nodes: int, slots: Sequence[int] = ()) -> Iterator[Lab]:
+    """Test hosts of a scenario's own, without what an earlier one left on this side; they go with the scenario.
+
+    MUSTER_NAME_LAB (the name in capitals) names some that are up already, and stay up.
+    """
+    given = os.environ.get(f"MUSTER_{name.upper()}_LAB")
+    lab = Lab.load(given) if given else Lab.up(nodes=nodes, name=name, slots=slots)
+    for left in ("runs", "ssh_mesh"):
+        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # most often there is none
+    try:
+        yield lab
+    finally:
+        if not given:
+            down(lab.name)
+
+
+@contextlib.contextmanager
+def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
+    """The names of the first nodes; afterwards they are on, can be reached and hold no run."""
+    names = [node.name for node in lab.nodes[:count]]
+    try:
+        yield names
+    finally:
+        for name in names:
+            if not lab.is_on(name):
+                lab.power_on(name)
+            lab.restore(name)
+            lab.exec(name, ["systemctl", "stop", "muster-*"])
+        nothing_left(lab, names, within=40)
+
+
+def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:
+    """The pid of a rank's process on a node."""
+    for one in of_run(lab, node):
+        if script in one.command and "torch.distributed.run" not in one.command and "supervisor.py" not in one.command:
+            return one.pid
+    raise AssertionError(f"no rank on {node}: {of_run(lab, node)}")
+
+
+def pid_of(lab: Lab, node: str, word: str) -> int:
+    """The pid of a process of the run by a word of its command."""
+    for one in of_run(lab, node):
+        if word in one.command:
+            return one.pid
+    raise AssertionError(f"no {word} on {node}: {of_run(lab, node)}")
+
+
+def end(pid: int) -> None:
+    """End a process that a test has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 15)
+
+
+def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a command in a terminal of its own; closing the returned descriptor closes the terminal."""
+    import pty
+
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, **env},
+        cwd=CHECKOUT,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )
+    os.close(slave)
+    return process, master

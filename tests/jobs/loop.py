@@ -1,0 +1,44 @@
+"""A job that all_reduces step after step, and misbehaves as it is told. Needs torch and a launcher that sets RANK."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=100000)
+    parser.add_argument("--raise-on", type=int, default=-1, help="rank that raises an exception at step 5")
+    parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
+    parser.add_argument("--detach", action="store_true", help="leave children behind that have detached themselves")
+    parser.add_argument("--show-environment", help="name of a variable whose length is printed")
+    options = parser.parse_args()
+    if options.stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.detach:
+        subprocess.Popen(["sleep", "4321"])  # as a worker of a data loader
+        subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    if options.show_environment:
+        print(f"length {len(os.environ[options.show_environment])}", flush=True)
+    for step in range(options.steps):
+        value = torch.ones(4)
+        dist.all_reduce(value)
+        if rank == 0:
+            print(f"step {step} sum {value[0].item():g} world {dist.get_world_size()}", flush=True)
+        if rank == options.raise_on and step == 5:
+            raise ValueError("boom at step 5")
+        time.sleep(0.1)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

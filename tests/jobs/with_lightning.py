@@ -1,0 +1,52 @@
+"""Lightning over several nodes: a few steps, and each rank tells its place. DEVICES and NODES from the command line."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import lightning
+import torch
+
+
+class Line(lightning.LightningModule):
+    """One weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[0])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def on_train_end(self) -> None:
+        ones = self.all_gather(torch.ones(1))
+        assert isinstance(ones, torch.Tensor)  # one tensor in, one out
+        print(
+            f"I am rank {self.global_rank} of {ones.sum().item():g} local {self.local_rank} on {socket.gethostname()}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    devices, nodes = int(sys.argv[1]), int(sys.argv[2])
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.rand(32, 1)), batch_size=4)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=devices,
+        num_nodes=nodes,
+        strategy="ddp",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Line(), data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,417 @@
+"""A lab: nodes with an address each on a network of their own, their inventory, and what can happen to a node."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import secrets
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.lab import files, image, machine
+from tests.lab.files import CHECKOUT, USER, Node
+from tests.lab.machine import LabError, eventually, podman, run
+
+VENV = CHECKOUT / ".venv"
+MOST_NODES = 16
+FIRST_ADDRESS = 11
+"""Offset of node1's address in the lab's network; the machine itself is the first address."""
+READY_TIMEOUT = 120.0
+"""Seconds from the start of a node to its first login; 2 to 10 were seen with 1 to 16 nodes on two cores."""
+
+_OTHER_PYTHON = "Make .venv from the system's Python, or from one of pyenv or uv: make clean venv PYTHON=PATH"
+_LABEL = "muster.lab"
+_NODE = "muster.node"
+_ADDRESS = "muster.address"
+_SPEC = "muster.spec"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process on a node, by the node's own numbers."""
+
+    pid: int
+    user: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Test hosts that are up, named node1, node2, ..."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def up(cls, nodes: int = 4, name: str = "lab", suite: str | None = None, slots: Sequence[int] = ()) -> Lab:
+        """Bring up a lab, or complete one that is there in part; one that is there is left as it is.
+
+        Args:
+            nodes: how many, 1 to 16. A lab that has more keeps them.
+            name: labs of different names stand side by side.
+            suite: release: bullseye, bookworm or trixie; by default this machine's own, else jobs may lack a Python.
+            slots: `node_slots` of the first nodes; all others have 1.
+
+        Raises:
+            LabError: with what is missing and what to do.
+        """
+        if not 1 <= nodes <= MOST_NODES:
+            raise LabError(f"{nodes} nodes asked for: a lab has 1 to {MOST_NODES}.")
+        if any(number < 1 for number in slots):
+            raise LabError(f"Slots {list(slots)}: each is a whole number from 1.")
+        files.directory(name)
+        machine.require_tools()
+        mounts = _mounts()
+        suite = suite or image.own_suite()
+        with machine.locked():
+            machine.ensure_namespace()
+            machine.ensure_watches()
+            lab = _make(name, nodes, suite, slots, mounts)
+            files.ssh_masters(name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _wait_for_logins(lab)
+        launch_python = _usable_python(lab, required=suite == image.own_suite())
+        lab.inventory.write_text(files.inventory(name, lab.nodes, launch_python))
+        return lab
+
+    @classmethod
+    def load(cls, name: str = "lab") -> Lab:
+        """Find a lab that is up, by its inventory."""
+        path = files.directory(name) / "inventory.yml"
+        if not path.exists():
+            raise LabError(f"Lab {name!r} is not up ({path} is missing): python -m tests.lab up --name {name}")
+        hosts = yaml.safe_load(path.read_text())["training"]["hosts"]
+        return cls(name, tuple(Node(host, own["node_address"], own["node_slots"]) for host, own in hosts.items()))
+
+    @property
+    def inventory(self) -> Path:
+        """The inventory file, for `ansible-playbook -i`."""
+        return files.directory(self.name) / "inventory.yml"
+
+    def node(self, node: str) -> Node:
+        """Find a node by name."""
+        for known in self.nodes:
+            if known.name == node:
+                return known
+        raise LabError(f"Lab {self.name!r} has no {node!r}: it has {', '.join(known.name for known in self.nodes)}.")
+
+    def exec(self, node: str, argv: Sequence[str], *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command as root in a node, without its network; the exit status is the caller's to judge."""
+        words = [*machine.podman_words(), "exec", _container(self.name, self.node(node).name), *argv]
+        return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def ssh(self, node: str, *command: str, options: Sequence[str] = ()) -> list[str]:
+        """Words of an ssh command to a node, as its user, with the host key checked."""
+        return ["ssh", *files.ssh_options(self.name), *options, f"{USER}@{self.node(node).address}", *command]
+
+    def processes(self, node: str) -> list[Process]:
+        """All processes of a node but this listing itself."""
+        done = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
+        if done.returncode:
+            raise LabError(f"{node}: processes cannot be listed: {done.stderr.strip()}")
+        found = [Process(int(pid), user, command) for pid, user, command in _columns(done.stdout, 3)]
+        return [process for process in found if not process.command.startswith("ps -ww -eo pid=,user:32=")]
+
+    def power_off(self, node: str) -> None:
+        """Pull the plug: the network falls silent first (no FIN, no RST), then everything on the node is gone."""
+        self._in_network_of(node, "ip", "link", "set", "eth0", "down")
+        podman("kill", "--signal=KILL", _container(self.name, node))
+        eventually(f"{node} is off", lambda: not self.is_on(node), timeout=20)
+
+    def power_on(self, node: str) -> None:
+        """Start a node that is off: same address, host keys and disk. Returns when its user can log in."""
+        podman("start", _container(self.name, self.node(node).name))
+        _pin_bridge(_network(self.name)[0])
+        files.end_ssh_masters(self.name, self.node(node).address)
+        _wait_for_logins(self, node)
+
+    def is_on(self, node: str) -> bool:
+        """Whether the node runs (it may still boot)."""
+        return self._pid(node) is not None
+
+    def cut_off(self, node: str, *, from_machine: bool = False) -> None:
+        """Drop all traffic between a node and its peers, silently; `from_machine` drops this machine's as well."""
+        subnet = ipaddress.ip_network(f"{self.node(node).address}/24", strict=False)
+        machine_address = "" if from_machine else f"{subnet[1]}, "
+        keep = f"{{ {machine_address}{self.node(node).address} }}"
+        self._filter(
+            node,
+            "chain incoming { type filter hook prerouting priority raw;"
+            f" iif != lo ip saddr {subnet} ip saddr != {keep} drop; }}",
+            "chain outgoing { type filter hook output priority raw;"
+            f" oif != lo ip daddr {subnet} ip daddr != {keep} drop; }}",
+        )
+
+    def restore(self, node: str) -> None:
+        """End `cut_off`."""
+        self._filter(node)
+
+    def mend(self) -> None:
+        """Turn on each node that is off, and end `cut_off` on all others."""
+        for node in self.nodes:
+            if self._pid(node.name):
+                self.restore(node.name)
+            else:
+                self.power_on(node.name)
+
+    def _filter(self, node: str, *chains: str) -> None:
+        table = "table inet muster_lab"
+        rules = "\n".join([table, f"delete {table}", *([f"{table} {{", *chains, "}"] if chains else []), ""])
+        self._in_network_of(node, "nft", "-f", "-", stdin=rules)
+
+    def _in_network_of(self, node: str, *argv: str, stdin: str | None = None) -> None:
+        pid = self._pid(node)
+        if pid is None:
+            raise LabError(f"{node} is off.")
+        run(["nsenter", f"--target={pid}", "--net", *argv], stdin=stdin)
+
+    def _pid(self, node: str) -> int | None:
+        return _first_process(_container(self.name, self.node(node).name))
+
+
+def down(name: str = "lab") -> None:
+    """Remove all that `Lab.up` made: containers, network, files, and the namespace where no other lab uses it."""
+    machine.require_tools()
+    with machine.locked():
+        machine.ensure_namespace()
+        for container in _containers(name):
+            _remove(container)
+        if network := _network_name(name):
+            bridge = _bridge(network)
+            podman("network", "rm", "--force", network)
+            run(["ip", "link", "delete", bridge], check=False)  # gone already, unless a container died badly
+        files.end_ssh_masters(name)
+        shutil.rmtree(files.ssh_masters(name), ignore_errors=True)
+        files.remove_files(files.directory(name))
+        _leave_machine()
+
+
+def status(name: str = "lab") -> list[tuple[str, str, str]]:
+    """Name, address and state of each node that there is, whether `up` ended well or not."""
+    machine.require_tools()
+    with machine.locked():
+        machine.ensure_namespace()
+        found = [(c["Labels"][_NODE], c["Labels"][_ADDRESS], c["State"]) for c in _containers(name)]
+        _leave_machine()
+    return sorted(found, key=lambda row: int(row[0].removeprefix("node")))
+
+
+def _leave_machine() -> None:
+    """Give the machine back what labs share, once there is no lab."""
+    if not podman("ps", "--all", "--quiet").strip():
+        machine.remove_namespace()
+        machine.restore_watches()
+
+
+def _container(name: str, node: str) -> str:
+    return f"{files.identity(name)}-{node}"
+
+
+def _containers(name: str) -> list[dict]:
+    listing = podman("ps", "--all", "--format", "json", "--filter", f"label={_LABEL}={files.identity(name)}")
+    return json.loads(listing) or []
+
+
+def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Sequence[Path]) -> Lab:
+    base = image.ensure(suite)
+    folder = files.directory(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.make_key(folder / "id_ed25519", comment=f"{USER}@{name}")
+    network, subnet = _network(name)
+
+    there = {container["Labels"][_NODE]: container for container in _containers(name)}
+    if len(there) > nodes:
+        print(f"Lab {name!r} has {len(there)} nodes, {nodes} were asked for: all are kept.", flush=True)
+    count = max([nodes, *(int(node.removeprefix("node")) for node in there)])
+    made = []
+    for i in range(count):
+        # An `up` that was killed leaves an address taken: others stand ready.
+        addresses = [str(subnet[FIRST_ADDRESS + i + MOST_NODES * times]) for times in range(15)]
+        node = f"node{i + 1}"
+        address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
+        made.append(Node(node, address, slots[i] if i < len(slots) else 1))
+    _pin_bridge(network)
+    files.write_known_hosts(name, made)
+    return Lab(name, tuple(made))
+
+
+def _make_node(
+    name: str,
+    node: str,
+    network: str,
+    addresses: Sequence[str],
+    base: str,
+    mounts: Sequence[Path],
+    old: dict | None,
+) -> str:
+    """Make sure of one node and return its address: the one it has, or the first that is free."""
+    host_key = files.host_key(name, node)
+    files.make_key(host_key, comment=node)
+    archive = host_key.with_name("seed.tar")
+    seed = files.make_seed(node, host_key, files.directory(name) / "id_ed25519.pub", mounts)
+    settings = _settings(name, node, archive, mounts)
+    spec = hashlib.sha256("\0".join([base, *settings]).encode() + seed + _inodes(mounts)).hexdigest()[:16]
+    if old and old["Labels"][_SPEC] == spec:
+        podman("start", old["Id"], check=False)
+        if _first_process(old["Id"]):
+            return old["Labels"][_ADDRESS]
+    if old:
+        print(f"{node} is made anew: it is broken, or was made another way.", flush=True)
+        _remove(old)
+        addresses = [old["Labels"][_ADDRESS], *addresses]
+    files.write_private(archive, seed)
+    for address in addresses:
+        podman("rm", "--force", "--ignore", "--time=0", _container(name, node))
+        # A hardware address that lasts: a node that comes back must be the same one to its peers.
+        hardware = ":".join(f"{byte:02x}" for byte in (2, 0x42, *ipaddress.IPv4Address(address).packed))
+        own = [
+            f"--ip={address}",
+            f"--mac-address={hardware}",
+            f"--label={_ADDRESS}={address}",
+            f"--label={_SPEC}={spec}",
+        ]
+        try:
+            podman("run", "--detach", *own, f"--network={network}", *settings, base)
+        except LabError as error:
+            if "already allocated" not in str(error):
+                raise
+        else:
+            return address
+    raise LabError(f"{node} finds no address that is free. Take the lab down and bring it up again.")
+
+
+def _remove(container: dict) -> None:
+    if container["State"] != "running":
+        # podman may have lost sight of one that runs; its runtime has not.
+        run([*machine.enter(), "crun", "delete", "--force", container["Id"]], check=False)
+    podman("rm", "--force", "--time=0", container["Id"])
+
+
+def _first_process(container: str) -> int | None:
+    """This machine's number of a container's first process, None where it is off.
+
+    podman's own records may be wrong about that after a crash of the machine.
+    """
+    pid = podman("inspect", "--format", "{{.State.Pid}}", container, check=False).strip()
+    return int(pid) if pid not in ("", "0") and Path(f"/proc/{pid}").exists() else None
+
+
+def _settings(name: str, node: str, seed: Path, mounts: Sequence[Path]) -> list[str]:
+    return [
+        f"--name={_container(name, node)}",
+        f"--label={_LABEL}={files.identity(name)}",
+        f"--label={_NODE}={node}",
+        f"--hostname={node}",
+        "--no-hosts",  # podman would write the peers' names
+        "--systemd=always",
+        "--privileged",
+        "--restart=always",  # a reboot from inside brings it back
+        "--pids-limit=0",
+        "--shm-size=2g",
+        *machine.ulimits(),
+        *(f"--volume={path}:{path}:ro" for path in mounts),
+        f"--volume={seed}:/var/lib/lab/seed.tar:ro",
+    ]
+
+
+def _network_name(name: str) -> str | None:
+    found = podman(
+        "network", "ls", "--format", "{{.Name}}", "--filter", f"label={_LABEL}={files.identity(name)}"
+    ).split()
+    return found[0] if found else None
+
+
+def _network(name: str) -> tuple[str, ipaddress.IPv4Network]:
+    """The lab's network, on a subnet that podman finds free. Without podman's name server, which knows the peers."""
+    network = _network_name(name)
+    if network is None:
+        # A new name each time: podman remembers addresses by the network's name, also those of an `up` that was killed.
+        network = f"{files.identity(name)}-{secrets.token_hex(2)}"
+        podman("network", "create", "--disable-dns", f"--label={_LABEL}={files.identity(name)}", network)
+    subnet = json.loads(podman("network", "inspect", network))[0]["subnets"][0]["subnet"]
+    return network, ipaddress.IPv4Network(subnet)
+
+
+def _bridge(network: str) -> str:
+    return json.loads(podman("network", "inspect", network))[0]["network_interface"]
+
+
+def _pin_bridge(network: str) -> None:
+    """Give the bridge the hardware address that it has for good.
+
+    Otherwise it takes another when a node goes or comes, and the nodes do not answer this machine for half a minute.
+    """
+    bridge = _bridge(network)
+    run(["ip", "link", "set", bridge, "address", Path(f"/sys/class/net/{bridge}/address").read_text().strip()])
+
+
+def _mounts() -> list[Path]:
+    """What nodes read of this machine, each at its own path: the environment with torch, its Python, and what jobs run.
+
+    Raises:
+        LabError: without an environment, or with one whose Python cannot be lent.
+    """
+    python = VENV / "bin" / "python"
+    if not python.exists():
+        raise LabError(f"{VENV} is missing; jobs on the nodes run with it. Make it: make venv")
+    prefix = Path(run([python, "-c", "import sys; print(sys.base_prefix)"]).strip())
+    if prefix == Path("/usr/local"):
+        raise LabError(f"{VENV} was made from the Python in /usr/local, which hides a node's own. {_OTHER_PYTHON}")
+    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the same release's
+    wanted = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
+    return [path for path in wanted if path.exists()]
+
+
+def _inodes(mounts: Sequence[Path]) -> bytes:
+    """A directory that was deleted and made again is no longer the one that a node has."""
+    return repr([(path.stat().st_dev, path.stat().st_ino) for path in mounts]).encode()
+
+
+def _wait_for_logins(lab: Lab, *only: str) -> None:
+    def ready(node: Node) -> bool:
+        words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2", "-o", "BatchMode=yes"])
+        return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0
+
+    def wait(node: Node) -> None:
+        try:
+            eventually(f"Login at {node.name} ({node.address})", lambda: ready(node), timeout=READY_TIMEOUT, pause=0.2)
+        except LabError as error:
+            words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2", "-o", "BatchMode=yes"])
+            seen = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
+            raise LabError(f"{error} ssh says: {seen}\n{_boot_log(lab, node.name)}") from error
+
+    nodes = [node for node in lab.nodes if not only or node.name in only]
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(wait, nodes))
+
+
+def _boot_log(lab: Lab, node: str) -> str:
+    """Why a node does not come up, as far as the node itself can say."""
+    done = lab.exec(node, ["journalctl", "--no-pager", "--boot", "--priority=err", "--lines=10"])
+    return (done.stdout + done.stderr).strip()
+
+
+def _usable_python(lab: Lab, *, required: bool) -> Path | None:
+    """The launch interpreter, if nodes can run it; a release older than this machine's own cannot."""
+    python = VENV / "bin" / "python"
+    node = lab.nodes[0].name
+    words = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode == 0:
+        return python
+    found = f"{node} cannot run {python}: {(done.stderr or done.stdout).strip()}"
+    if required:
+        raise LabError(f"{found}\n{_OTHER_PYTHON}")
+    print(f"{found}\nThe inventory names no launch_python.", flush=True)
+    return None
+
+
+def _columns(text: str, number: int) -> list[list[str]]:
+    return [row for row in (line.split(None, number - 1) for line in text.splitlines()) if len(row) == number]

@@ -1,0 +1,70 @@
+"""The image of a node: a small Debian (or Ubuntu) with systemd and sshd, built once for each recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+from tests.lab.machine import STORE, LabError, apt_settings, podman, run
+
+SUITES = ("bullseye", "bookworm", "trixie")
+"""Releases to choose from besides this machine's own: Debian 11 (Python 3.9), 12 (3.11), 13 (3.13)."""
+
+BASE = [
+    *("systemd", "systemd-sysv", "libpam-systemd", "dbus", "openssh-server", "sudo", "python3", "python3-apt"),
+    *("iproute2", "nftables", "procps", "ca-certificates"),
+]
+PACKAGES = [
+    *BASE,
+    # launchers that a run can be started with
+    *("openmpi-bin", "pdsh"),
+]
+CUSTOMISE = Path(__file__).with_name("customise.sh")
+REPOSITORY = "localhost/muster-lab"
+
+
+def own_suite() -> str:
+    """This machine's own release, on whose hosts its programs run; bookworm where that is not Debian or Ubuntu."""
+    release = platform.freedesktop_os_release()
+    return release["VERSION_CODENAME"] if release["ID"] in ("debian", "ubuntu") else "bookworm"
+
+
+def tag(suite: str) -> str:
+    """Name of the image of a release; another recipe has another name."""
+    recipe = "\n".join([suite, *PACKAGES, CUSTOMISE.read_text()])
+    return f"{REPOSITORY}:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+
+
+def ensure(suite: str) -> str:
+    """Return the image's name, after building it where this machine does not have it yet.
+
+    MUSTER_LAB_MIRROR names another archive than Debian's own.
+    """
+    if suite not in (*SUITES, own_suite()):
+        raise LabError(f"Unknown release {suite!r}: test hosts are made of {', '.join(SUITES)}.")
+    name = tag(suite)
+    if name in _present():
+        return name
+    print(f"Building the image of a {suite} host (once, about a minute).", flush=True)
+    options = [f"--aptopt={line}" for line in apt_settings()]
+    mirror = [os.environ["MUSTER_LAB_MIRROR"]] if "MUSTER_LAB_MIRROR" in os.environ else []
+    scratch = STORE / "build"
+    clear: list[str | Path] = ["rm", "--recursive", "--force", "--one-file-system", scratch]
+    run(clear)  # left by a build that was killed
+    scratch.mkdir(parents=True)
+    tree = scratch / "root.tar"
+    shape = ["--variant=minbase", f"--include={','.join(PACKAGES)}", f"--customize-hook={CUSTOMISE}"]
+    build: list[str | Path] = ["mmdebstrap", *shape, "--skip=output/dev", *options, suite, tree, *mirror]
+    run(["env", f"TMPDIR={scratch}", *build], timeout=900)
+    podman("import", "--change", 'CMD ["/sbin/init"]', tree, name, timeout=300)
+    run(clear)
+    for old in _present():
+        if old.startswith(f"{REPOSITORY}:{suite}-") and old != name:
+            podman("rmi", old, check=False)  # refused while a container uses it, which is right
+    return name
+
+
+def _present() -> list[str]:
+    return podman("images", "--format", "{{.Repository}}:{{.Tag}}").split()

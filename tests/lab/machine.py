@@ -1,0 +1,229 @@
+"""What the lab needs of this machine: podman, a cgroup v2 tree for it, one lock, and the way to package archives."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import functools
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+STORE = Path("/var/lib/muster-lab")
+"""Images and disks. The machine's own podman keeps its own."""
+STATE = Path("/run/muster-lab")
+"""What does not outlive a start of the machine."""
+NAMESPACE = STATE / "namespace"
+LOCK = STATE / "lock"
+WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHES_BEFORE = STATE / "max_user_instances"
+ENOUGH_WATCHES = 1024
+TOOLS = {
+    "podman": "podman",
+    "crun": "crun",
+    "mmdebstrap": "mmdebstrap",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nsenter": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+}
+"""Command to the Debian/Ubuntu package that has it."""
+
+# Settings of apt that say how packages are reached from here; all others are the node's own business.
+_APT_SETTING = re.compile(r"^(Acquire::(https?|Check-(Valid-Until|Date))\b.*) \"(.+)\";$")
+
+
+class LabError(Exception):
+    """What was found, what is needed and what to do, in words for a person."""
+
+
+def run(argv: Sequence[str | Path], *, timeout: float = 120, stdin: str | None = None, check: bool = True) -> str:
+    """Run a command and return its standard output; with `check`, a failure is a LabError that quotes what it said."""
+    words = [str(word) for word in argv]
+    try:
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"`{' '.join(words)}` did not end within {timeout:.0f} s.") from error
+    if check and done.returncode:
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise LabError(f"`{' '.join(words)}` failed ({done.returncode}): {said}")
+    return done.stdout
+
+
+def podman(*argv: str | Path, timeout: float = 120, stdin: str | None = None, check: bool = True) -> str:
+    """Run podman on the lab's own store."""
+    return run([*podman_words(), *argv], timeout=timeout, stdin=stdin, check=check)
+
+
+def podman_words() -> list[str]:
+    """Words before every podman command: the lab's own store, and its mount namespace where there is one.
+
+    One for all: containers of two mount namespaces do not see each other's networks.
+    """
+    places = {"root": STORE / "storage", "network-config-dir": STORE / "networks"}
+    places |= {"runroot": STATE / "storage", "tmpdir": STATE / "libpod"}
+    return [*enter(), "podman", *(f"--{name}={path}" for name, path in places.items())]
+
+
+def enter() -> list[str]:
+    """Words that bring a command into the lab's mount namespace, where there is one."""
+    return [] if _has_plain_cgroup_v2() else ["nsenter", f"--mount={NAMESPACE}"]
+
+
+def require_tools() -> None:
+    """Refuse a machine on which the lab cannot work, naming all that is missing at once."""
+    if os.geteuid() != 0:
+        raise LabError("Test hosts are containers with a network of their own, which needs root: use sudo.")
+    missing = sorted({package for command, package in TOOLS.items() if shutil.which(command) is None})
+    if not Path("/usr/lib/podman/netavark").exists() and shutil.which("netavark") is None:
+        missing.append("netavark")
+    if missing:
+        raise LabError(f"Missing on this machine: {', '.join(missing)}. Install: apt-get install {' '.join(missing)}")
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Hold the machine's one lab lock: labs share images, subnets and the namespace. A killed holder frees it."""
+    STATE.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another lab command is at work, waiting for it.", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def filesystem_at(mounts: str, path: str) -> str | None:
+    """Type of what is mounted last at a path, by the text of /proc/mounts; None where nothing is."""
+    types = [fields[2] for fields in map(str.split, mounts.splitlines()) if fields[1] == path]
+    return types[-1] if types else None
+
+
+def ensure_namespace() -> None:
+    """Make the mount namespace with a pure cgroup v2 tree, which crun needs; the machine's own tree stays as it is."""
+    if _has_plain_cgroup_v2():
+        return
+    if _mounted(NAMESPACE) == "nsfs":
+        seen = run([*enter(), "stat", "-fc", "%T", "/sys/fs/cgroup"], check=False).strip()
+        if seen == "cgroup2fs":
+            return
+    remove_namespace()
+    for gone in ("storage", "libpod"):  # podman's knowledge of an earlier namespace, where /run outlives the machine
+        shutil.rmtree(STATE / gone, ignore_errors=True)
+    NAMESPACE.touch()
+    run(["mount", "--bind", NAMESPACE, NAMESPACE])
+    run(["mount", "--make-private", NAMESPACE])
+    mount = "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup"
+    run(["unshare", f"--mount={NAMESPACE}", "--propagation", "private", "sh", "-c", mount])
+
+
+def remove_namespace() -> None:
+    """Take the mount namespace away, half-made ones too."""
+    while _mounted(NAMESPACE):
+        run(["umount", NAMESPACE])
+    NAMESPACE.unlink(missing_ok=True)
+
+
+def ensure_watches() -> None:
+    """Let there be enough file watchers for all labs together, until `restore_watches`.
+
+    Linux gives a user 128, and root is the same user on all nodes: systemd takes 6 a node, and without them it hangs.
+    """
+    now = int(WATCHES.read_text())
+    if now < ENOUGH_WATCHES:
+        WATCHES_BEFORE.write_text(f"{now}\n")
+        WATCHES.write_text(f"{ENOUGH_WATCHES}\n")
+
+
+def restore_watches() -> None:
+    """Undo `ensure_watches`."""
+    if WATCHES_BEFORE.exists():
+        WATCHES.write_text(WATCHES_BEFORE.read_text())
+        WATCHES_BEFORE.unlink()
+
+
+def ulimits() -> list[str]:
+    """Limits as a rented machine has them, within what this process may set (raising them needs CAP_SYS_RESOURCE)."""
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own limit of processes to this
+    files, processes = (
+        ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
+        for hard, ceiling in (
+            (resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1048576),
+            (resource.getrlimit(resource.RLIMIT_NPROC)[1], most),
+        )
+    )
+    return [f"--ulimit=nofile={min(1024, files)}:{files}", f"--ulimit=nproc={processes}:{processes}"]
+
+
+def apt_settings() -> list[str]:
+    """This machine's way to its package archives (proxy, checks), as lines of an apt configuration file."""
+    if shutil.which("apt-config") is None:
+        return []
+    lines = run(["apt-config", "dump"]).splitlines()
+    return [line for line in lines if _APT_SETTING.match(line)]
+
+
+def package_settings() -> dict[str, bytes]:
+    """Files by which a node reaches package archives as this machine does: apt, pip, certificates.
+
+    Paths are relative to the root directory.
+    """
+    files = {}
+    if lines := apt_settings():
+        files["etc/apt/apt.conf.d/90machine"] = "\n".join([*lines, ""]).encode()
+    own_authorities = sorted(Path("/usr/local/share/ca-certificates").glob("**/*.crt"))
+    if own_authorities:
+        for path in [*own_authorities, Path("/etc/ssl/certs/ca-certificates.crt")]:
+            files[str(path)[1:]] = path.read_bytes()
+    if settings := _pip_settings():
+        lines = [f"{key} = {value}" for key, value in settings.items()]
+        files["etc/pip.conf"] = "\n".join(["[global]", *lines, ""]).encode()
+    return files
+
+
+def package_directories() -> list[Path]:
+    """Local directories from which pip takes packages on this machine."""
+    words = " ".join(_pip_settings().values()).split()
+    paths = {Path(word.removeprefix("file://")) for word in words if word.startswith(("/", "file:///"))}
+    return sorted(path.parent if path.name == "simple" else path for path in paths if path.is_dir())
+
+
+@functools.cache
+def _pip_settings() -> dict[str, str]:
+    """Where this machine's pip looks for packages, from its files and environment; nothing where that is PyPI alone."""
+    kinds = ("find-links", "index-url", "extra-index-url", "cert", "proxy", "trusted-host")
+    found: dict[str, str] = {}
+    for line in run([sys.executable, "-m", "pip", "config", "list"], check=False).splitlines():
+        name, value = line.split("=", 1)
+        key = name.rpartition(".")[2]
+        if key in kinds:
+            found[key] = " ".join(ast.literal_eval(value).split())
+    return found
+
+
+def eventually(what: str, condition: Callable[[], bool], *, timeout: float, pause: float = 0.1) -> None:
+    """Wait until `condition()` is true; a LabError names `what` was waited for after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise LabError(f"{what}: not within {timeout:.0f} s.")
+        time.sleep(pause)
+
+
+@functools.cache
+def _has_plain_cgroup_v2() -> bool:
+    return filesystem_at(Path("/proc/mounts").read_text(), "/sys/fs/cgroup") == "cgroup2"
+
+
+def _mounted(path: Path) -> str | None:
+    return filesystem_at(Path("/proc/mounts").read_text(), str(path))

@@ -1,0 +1,163 @@
+"""A real Samba server as a plain process of this machine: shares, users with passwords, faults made on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.drive import eventually
+from tests.lab.virtual_machine import free_port
+
+ACCOUNTS = ("games", "news", "backup", "list")
+"""System accounts of Debian and Ubuntu that stand behind the users: Samba wants one for each."""
+
+
+@dataclass
+class SambaServer:
+    """A server, which listens on 127.0.0.1. `stop` and `start` keep all that it has, its port too."""
+
+    directory: Path
+    port: int
+    shares: dict[str, Path]
+    accounts: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    closed: set[str] = field(default_factory=set)  # shares that nobody may write to
+
+    @property
+    def configuration(self) -> Path:
+        """Its smb.conf."""
+        return self.directory / "smb.conf"
+
+    @property
+    def log(self) -> str:
+        """What it has written into its logs."""
+        logs = sorted(self.directory.glob("log.*"))
+        return "".join(path.read_text(errors="replace") for path in logs)
+
+    def configure(self) -> None:
+        """Write smb.conf with the shares and users there are; a server that runs reads it again."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        users = self.directory / "users.map"
+        users.write_text("".join(f'{account} = "{user}"\n' for user, account in self.accounts.items()))
+        settings = {
+            "workgroup": "TRAINING",
+            "interfaces": "127.0.0.1",
+            "bind interfaces only": "yes",
+            "smb ports": str(self.port),
+            "disable netbios": "yes",
+            "load printers": "no",
+            "printcap name": "/dev/null",
+            "server min protocol": "SMB2_10",
+            "username map": str(users),
+            "log file": f"{self.directory}/log.%m",
+            **{name: str(self.directory) for name in ("lock directory", "state directory", "cache directory")},
+            **{name: str(self.directory) for name in ("pid directory", "private dir", "ncalrpc dir")},
+        }
+        text = "".join(["[global]\n", *(f"{name} = {value}\n" for name, value in settings.items())])
+        for share, path in self.shares.items():
+            path.mkdir(parents=True, exist_ok=True)
+            text += f"[{share}]\npath = {path}\nforce user = root\n"
+            text += f"read only = {'yes' if share in self.closed else 'no'}\n"
+        self.configuration.write_text(text)
+        if self.process:
+            self._control("smbd", "reload-config")
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user a password: a new user, or a new password."""
+        if user not in self.accounts:
+            self.accounts[user] = ACCOUNTS[len(self.accounts)]
+            self.configure()
+        command = ["pdbedit", f"--configfile={self.configuration}", "--create", "--password-from-stdin"]
+        command.append(f"--user={self.accounts[user]}")
+        subprocess.run(command, input=f"{password}\n{password}\n", text=True, check=True, capture_output=True)
+
+    def rename_share(self, old: str, new: str) -> None:
+        """Serve a share under another name, also to those who have it open under the old one."""
+        self.shares[new] = self.shares.pop(old)
+        self.configure()
+        self._control("smbd", "close-share", old)
+
+    @contextmanager
+    def read_only(self, share: str) -> Iterator[None]:
+        """Let nobody write to a share; who has it open loses it."""
+        self.closed.add(share)
+        self.configure()
+        self._control("smbd", "close-share", share)
+        try:
+            yield
+        finally:
+            self.closed.remove(share)
+            self.configure()
+            self._control("smbd", "close-share", share)
+
+    def start(self) -> None:
+        """Start it; return when it listens."""
+        command = ["smbd", "--foreground", "--no-process-group", f"--configfile={self.configuration}"]
+        with (self.directory / "smbd.out").open("w") as out:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        eventually("smbd listens", self._listens, 30, lambda: self.log[-2000:])
+
+    def stop(self) -> None:
+        """Stop it with all that serve a client: connections end, the port is closed."""
+        if self.process:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+            self.process = None
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let it hang: connections stand, and nothing is answered."""
+        assert self.process
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
+
+    def _listens(self) -> bool:
+        assert self.process and self.process.poll() is None, (self.directory / "smbd.out").read_text()
+        wanted = f"0100007F:{self.port:04X} 00000000:0000 0A"
+        return wanted in Path("/proc/net/tcp").read_text()
+
+    def _control(self, *words: str) -> None:
+        command = ["smbcontrol", f"--configfile={self.configuration}", *words]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@contextmanager
+def samba_server(shares: Mapping[str, str], users: Mapping[str, str]) -> Iterator[SambaServer]:
+    """Serve shares until the end of the context.
+
+    Args:
+        shares: name of the share to the name of its directory, which is made.
+        users: name to password. Each reads and writes all shares.
+    """
+    with tempfile.TemporaryDirectory(prefix="samba-") as scratch:
+        root = Path(scratch)
+        served = {name: root / "shares" / path for name, path in shares.items()}
+        server = SambaServer(root / "server", free_port(), served)
+        server.configure()
+        for user, password in users.items():
+            server.set_password(user, password)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,128 @@
+"""Run `ansible-test sanity` on the checkout, once with each virtual environment given.
+
+    python tests/sanity.py .venv build/newest
+
+ansible-test wants three things that a checkout on a machine with pyenv, or without the Internet, does not offer: a
+physical directory .../ansible_collections/muster/training, interpreters that are no shims, and its own get-pip.py.
+All are made under build/sanity, also the home directory of the tests: nothing outside the checkout is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+WORK = CHECKOUT / "build" / "sanity"
+PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+# ansible-test fetches get-pip.py from the Internet; pip as it comes with every Python does as well.
+GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
+GET_PIP_VERSIONS = ("24_2", "25_2")  # of ansible-core 2.19 and of 2.20 to 2.22
+
+
+def copy_collection(target: Path) -> None:
+    """Copy what git tracks or would track, so that no build product is tested."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        check=True,
+        capture_output=True,
+    ).stdout
+    shutil.rmtree(target, ignore_errors=True)
+    for name in filter(None, listed.decode().split("\0")):
+        source = CHECKOUT / name
+        if source.is_file():  # a file may be deleted and not yet committed
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    # Without a repository of its own ansible-test finds the checkout's, which ignores build/.
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=target, check=True)
+
+
+def real_interpreter(version: str) -> Path | None:
+    """The interpreter itself behind `pythonX.Y`, which on the path may be a shim that refuses to run."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for candidate in (f"python{version}", *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))):
+        try:
+            found = subprocess.run(
+                [candidate, "-c", "import sys; print(sys._base_executable)"], check=True, capture_output=True, text=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return Path(found.stdout.strip())
+    return None
+
+
+def link_interpreters(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for version in PYTHONS:
+        interpreter = real_interpreter(version)
+        if interpreter is None:
+            print(f"sanity: no Python {version} here, so nothing is compiled or imported with it")
+        else:
+            (directory / f"python{version}").symlink_to(interpreter)
+
+
+def pip_configuration() -> str:
+    """The caller's settings of pip as a file: ansible-test passes on neither the environment nor the home directory."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+    ).stdout
+    settings = {"quiet": "2"}
+    for line in listed.splitlines():
+        match = re.fullmatch(r"(?:global|install|:env:)\.([\w-]+)='(.*)'", line)
+        if match:
+            settings[match[1]] = match[2].replace("\\n", "\n    ")
+    return "[global]\n" + "".join(
+        f"{key} = {value}\n" for key, value in settings.items() if key != "require-virtualenv"
+    )
+
+
+def prepare_home(home: Path) -> None:
+    cache = home / ".ansible" / "test" / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    for version in GET_PIP_VERSIONS:
+        (cache / f"get_pip_{version}.py").write_text(GET_PIP)
+    pip = home / ".config" / "pip"
+    pip.mkdir(parents=True, exist_ok=True)
+    (pip / "pip.conf").write_text(pip_configuration())
+
+
+def main() -> int:
+    collection = WORK / "ansible_collections" / "muster" / "training"
+    home, interpreters = WORK / "home", WORK / "bin"
+    copy_collection(collection)
+    link_interpreters(interpreters)
+    prepare_home(home)
+    status = 0
+    for venv in map(Path, sys.argv[1:]):
+        binaries = (CHECKOUT / venv / "bin").absolute()
+        # ansible-test takes the Python that runs it for the controller's.
+        command = [
+            str(binaries / "python"),
+            str(binaries / "ansible-test"),
+            "sanity",
+            "--local",
+            "--requirements",
+            "--color",
+            "no",
+        ]
+        environment = {
+            **os.environ,
+            "HOME": str(home),
+            "PATH": os.pathsep.join([str(binaries), str(interpreters), os.environ["PATH"]]),
+        }
+        print(f"sanity: {shlex.join(command)}", flush=True)
+        status |= subprocess.run(
+            command, cwd=collection, env=environment, stdin=subprocess.DEVNULL, check=False
+        ).returncode
+    return 1 if status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

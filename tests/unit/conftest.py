@@ -1,0 +1,30 @@
+"""Make the checkout importable as ansible_collections.muster.training under plain pytest, whatever venv it runs in."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+# How long an example takes tells how busy this machine is, and nothing of the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        from ansible.plugins.loader import init_plugin_loader
+        from ansible.utils.collection_loader import AnsibleCollectionConfig
+    except ImportError:  # `ansible-test units` runs module tests where the controller's code does not exist
+        return
+    if AnsibleCollectionConfig.collection_finder is not None:  # `ansible-test units` has done it
+        return
+    tree = tempfile.TemporaryDirectory(prefix="muster-unit-")
+    config.add_cleanup(tree.cleanup)
+    namespace = Path(tree.name, "ansible_collections", "muster")
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+    init_plugin_loader([tree.name])

@@ -1,0 +1,189 @@
+"""Facts of a cluster on which nothing is wrong, to be spoilt by a test, and what the checks find."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Thresholds
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding
+from ansible_collections.muster.training.plugins.plugin_utils._case import judge
+from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+
+PORT = 41234
+GIB = 2**30
+Facts = dict[str, Any]
+Spoil = Callable[[dict[str, Facts]], None]
+
+
+def names(count: int) -> list[str]:
+    return [f"node{number}" for number in range(1, count + 1)]
+
+
+def address(name: str) -> str:
+    return f"10.0.0.{10 + int(name.removeprefix('node'))}"
+
+
+def met(own_fixed: list[int], peer_fixed: list[int]) -> Facts:
+    """What a node has seen of a peer that it reached."""
+    return {
+        "to": "",
+        "back": {str(port): "" for port in [PORT, *own_fixed]},
+        "ports": {str(port): "" for port in peer_fixed},
+        "sent": 65536,
+        "received": 65536,
+        "answered_by": None,
+    }
+
+
+def gpus(count: int) -> Facts:
+    """A node's GPUs, none on a node without."""
+    device = {
+        "name": "H100 80GB HBM3",
+        "driver": "570.124.06",
+        "memory_mib": 81559,
+        "memory_used_mib": 7,
+        "compute_mode": "Default",
+        "ecc_uncorrected": 0,
+        "page_retirement_pending": False,
+        "fault": "",
+    }
+    version = "570.124.06" if count else None
+    return {
+        "smi": {"state": "ok" if count else "absent", "said": ""},
+        "devices": [{**device, "index": index, "uuid": f"GPU-{index}"} for index in range(count)],
+        "count": count,
+        "pci": count,
+        "driver": {"loaded": version, "library": version, "on_disk": version},
+        "nouveau": False,
+        "processes": [],
+    }
+
+
+def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
+    """One node's facts, as node_facts gives them."""
+    own = address(name)
+    fixed = {other: [29500, 29499] if other == everyone[0] else [] for other in everyone}
+    peers = [other for other in everyone if other != name]
+    disk = {"path": "/home/ubuntu", "device": 1, "total_bytes": 100 * GIB, "free_bytes": 50 * GIB, "free_inodes": 10**6}
+    return {
+        "hostname": name,
+        "user": "ubuntu",
+        "home": "/home/ubuntu",
+        "systemd": True,
+        "node_python": {"path": "/usr/bin/python3", "version": "3.10.12"},
+        "kernel": "6.8.0-45-generic",
+        "interfaces": {
+            "lo": {"mtu": 65536, "up": True, "loopback": True, "addresses": ["127.0.0.1/8"]},
+            "ens5": {"mtu": 9001, "up": True, "loopback": False, "addresses": [f"{own}/24"]},
+        },
+        "addresses": {"127.0.0.1": "lo", own: "ens5"},
+        "interface": "ens5",
+        "routes": {address(peer): {"interface": "ens5", "source": own, "gateway": None, "mtu": 0} for peer in peers},
+        "runs": [],
+        "ports": {},
+        "binds": {"29500": "", "29499": ""},
+        "runs_directory": "/home/ubuntu/.muster/runs",
+        "runs_writable": True,
+        "interpreter": "/home/ubuntu/venv/bin/python",
+        "working_directory": {"path": "/home/ubuntu", "is_directory": True, "dead_mount": ""},
+        "script": {
+            "path": "/home/ubuntu/train.py",
+            "is_file": True,
+            "readable": True,
+            "dead_mount": "",
+            "sha256": "aa" * 32,
+        },
+        "run_taken": "",
+        "gpu_count": gpu_count,
+        "gpus": gpus(gpu_count),
+        "software": {
+            "python": "3.11.9",
+            "prefix": "/home/ubuntu/venv",
+            "packages": {"torch": "2.7.1", "nccl": "2.26.2", "numpy": "2.2.6"},
+            "cuda": "12.8",
+            "hip": None,
+            "error": "",
+        },
+        "storage": {
+            "mounts": [],
+            "disks": {"runs": dict(disk), "work": dict(disk), "temporary": dict(disk)},
+            "shm": {
+                "path": "/dev/shm",
+                "device": 2,
+                "total_bytes": 8 * GIB,
+                "free_bytes": 8 * GIB,
+                "free_inodes": 10**6,
+            },
+        },
+        "system": {
+            "operating_system": "Ubuntu 22.04.5 LTS",
+            "memory": {"total_bytes": 64 * GIB, "available_bytes": 60 * GIB},
+            "rdma": [],
+            "limits": {"nofile": 1048576, "memlock": -1, "from": "the run's unit"},
+            "left_over": [],
+        },
+        "names": {
+            "hostname": name,
+            "own": {"gethostbyname": own, "getaddrinfo": [own], "getfqdn": name},
+            "hosts_file": {peer: [address(peer)] for peer in peers},
+            "resolver": {peer: [address(peer)] for peer in peers},
+            "unanswered": [],
+        },
+        "connections": {
+            "port": PORT,
+            "fixed": fixed[name],
+            "peers": {peer: {**met(fixed[name], fixed[peer]), "answered_by": peer} for peer in peers},
+        },
+        "clock": {"before": 1000.0, "start": 1000.2, "end": 1000.3, "after": 1000.5},
+    }
+
+
+def cluster(count: int = 4, gpu_count: int = 0) -> dict[str, Facts]:
+    """The facts of some nodes, none of which has anything wrong."""
+    everyone = names(count)
+    return {name: node(name, everyone, gpu_count) for name in everyone}
+
+
+def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
+    """Arguments of launch_plan for the nodes of these facts."""
+    return {
+        **DEFAULTS,
+        "nodes": [
+            {"name": name, "address": address(name), "slots": one["gpu_count"] or 1} for name, one in read.items()
+        ],
+        "facts": {name: {"facts": one} for name, one in read.items()},
+        "run_id": "run",
+        "script": "train.py",
+        "thresholds": {"disk_gib": Thresholds.disk_gib},
+        **given,
+    }
+
+
+def findings(read: dict[str, Facts], names_needed: bool = True, **given: Any) -> list[Finding]:
+    """All that the checks find."""
+    args = arguments(read, **given)
+    return judge(args, read_job(args), names_needed)[1]
+
+
+def spoilt(spoil: Spoil, count: int = 4, gpu_count: int = 0, **given: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What is found on a cluster after `spoil` has changed its facts: severity, id, nodes."""
+    facts = copy.deepcopy(cluster(count, gpu_count))
+    spoil(facts)
+    return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, **given)]
+
+
+def nothing(_facts: dict[str, Facts]) -> None:
+    """Leave the cluster as it is."""
+
+
+def together(*spoils: Spoil) -> Spoil:
+    """All of these."""
+
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in spoils:
+            one(facts)
+
+    return spoil

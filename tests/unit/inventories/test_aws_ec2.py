@@ -1,0 +1,184 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""inventories/aws_ec2.yml as it stands, with amazon.aws' plugin, against moto's EC2 over HTTP."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+# The tests on the newest ansible-core do without other collections.
+pytest.importorskip("ansible_collections.amazon.aws")
+boto3 = pytest.importorskip("boto3")
+instance_types = pytest.importorskip("moto.ec2.models.instance_types")
+moto_server = pytest.importorskip("moto.server")
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SAMPLE = CHECKOUT / "inventories" / "aws_ec2.yml"
+RANKS = CHECKOUT / "inventories" / "ranks.yml"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+class Cloud:
+    """An imagined AWS account."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def client(self, region: str = "us-east-1") -> Any:
+        return boto3.client(
+            "ec2",
+            region_name=region,
+            endpoint_url=self.url,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def start(self, instance_type: str, *, region: str = "us-east-1", **request: Any) -> dict[str, Any]:
+        """Start an instance and return it as AWS describes it."""
+        client = self.client(region)
+        image = client.describe_images()["Images"][0]["ImageId"]
+        made = client.run_instances(ImageId=image, InstanceType=instance_type, MinCount=1, MaxCount=1, **request)
+        instance_id = made["Instances"][0]["InstanceId"]
+        described = client.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
+        return dict(described[0])
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    cloud = Cloud(f"http://{host}:{port}")
+    try:
+        # The account belongs to the process and not to the server.
+        urllib.request.urlopen(urllib.request.Request(f"{cloud.url}/moto-api/reset", method="POST")).close()
+        yield cloud
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def list_hosts(tmp_path: Path, cloud: Cloud) -> Any:
+    """Run ansible-inventory over a changed sample and ranks.yml; give the hosts of the group training."""
+    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+
+    def run(change: Any = lambda text: text) -> dict[str, dict[str, Any]]:
+        inventory = tmp_path / "aws_ec2.yml"
+        inventory.write_text(change(SAMPLE.read_text()))
+        done = subprocess.run(
+            ["ansible-inventory", "-i", str(inventory), "-i", str(RANKS), "--list"],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "HOME": str(tmp_path),
+                "LC_ALL": "C.UTF-8",
+                "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
+                "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+                "ANSIBLE_NOCOLOR": "1",
+                "AWS_URL": cloud.url,
+                **CREDENTIALS,
+            },
+        )
+        assert done.returncode == 0, done.stderr
+        listed = json.loads(done.stdout)
+        members = {name: listed["_meta"]["hostvars"][name] for name in listed["training"]["hosts"]}
+        return {name: {key: plain(value) for key, value in values.items()} for name, values in members.items()}
+
+    return run
+
+
+def plain(value: Any) -> Any:
+    return value["__ansible_unsafe"] if isinstance(value, dict) and "__ansible_unsafe" in value else value
+
+
+def test_running_gpu_instances_are_the_cluster(cloud: Cloud, list_hosts: Any) -> None:
+    started = [cloud.start(name) for name in ("p4d.24xlarge", "g5.12xlarge", "g4dn.xlarge")]
+    cloud.start("t3.medium")
+    cloud.start("g5.xlarge", region="eu-west-1")
+    stopped = cloud.start("g5.xlarge")
+    cloud.client().stop_instances(InstanceIds=[stopped["InstanceId"]])
+    hosts = list_hosts()
+    assert set(hosts) == {instance["InstanceId"] for instance in started}
+    slots = {"p4d.24xlarge": 8, "g5.12xlarge": 4, "g4dn.xlarge": 1}
+    for instance in started:
+        variables = hosts[instance["InstanceId"]]
+        assert variables["ansible_host"] == instance["PublicIpAddress"]
+        assert variables["ansible_user"] == "ubuntu"
+        assert variables["node_address"] == instance["PrivateIpAddress"]
+        assert variables["node_slots"] == slots[instance["InstanceType"]]
+    # Whatever order AWS answers in: by id, so that the ranks stay while the instances do.
+    assert [hosts[name]["node_rank"] for name in sorted(hosts)] == [0, 1, 2]
+
+
+def test_an_instance_without_a_public_address(cloud: Cloud, list_hosts: Any) -> None:
+    client = cloud.client()
+    subnet = client.describe_subnets()["Subnets"][0]["SubnetId"]
+    interface = {"DeviceIndex": 0, "SubnetId": subnet, "AssociatePublicIpAddress": False}
+    private = cloud.start("g5.xlarge", NetworkInterfaces=[interface])
+    assert "PublicIpAddress" not in private
+    assert list_hosts()[private["InstanceId"]]["ansible_host"] == private["PrivateIpAddress"]
+
+
+def test_the_filters_in_comments_work(cloud: Cloud, list_hosts: Any) -> None:
+    def tagged(**tags: str) -> dict[str, Any]:
+        pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+        return {"TagSpecifications": [{"ResourceType": "instance", "Tags": pairs}]}
+
+    spot = cloud.start("g5.xlarge", **tagged(Name="same"), InstanceMarketOptions={"MarketType": "spot"})
+    other = cloud.start("g5.xlarge", **tagged(Name="same", cluster="bert"))
+    assert set(list_hosts()) == {spot["InstanceId"], other["InstanceId"]}
+    assert set(list_hosts(uncomment('  # "tag:cluster": bert'))) == {other["InstanceId"]}
+    assert set(list_hosts(only_spot)) == {spot["InstanceId"]}
+    assert set(list_hosts(lambda text: only_spot(text).replace("== 'spot'", "!= 'spot'"))) == {other["InstanceId"]}
+    zone = other["Placement"]["AvailabilityZone"]
+    in_zone = uncomment("  # availability-zone: us-east-1a")
+    assert other["InstanceId"] in list_hosts(lambda text: in_zone(text).replace("us-east-1a", zone))
+    named = uncomment('  # - {name: instance-id, prefix: "tag:Name", separator: "-"}')
+    with_names = list_hosts(lambda text: named(text).replace("  - instance-id\n", ""))
+    assert set(with_names) == {f"same-{spot['InstanceId']}", f"same-{other['InstanceId']}"}
+
+
+def uncomment(line: str) -> Any:
+    def change(text: str) -> str:
+        assert line in text
+        return text.replace(line, line.replace("# ", "", 1))
+
+    return change
+
+
+def only_spot(text: str) -> str:
+    """The line of the group training replaced by the one in the comment below it."""
+    lines = text.splitlines()
+    number = next(i for i, line in enumerate(lines) if line.startswith("  training:"))
+    lines[number] = next(line for line in lines if line.startswith("  # training:")).replace("# ", "")
+    return "\n".join(lines)
+
+
+def test_the_table_of_gpus_agrees_with_aws() -> None:
+    """moto carries AWS's own descriptions of its instance types."""
+    expression = yaml.safe_load(SAMPLE.read_text())["compose"]["node_slots"]
+    table = ast.literal_eval(expression.removesuffix("[aws_instance_type]"))
+    described = {
+        name: sum(gpu["Count"] for gpu in instance_types.INSTANCE_TYPES[name].get("GpuInfo", {}).get("Gpus", []))
+        for name in table
+        if name in instance_types.INSTANCE_TYPES
+    }
+    assert len(described) > 0.8 * len(table)
+    assert {name: table[name] for name in described} == described

@@ -1,0 +1,51 @@
+"""The example trains, checkpoints and goes on from its checkpoint, under the real torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def torchrun(directory: Path, ranks: int, *arguments: str) -> list[str]:
+    """Lines that the ranks print; nothing of them goes to stdout but rank 0's."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    finished = subprocess.run(
+        [*command, str(CHECKOUT / "examples" / "train_ddp.py"), *arguments],
+        env={**os.environ, "MUSTER_RUN_DIRECTORY": str(directory)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=240,
+    )
+    return finished.stdout.splitlines()
+
+
+def result_of(lines: list[str]) -> dict[str, Any]:
+    word, text = lines[-1].split(" ", 1)
+    assert word == "MUSTER_RESULT"
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def test_it_learns_and_resumes_with_another_number_of_ranks(tmp_path: Path) -> None:
+    lines = torchrun(tmp_path, 3)
+    first = result_of(lines)
+    assert first["accuracy"] > 0.95
+    assert first["samples_per_second"] > 0
+    assert first["checkpoint"] == str(tmp_path / "checkpoints" / "train_ddp.pt")
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["train_ddp.pt"]
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    assert len(epochs) == 20
+    assert re.fullmatch(r"epoch 20/20 step \d+ loss [\d.]+ accuracy [\d.]+ samples/s \d+", epochs[-1])
+
+    resumed = torchrun(tmp_path, 1, "--resume", "--epochs", "21")
+    assert f"starting after epoch 20 with accuracy {first['accuracy']:.4f}" in resumed[0]
+    assert [line.split()[1] for line in resumed if line.startswith("epoch ")] == ["21/21"]
+    assert result_of(resumed)["accuracy"] > 0.95

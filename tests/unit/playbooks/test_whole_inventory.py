@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""No half cluster and no silent success, also for a person without our ansible.cfg: launch.yml, as it is typed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An empty home, the collection, one inventory that is good, one that fails and one without our group."""
+    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+    (tmp_path / "good.yml").write_text(
+        "training: {hosts: {a: {node_address: 127.0.4.1}}, vars: {ansible_connection: local}}\n"
+    )
+    (tmp_path / "other.yml").write_text("others: {hosts: {b: {}}}\n")
+    (tmp_path / "paperspace.yml").write_text("plugin: muster.training.paperspace\n")
+    return tmp_path
+
+
+EMPTY = "the group 'training' has no hosts. Needed: your machines in this group."
+UNREAD = "the inventory is not whole: {}/paperspace.yml could not be read"
+LAUNCH = [
+    ([], EMPTY),
+    (["other.yml"], EMPTY),
+    (["paperspace.yml"], UNREAD),
+    (["good.yml", "paperspace.yml"], UNREAD),
+    (["good.yml", "gone.yml"], "the inventory is not whole: {}/gone.yml could not be read"),
+    (["good.yml"], "nnodes is 2, and the group has 1: a. Needed"),
+]
+OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
+
+
+@pytest.mark.parametrize(
+    ("playbook", "sources", "text"),
+    [
+        *((playbook, *case) for playbook in ("launch", "preflight") for case in LAUNCH),
+        *((playbook, *case) for playbook in ("site", "ping", "status", "logs", "stop") for case in OTHERS),
+    ],
+)
+def test_nothing_starts_on_less_than_the_whole_inventory(
+    directory: Path, playbook: str, sources: list[str], text: str
+) -> None:
+    done = subprocess.run(
+        [
+            *("ansible-playbook", f"muster.training.{playbook}", "-e", "nnodes=2"),
+            *(part for source in sources for part in ("-i", source)),
+        ],
+        check=False,
+        cwd=directory,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 2, output
+    assert text.format(directory) in output
+    assert playbook == "ping" or "ok: [a]" not in output  # ping shows the machines that it knows of
+    if "paperspace.yml" in sources:
+        assert "muster.training.paperspace: no API key: " in output

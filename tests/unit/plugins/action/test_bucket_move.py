@@ -1,0 +1,212 @@
+"""A bucket is moved on a real server of S3: whole, with all that belongs to it, after an interruption, not blindly."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action import bucket_move
+from ansible_collections.muster.training.plugins.plugin_utils import _bucket_move
+from ansible_collections.muster.training.plugins.plugin_utils._bucket_move import MoveError
+from ansible_collections.muster.training.plugins.plugin_utils._s3 import explain
+from tests.s3_server import S3Server
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+PART = 5 * 2**20
+BIG = bytes(range(256)) * (2 * PART // 256) + b"the rest"
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server(buckets=["source"]) as server:
+        client = server.client()
+        for number in range(20):
+            client.put_object(Bucket="source", Key=f"few/{number:02}", Body=b"x" * number, ContentType="text/x-few")
+        client.put_object_tagging(
+            Bucket="source", Key="few/07", Tagging={"TagSet": [{"Key": "split", "Value": "train + test"}]}
+        )
+        in_parts(client, "big.bin", [BIG[:PART], BIG[PART : 2 * PART], BIG[2 * PART :]])
+        yield server
+        for bucket in client.list_buckets()["Buckets"]:
+            empty(client, bucket["Name"])
+
+
+def empty(client: Any, bucket: str) -> None:
+    """Remove a bucket: all servers of a process share moto's memory."""
+    for entry in client.list_multipart_uploads(Bucket=bucket).get("Uploads", ()):
+        client.abort_multipart_upload(Bucket=bucket, Key=entry["Key"], UploadId=entry["UploadId"])
+    for entry in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
+        client.delete_object(Bucket=bucket, Key=entry["Key"])
+    client.delete_bucket(Bucket=bucket)
+
+
+def in_parts(client: Any, key: str, parts: list[bytes]) -> None:
+    upload = client.create_multipart_upload(
+        Bucket="source", Key=key, ContentType="video/mp4", Metadata={"camera": "3"}, Tagging="split=train%2Btest"
+    )["UploadId"]
+    words = {"Bucket": "source", "Key": key, "UploadId": upload}
+    done = [
+        {"PartNumber": number, "ETag": client.upload_part(PartNumber=number, Body=body, **words)["ETag"]}
+        for number, body in enumerate(parts, 1)
+    ]
+    client.complete_multipart_upload(MultipartUpload={"Parts": done}, **words)
+
+
+def move(s3: S3Server, check: bool = False, **more: Any) -> dict[str, Any]:
+    spec = bucket_move.ARGUMENT_SPEC
+    args = {name: option.get("default") for name, option in spec.items()}
+    args.update(source="source", target="target", region="us-east-1", endpoint_url=s3.url, workers=4, show_every=0)
+    args.update(access_key_id=s3.access_key, secret_access_key=s3.secret_key)
+    args.update(more)
+    return bucket_move.Move(args).do(check)
+
+
+def content(client: Any, bucket: str) -> dict[str, str]:
+    found = {}
+    for entry in client.list_objects_v2(Bucket=bucket)["Contents"]:
+        body = client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
+        found[entry["Key"]] = hashlib.sha256(body).hexdigest()
+    return found
+
+
+def copies(s3: S3Server) -> int:
+    return sum(method in ("PUT", "POST") for method, _path in s3.requests)
+
+
+def test_a_bucket_is_moved_with_all_that_belongs_to_its_objects(s3: S3Server) -> None:
+    client = s3.client()
+    before = content(client, "source")
+    answer = move(s3)
+    assert answer["changed"] and answer["created"]
+    assert (answer["objects"], answer["copied"], answer["verified"], answer["extra"]) == (21, 21, 21, 0)
+    assert content(client, "target") == before == content(client, "source")
+    for key, kind in (("big.bin", "video/mp4"), ("few/07", "text/x-few")):
+        there = client.head_object(Bucket="target", Key=key)
+        assert there["ContentType"] == kind
+        assert there["ETag"] == client.head_object(Bucket="source", Key=key)["ETag"]
+    assert client.head_object(Bucket="target", Key="big.bin")["Metadata"] == {"camera": "3"}
+    for key, value in (("big.bin", "train+test"), ("few/07", "train + test")):
+        assert client.get_object_tagging(Bucket="target", Key=key)["TagSet"] == [{"Key": "split", "Value": value}]
+
+
+def test_a_second_move_copies_nothing(s3: S3Server) -> None:
+    move(s3)
+    s3.requests.clear()
+    answer = move(s3)
+    assert not answer["changed"]
+    assert answer["copied"] == 0
+    assert copies(s3) == 0
+
+
+def test_a_dry_run_tells_size_and_price_and_makes_nothing(s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    s3.requests.clear()
+    answer = move(s3, check=True, price_per_gb=1000.0)
+    size = len(BIG) + sum(range(20))
+    assert (answer["changed"], answer["copied"], answer["copied_bytes"]) == (True, 21, size)
+    assert "21 objects, 10.5 MB" in answer["msg"]
+    assert answer["price"] == round(answer["requests"] / 1000 * 0.005, 4), "within a region transfer is free"
+    assert copies(s3) == 0
+    assert [bucket["Name"] for bucket in s3.client().list_buckets()["Buckets"]] == ["source"]
+
+
+def test_a_move_to_another_region_pays_for_each_byte() -> None:
+    found = _bucket_move.Survey(objects=2, size=10**9, missing=2, missing_size=10**9, requests=5)
+    args = {"source": "a", "target": "b", "region": "us-east-1", "price_per_gb": 0.02, "price_per_1000_requests": 5.0}
+    assert "about 0.04 USD" in bucket_move.plan_words(found, args, "eu-central-1", free=False)
+    assert "about 0.03 USD" in bucket_move.plan_words(found, args, "us-east-1", free=True)
+
+
+def test_an_interrupted_move_goes_on_where_it_was(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = s3.client()
+    judge, parts_seen = s3._judge, []
+
+    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        if environ["REQUEST_METHOD"] == "PUT" and "partNumber=" in environ["QUERY_STRING"]:
+            parts_seen.append(environ["PATH_INFO"])
+        return ("AccessDenied", {}) if len(parts_seen) > 1 else judge(environ)
+
+    monkeypatch.setattr(s3, "_judge", dies)
+    with pytest.raises(Exception, match="AccessDenied"):
+        move(s3, workers=1)
+    monkeypatch.undo()
+    left = client.list_multipart_uploads(Bucket="target")["Uploads"]
+    assert [upload["Key"] for upload in left] == ["big.bin"]
+    s3.requests.clear()
+    answer = move(s3)
+    parts = [path for method, path in s3.requests if (method, path) == ("PUT", "/target/big.bin")]
+    assert len(parts) == 2, "one of three parts was there"
+    assert answer["verified"] == 21
+    assert content(client, "target") == content(client, "source")
+
+
+def test_a_changed_byte_is_noticed_and_replaced_only_on_demand(s3: S3Server) -> None:
+    client = s3.client()
+    move(s3)
+    client.put_object(Bucket="target", Key="few/09", Body=b"x" * 8 + b"y")
+    with pytest.raises(MoveError, match=r"target has 1 objects of another content than source: few/09.*replace=true"):
+        move(s3)
+    assert client.get_object(Bucket="target", Key="few/09")["Body"].read() == b"x" * 8 + b"y"
+    assert move(s3, replace=True)["copied"] == 1
+    assert content(client, "target") == content(client, "source")
+
+
+def test_what_is_changed_while_it_is_copied_is_noticed(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy_and_change(*words: Any) -> None:
+        _bucket_move.copy_missing(*words)
+        s3.client().put_object(Bucket="target", Key="few/10", Body=b"y" * 10)
+
+    monkeypatch.setattr(bucket_move, "copy_missing", copy_and_change)
+    with pytest.raises(MoveError, match=r"after copying, 1 objects of target are not those of source \(few/10"):
+        move(s3)
+
+
+def test_archived_objects_are_named_before_anything_is_copied(s3: S3Server) -> None:
+    s3.client().put_object(Bucket="source", Key="old", Body=b"1", StorageClass="GLACIER")
+    with pytest.raises(MoveError, match="1 objects of source are archived and cannot be read: old"):
+        move(s3)
+    assert [bucket["Name"] for bucket in s3.client().list_buckets()["Buckets"]] == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"source": "nowhere"}, "there is no bucket nowhere. Correct its name"),
+        ({"source": "Not_A_Bucket!"}, "Not_A_Bucket! is no name of a bucket"),
+        ({"access_key_id": "AKIAWRONG"}, "is denied|is not known"),
+        ({"secret_access_key": "wrong"}, "is denied|does not belong"),
+        ({"target": "source"}, "source and target are both source"),
+    ],
+)
+def test_errors_say_in_one_line_what_to_do(s3: S3Server, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - boto3 makes its exceptions when it runs
+        move(s3, **more)
+    text = explain(caught.value, more.get("source", "source"))
+    assert re.search(said, text)
+    assert "\n" not in text
+    assert s3.secret_key not in text
+
+
+def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
+    s3.client().create_bucket(Bucket="target2")
+    with pytest.raises(MoveError, match="target2 is there already, in us-east-1, not in eu-central-1"):
+        move(s3, target="target2", region="eu-central-1")
+
+
+def test_the_playbook_names_what_is_not_given(tmp_path: Path) -> None:
+    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
+    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
+    words = [str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/bucket_move.yml", "-e", "source=a"]
+    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
+    done = subprocess.run(
+        words, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 2
+    assert "target and region must be given: -e target=..." in done.stdout

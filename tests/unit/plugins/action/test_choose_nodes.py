@@ -1,0 +1,111 @@
+"""The nodes of a run, from the group of the inventory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.action.choose_nodes import choose
+
+
+def host(number: int, **more: Any) -> dict[str, Any]:
+    return {"node_address": f"10.0.0.{number}", "node_slots": 8, **more}
+
+
+HOSTS = {"a": host(1), "b": host(2), "c": host(3)}
+GROUPS = {"training": ["a", "b", "c"], "all": ["a", "b", "c", "d"]}
+
+
+def names(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[str, Any] | None = None) -> list[str]:
+    return [node["name"] for node in choose("training", GROUPS, hosts or HOSTS, nnodes, chosen or [])]
+
+
+def refusal(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[str, Any] | None = None) -> str:
+    with pytest.raises(AnsibleActionFail) as caught:
+        names(nnodes, chosen, hosts)
+    return str(caught.value.message)
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "expected"),
+    [(None, "abc"), ("", "abc"), (1, "a"), ("2", "ab"), (3, "abc"), ("1:2", "ab"), ("3:3", "abc")],
+)
+def test_the_first_of_the_group(nnodes: object, expected: str) -> None:
+    assert names(nnodes) == list(expected)
+
+
+def test_node_rank_decides_the_order() -> None:
+    ranked = {"a": host(1, node_rank=2), "b": host(2, node_rank="0"), "c": host(3, node_rank=1)}
+    assert names(2, hosts=ranked) == ["b", "c"]
+    assert names(None, ["a", "c"], ranked) == ["c", "a"]
+
+
+def test_named_nodes_keep_the_order_of_the_group() -> None:
+    assert names(None, ["c", "a"]) == ["a", "c"]
+    assert names(1, ["c", "b"]) == ["b"]
+
+
+def test_each_node_comes_with_its_address_and_the_slots_of_the_inventory() -> None:
+    hosts = {"a": host(1), "b": {"ansible_host": "10.0.0.2", "node_slots": "4"}, "c": {"node_address": "10.0.0.3"}}
+    assert choose("training", GROUPS, hosts, None, []) == [
+        {"name": "a", "address": "10.0.0.1", "slots": 8},
+        {"name": "b", "address": "10.0.0.2", "slots": "4"},
+        {"name": "c", "address": "10.0.0.3", "slots": None},
+    ]
+
+
+@pytest.mark.parametrize("nnodes", [0, "0", "4:2", "two", -1, True, [], {"a": 1}])
+def test_numbers_of_nodes_that_make_no_sense(nnodes: object) -> None:
+    assert "give a number of nodes, or least:most" in refusal(nnodes)
+
+
+def test_more_nodes_than_there_are() -> None:
+    said = refusal(4)
+    assert said.startswith("the group 'training' makes no cluster:\n")
+    assert "4" in said and "3" in said
+    assert "3" in refusal("2:4")
+    assert "makes no cluster" in refusal(3, ["a", "b"])
+
+
+def test_a_name_that_the_group_does_not_hold() -> None:
+    assert refusal(None, ["a", "d", "x"]) == "nodes names d, x, which the group 'training' does not hold: a, b, c"
+
+
+def test_a_group_without_hosts() -> None:
+    none: list[dict[str, list[str]]] = [{}, {"training": []}]
+    for groups in none:
+        with pytest.raises(AnsibleActionFail, match="the group 'training' has no hosts") as caught:
+            choose("training", groups, HOSTS, None, [])
+        assert "ansible-inventory --graph" in str(caught.value.message)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"node_address": "10.0.0.1"}, "10.0.0.1 is also that of a"),
+        ({"node_address": "127.0.0.1"}, "loopback"),
+        ({"node_address": ""}, "the host has no address"),
+        ({"node_address": "node-b"}, "is a name"),
+        ({"node_slots": 0}, "its slots are 0"),
+        ({"node_slots": "many"}, "its slots are 'many'"),
+        ({"node_rank": 0}, "1 of 3 hosts have a node_rank"),
+    ],
+)
+def test_what_is_wrong_with_the_group_is_named(change: dict[str, Any], words: str) -> None:
+    said = refusal(hosts={**HOSTS, "b": {**host(2), **change}})
+    assert words in said and "Needed:" in said
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    said = refusal(hosts={"a": host(1, node_slots=0), "b": host(1), "c": host(3, node_address="0.0.0.0")})
+    assert len(said.splitlines()) == 4
+
+
+@given(st.integers(1, 3), st.permutations("abc"))
+def test_any_order_of_ranks(nnodes: int, order: list[str]) -> None:
+    hosts = {name: host(number, node_rank=order.index(name)) for number, name in enumerate("abc", 1)}
+    assert names(nnodes, hosts=hosts) == order[:nnodes]

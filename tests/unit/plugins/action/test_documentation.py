@@ -1,0 +1,65 @@
+"""The manual of a module whose work an action plugin does says what that plugin takes: no more, no less."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.plugins.loader import fragment_loader, module_loader
+from ansible.utils.plugin_docs import get_plugin_docs
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+COLLECTION = "muster.training"
+ACTIONS = sorted(path.stem for path in (CHECKOUT / "plugins" / "action").glob("*.py"))
+SAID = ("type", "elements", "default", "choices", "required")
+
+
+def specification(action: str) -> dict[str, dict[str, Any]]:
+    spec: dict[str, dict[str, Any]] = importlib.import_module(
+        f"ansible_collections.{COLLECTION}.plugins.action.{action}"
+    ).ARGUMENT_SPEC
+    return spec
+
+
+def documentation(module: str) -> dict[str, Any]:
+    docs, examples, returns, _metadata = get_plugin_docs(
+        f"{COLLECTION}.{module}", "module", module_loader, fragment_loader, verbose=False
+    )
+    return {**docs, "examples": examples, "returns": returns}
+
+
+def comparable(options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What both sides say of each option; what is not said means the same as an empty value or false."""
+    return {name: {key: option[key] for key in SAID if option.get(key) is not None} for name, option in options.items()}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_options_are_documented_as_they_are(action: str) -> None:
+    assert comparable(documentation(action).get("options", {})) == comparable(specification(action))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_option_and_each_value_returned_is_explained(action: str) -> None:
+    docs = documentation(action)
+    assert all(option["description"] for option in docs.get("options", {}).values())
+    assert docs["returns"] or action == "known_variables"  # which fails or says nothing
+    for name, value in (docs["returns"] or {}).items():
+        assert value["description"], name
+        assert value["returned"], name
+        assert value["type"], name
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_manual_says_whether_check_mode_and_connection_are_supported(action: str) -> None:
+    plugin = importlib.import_module(f"ansible_collections.{COLLECTION}.plugins.action.{action}").ActionModule
+    attributes = documentation(action)["attributes"]
+    assert (attributes["check_mode"]["support"] != "none") == plugin._supports_check_mode
+    assert (attributes["connection"]["support"] == "full") == plugin._requires_connection
+
+
+def test_a_difference_would_be_seen() -> None:
+    documented = comparable(documentation("training_run")["options"])
+    changed = {**specification("training_run"), "user": {"type": "str", "default": "root"}}
+    assert documented != comparable(changed)

@@ -1,0 +1,169 @@
+"""A misspelt variable of a role is refused with the nearest right name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.action.known_variables import (
+    complaints,
+    misspelt_prefixes,
+    misspelt_short_names,
+    nearest,
+    options_of,
+    unknown_variables,
+    wrong_values,
+)
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+LAUNCH = options_of(CHECKOUT / "roles" / "launch")
+SHORT = ("nnodes", "nproc_per_node", "run_id", "detach", "replace", "nodes")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("launch_enviroment", "launch_environment"),
+        ("launch_masterport", "launch_master_port"),
+        ("launch_nproc", "launch_nproc_per_node"),
+        ("launch_rdvz_backend", "launch_rdzv_backend"),
+        ("launch_working_dir", "launch_working_directory"),
+        ("launch_arguments", "launch_args"),
+        ("launch_qqqqqqq", ""),
+    ],
+)
+def test_the_nearest_name(wrong: str, right: str) -> None:
+    assert nearest(wrong, LAUNCH, "launch_") == right
+
+
+def test_only_the_prefix_is_looked_at_and_each_host_is_named() -> None:
+    unknown = unknown_variables(
+        "launch_",
+        {"launch_script"},
+        {
+            "node0": ["launch_script", "launch_scrpt", "__launch_plan", "launcher", "nodes"],
+            "node1": ["launch_scrpt", "relaunch_x"],
+        },
+    )
+    assert unknown == {"launch_scrpt": ["node0", "node1"]}
+
+
+def test_values_are_judged_by_the_spec_of_the_role() -> None:
+    values = {"launch_launcher": "torchrn", "launch_master_port": "29500", "launch_rank": "of another entry point"}
+    assert wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values) == [
+        "value of launch_launcher must be one of: torchrun, env, deepspeed, mpirun, accelerate, got: torchrn"
+    ]
+
+
+@pytest.mark.parametrize("name", ["nnode", "nnnodes", "runid", "run_di", "nprocs_per_node", "detatch", "repalce"])
+def test_an_extra_variable_that_is_almost_a_short_name_is_refused(name: str) -> None:
+    assert misspelt_short_names(SHORT, [name])[name] in SHORT
+
+
+@pytest.mark.parametrize("name", [*SHORT, "rank", "node_count", "epochs", "run", "ansible_user", "json"])
+def test_somebody_elses_extra_variable_is_left_alone(name: str) -> None:
+    assert misspelt_short_names(SHORT, [name]) == {}
+
+
+def test_the_complaint_says_where_it_was_set() -> None:
+    said = complaints(
+        "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
+    )
+    assert said == [
+        "launch_scrip is set (for a), and the role knows no such variable; did you mean launch_script?",
+        "launch_x is set (with -e), and the role knows no such variable",
+        "nnode is set (with -e), and nothing reads it; did you mean nnodes?",
+    ]
+
+
+@pytest.mark.parametrize("name", ["lanch_script", "launchscript", "laucnh_environment", "lauch_run_id"])
+def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
+    right = misspelt_prefixes("launch_", LAUNCH, [name])[name]
+    assert right in LAUNCH
+    assert complaints("launch_", LAUNCH, {}, [], [name]) == [
+        f"{name} is set (with -e), and nothing reads it; did you mean {right}?"
+    ]
+    assert complaints("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
+
+
+def test_no_variable_of_a_role_passes_for_a_misspelt_one_of_another() -> None:
+    """Nor do the names that people give their own."""
+    roles = {path.parents[1]: options_of(path.parents[1]) for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")}
+    everything = set().union(*roles.values())
+    own = [*SHORT, "script", "python", "user", "group", "port", "code_dir", "torch_home", "batch_size", "site_group"]
+    for role, known in roles.items():
+        names = [*(everything - known), *own]
+        assert complaints(f"{role.name}_", known, {}, [], names, lambda: everything) == [], role.name
+
+
+@given(st.sets(st.sampled_from(sorted(LAUNCH))))
+def test_what_is_documented_is_never_refused(names: set[str]) -> None:
+    assert complaints("launch_", LAUNCH, {"a": names}, SHORT, names) == []
+
+
+@pytest.mark.parametrize("role", sorted(path.parent.name for path in (CHECKOUT / "roles").glob("*/defaults")))
+def test_each_default_of_a_role_is_known(role: str) -> None:
+    defaults = yaml.safe_load((CHECKOUT / "roles" / role / "defaults" / "main.yml").read_text())
+    assert set(defaults) <= options_of(CHECKOUT / "roles" / role)
+
+
+PLAYBOOK = f"""
+- hosts: training
+  gather_facts: false
+  tasks:
+    - muster.training.known_variables:
+        role_path: {CHECKOUT}/roles/launch
+        short_names: [nnodes]
+      run_once: true
+    - ansible.builtin.debug:
+        msg: the names are right
+"""
+INVENTORY = """
+training:
+  hosts:
+    node0: {launch_python: python3, my_launch_pad: 1}
+    node1: {%s: python3}
+  vars:
+    ansible_connection: local
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_node1", "extra", "said"),
+    [
+        ("launch_python", "nnodes=2", ""),
+        ("launch_pyton", "nnodes=2", "launch_pyton is set (for node1), and the role knows no such variable"),
+        ("launch_python", "nnode=2", "nnode is set (with -e), and nothing reads it; did you mean nnodes?"),
+        (
+            "launch_python",
+            "launhc_nnodes=2",
+            "launhc_nnodes is set (with -e), and nothing reads it; did you mean launch_nnodes?",
+        ),
+        ("launch_python", "launch_nnode=2", "launch_nnode is set (with -e), and the role knows no such variable"),
+    ],
+)
+def test_ansible_stops_at_a_misspelt_variable_of_any_host(tmp_path: Path, of_node1: str, extra: str, said: str) -> None:
+    namespace = tmp_path / "ansible_collections" / "muster"
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+    (tmp_path / "play.yml").write_text(PLAYBOOK)
+    (tmp_path / "hosts.yml").write_text(INVENTORY % of_node1)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.yml", "play.yml", "-e", extra],
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode != 0) == bool(said), done.stdout + done.stderr
+    assert said in done.stdout + done.stderr
+    assert ("the names are right" in done.stdout) == (not said)

@@ -1,0 +1,116 @@
+"""The plan of a run: nodes, facts and a job in, what each node is to do out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action.launch_plan import make_plan, render_plan
+from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTableError, build_rank_table
+from tests.unit.healthy import arguments, cluster
+from tests.unit.supervised import make_job
+
+
+def with_slots(read: dict[str, Any], *slots: object, **given: Any) -> dict[str, Any]:
+    """Arguments for the nodes of these facts, with other slots in the inventory."""
+    made = arguments(read, **given)
+    for node, count in zip(made["nodes"], slots, strict=True):
+        node["slots"] = count
+    return made
+
+
+def test_a_run_of_all_nodes() -> None:
+    job, table, findings = make_plan(arguments(cluster(3)))
+    assert findings == []
+    assert (job.run_id, table.nnodes, table.world_size) == ("run", 3, 3)
+    assert [node.name for node in table.nodes] == ["node1", "node2", "node3"]
+
+
+@pytest.mark.parametrize(("nnodes", "count"), [(2, 2), ("1", 1), ("1:3", 3), ("", 3)])
+def test_a_run_of_some_nodes(nnodes: object, count: int) -> None:
+    _job, table, findings = make_plan(arguments(cluster(3), nnodes=nnodes))
+    assert findings == []
+    assert [node.name for node in table.nodes] == ["node1", "node2", "node3"][:count]
+
+
+def test_more_nodes_than_there_are() -> None:
+    with pytest.raises(RankTableError, match="4"):
+        make_plan(arguments(cluster(3), nnodes=4))
+
+
+def test_what_the_launcher_cannot_do_is_a_finding() -> None:
+    (finding,) = make_plan(with_slots(cluster(2), 2, 4, launcher="env"))[2]
+    assert (finding.severity, finding.id) == ("error", "launcher")
+    assert "node1 2, node2 4" in finding.found
+
+
+def test_nodes_without_an_answer_are_named() -> None:
+    made = arguments(cluster(3))
+    made["facts"]["node2"] = {"unreachable": True, "msg": "timed out"}
+    made["facts"]["node3"] = None
+    findings = make_plan(made)[2]
+    found = {finding.nodes: finding.found for finding in findings if finding.id == "unreachable"}
+    assert set(found) == {("node2",), ("node3",)}
+    assert "timed out" in found[("node2",)]
+    assert "--limit" in found[("node3",)]
+
+
+# --- Slots ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_slots_that_nobody_gives_are_the_gpus(nothing: object) -> None:
+    _job, table, findings = make_plan(with_slots(cluster(2, gpu_count=8), nothing, nothing))
+    assert [node.slots for node in table.nodes] == [8, 8]
+    assert findings == []
+
+
+def test_a_node_without_gpus_gets_one_process_and_a_warning() -> None:
+    _job, table, findings = make_plan(with_slots(cluster(1), None))
+    assert table.world_size == 1
+    assert [(finding.severity, finding.id, finding.nodes) for finding in findings] == [
+        ("warning", "no-gpu", ("node1",))
+    ]
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_no_process_is_refused(processes: int) -> None:
+    with pytest.raises(ValueError, match=f"nproc_per_node is {processes}; give 1 or more"):
+        make_plan(with_slots(cluster(2), 2, 2, nproc_per_node=processes))
+
+
+def test_nproc_per_node_comes_before_all() -> None:
+    _job, table, findings = make_plan(with_slots(cluster(2), None, 2, nproc_per_node=5))
+    assert [node.slots for node in table.nodes] == [5, 5]
+    assert findings == []
+
+
+# --- For a person -----------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_on_the_terminal() -> None:
+    table = build_rank_table([Host("node9", "10.0.0.9", 2), Host("node10", "10.0.0.10", 1)])
+    assert render_plan(make_job(run_id="first", launcher="torchrun"), table) == (
+        "run first: 2 nodes, world size 3, torchrun, static rendezvous, rendezvous at 10.0.0.9 port 29500\n"
+        "  node 0  node9   10.0.0.9  ranks 0-1\n"
+        "  node 1  node10  10.0.0.10  rank 2"
+    )
+
+
+def test_the_plan_of_an_elastic_run_on_the_terminal() -> None:
+    job = make_job(run_id="first", launcher="torchrun", rdzv_backend="c10d", min_nnodes=1)
+    table = launcher_of(job).order(build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1)]))
+    first = render_plan(job, table).splitlines()[0]
+    assert (
+        first == "run first: 1 to 2 nodes, world size 2, torchrun, c10d rendezvous, rendezvous at 10.0.0.10 port 29500"
+    )
+
+
+def test_a_large_cluster_does_not_fill_the_terminal() -> None:
+    table = build_rank_table([Host(f"n{n}", f"10.0.{n // 250}.{n % 250 + 1}", 8) for n in range(1000)])
+    lines = render_plan(make_job(), table).splitlines()
+    assert len(lines) == 17
+    assert lines[-1] == "  ... and 985 more"
+    assert "1000 nodes, world size 8000" in lines[0]

@@ -1,0 +1,170 @@
+"""The record of a run on the controller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.action.run_record import (
+    close_record,
+    open_record,
+    read_record,
+    records_directory,
+)
+
+PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
+
+
+def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any]:
+    report = {"exit_code": code, "ranks": [], "launcher_error": "", "launcher_log": "/l", "oom_kills": 0, "stuck": []}
+    return {
+        "run_id": "first",
+        "state": state,
+        "reason": "",
+        "first_node": None,
+        "world_size": 2,
+        "nnodes": 2,
+        "started": 1.0,
+        "ended": 2.0,
+        "nodes": [{"name": f"node{n}", "node_rank": n, "state": "ended", "report": report} for n in (0, 1)],
+        **more,
+    }
+
+
+def closed(directory: Path, **given: Any) -> dict[str, Any]:
+    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, **given}
+    return close_record(directory, arguments)
+
+
+def opened(directory: Path, run_id: str = "first") -> Path:
+    return Path(open_record(directory, run_id, {**PLAN, "run_id": run_id})["record"])
+
+
+def test_a_record_holds_the_plan_and_a_token_that_only_its_owner_reads(tmp_path: Path) -> None:
+    record = opened(tmp_path / "runs")
+    assert record == tmp_path / "runs" / "first"
+    assert json.loads((record / "plan.json").read_text()) == PLAN
+    assert (record / "token").stat().st_mode & 0o777 == 0o600
+    token = (record / "token").read_text()
+    assert len(token) == 64 and set(token) <= set("0123456789abcdef")
+    assert (opened(tmp_path, "second") / "token").read_text() != token
+
+
+def test_latest_names_the_run_that_was_opened_last(tmp_path: Path) -> None:
+    for run_id in ("b", "a", "c"):
+        opened(tmp_path, run_id)
+        assert read_record(tmp_path, "", ["node0", "node1"])["run_id"] == run_id
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "latest"]
+
+
+def test_a_name_is_used_once(tmp_path: Path) -> None:
+    token = (opened(tmp_path) / "token").read_text()
+    with pytest.raises(AnsibleActionFail, match="run_id first is taken: its record is in .*first"):
+        opened(tmp_path)
+    assert (tmp_path / "first" / "token").read_text() == token
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_the_name_of_the_link_is_no_name_of_a_run(tmp_path: Path, before: bool) -> None:
+    if before:
+        opened(tmp_path)
+    with pytest.raises(AnsibleActionFail, match="run_id latest is taken"):
+        opened(tmp_path, "latest")
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnsibleActionFail, match="cannot make the run's record .*launch_runs_directory"):
+        opened(tmp_path / "file")
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_reading_gives_the_plan_and_the_nodes_that_the_inventory_has(tmp_path: Path) -> None:
+    record = opened(tmp_path)
+    read = read_record(tmp_path, "first", ["node7", "node1"])
+    assert read == {"changed": False, "run_id": "first", "record": str(record), "plan": PLAN, "names": ["node1"]}
+    assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
+
+
+def test_without_a_record_each_host_may_be_a_node(tmp_path: Path) -> None:
+    for run_id in ("", "first"):
+        read = read_record(tmp_path, run_id, ["node0"])
+        assert (read["plan"], read["names"], read["run_id"]) == (None, ["node0"], run_id)
+
+
+def test_another_inventory_is_noticed(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with pytest.raises(AnsibleActionFail, match="none of the nodes of run first is in this inventory: node0, node1"):
+        read_record(tmp_path, "first", ["other"])
+
+
+@pytest.mark.parametrize(
+    ("given", "host", "expected"),
+    [
+        ("/given", {"launch_runs_directory": "/mine", "inventory_dir": "/inventory"}, "/given"),
+        ("", {"launch_runs_directory": "/mine", "inventory_dir": "/inventory"}, "/mine"),
+        ("", {"launch_runs_directory": "", "inventory_dir": "/inventory"}, "/inventory/runs"),
+        ("", {"inventory_dir": None}, "/playbook/runs"),
+    ],
+)
+def test_where_the_records_lie(given: str, host: dict[str, Any], expected: str) -> None:
+    task_vars = {"groups": {"training": ["node0"]}, "hostvars": {"node0": host}, "playbook_dir": "/playbook"}
+    assert records_directory(given, "training", task_vars) == Path(expected)
+    if not given:
+        assert records_directory("", "another", task_vars) == Path("/playbook/runs")
+
+
+# --- Closing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = opened(tmp_path)
+    result = closed(tmp_path, result=ended(), said={"accuracy": 0.97})
+    assert "failed" not in result
+    written = json.loads((record / "result.json").read_text())
+    assert written == {**result["verdict"], "said": {"accuracy": 0.97}}
+    assert (written["run_id"], written["state"], written["world_size"]) == ("first", "succeeded", 2)
+    assert "run first succeeded" in capsys.readouterr().out
+    assert not (record / "token").exists(), "nobody needs it any more"
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+def test_a_run_that_did_not_go_well_fails_the_task(tmp_path: Path, state: str) -> None:
+    record = opened(tmp_path)
+    result = closed(tmp_path, result=ended(state, 1, reason="because"))
+    assert result["failed"] and f"run first {state}" in result["msg"]
+    assert json.loads((record / "result.json").read_text())["state"] == state
+
+
+RUNNING = {"state": "running", "message": "", "report": None}
+FAILED = {"state": "failed", "message": "node0 is lost: nothing heard of it", "report": None}
+
+
+def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path) -> None:
+    record = opened(tmp_path)
+    result = closed(tmp_path, reads={"node0": None, "node1": FAILED})
+    assert result["failed"] and "node0 is lost: nothing heard of it" in result["msg"]
+    assert json.loads((record / "result.json").read_text())["first_failure"]["node"] == "node0"
+
+
+@pytest.mark.parametrize(
+    ("reads", "words"),
+    [
+        ({"node0": None, "node1": RUNNING}, "node0 gives no answer and 1 other nodes say that the run goes on"),
+        ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other nodes say that the run goes on"),
+        ({"node0": None, "node1": None}, "no node can be reached from here"),
+        ({}, "no node can be reached from here"),
+    ],
+)
+def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: dict[str, Any], words: str) -> None:
+    record = opened(tmp_path)
+    result = closed(tmp_path, reads=reads)
+    assert result["failed"] and words in result["msg"] and "status.yml -e run_id=first" in result["msg"]
+    assert not (record / "result.json").exists()
+    assert (record / "token").exists()

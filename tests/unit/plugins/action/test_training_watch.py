@@ -1,0 +1,222 @@
+"""Watching a run: what is shown, what is returned, and what happens when the node falls silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.action import training_watch
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, reported, visible
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("step 1", "step 1"),
+        ("", ""),
+        ("10%\r20%\r30%", "30%"),
+        ("10%\r20%\r", "20%"),
+        ("done\r\r", "done"),
+        ("\r", ""),
+        ("  indented", "  indented"),
+    ],
+)
+def test_a_line_as_a_terminal_leaves_it(line: str, shown: str) -> None:
+    assert visible(line) == shown
+
+
+@given(st.text())
+def test_no_line_takes_another_back(line: str) -> None:
+    assert "\r" not in visible(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('MUSTER_RESULT {"accuracy": 0.97}', {"accuracy": 0.97}),
+        ("MUSTER_RESULT {}", {}),
+        ("MUSTER_RESULT [1]", {}),
+        ("MUSTER_RESULT 1", {}),
+        ("MUSTER_RESULT {", {}),
+        ("MUSTER_RESULT", {}),
+        (' MUSTER_RESULT {"a": 1}', {}),
+        ('x MUSTER_RESULT {"a": 1}', {}),
+        ("", {}),
+    ],
+)
+def test_what_a_job_says_of_itself(line: str, said: dict[str, Any]) -> None:
+    assert reported(line) == said
+
+
+# --- The loop ---------------------------------------------------------------------------------------------------------
+
+SILENT = AnsibleConnectionFailure("timed out")
+
+
+class Clock:
+    """Time that passes only where somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Script:
+    """Answers in a given order, each after some seconds."""
+
+    def __init__(self, clock: Clock, answers: list[Any], seconds: float) -> None:
+        self.clock = clock
+        self.left = list(answers)
+        self.seconds = seconds
+        self.requests: list[dict[str, Any]] = []
+
+    def ask(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
+        self.requests.append({**request, "cursors": dict(request["cursors"])})
+        self.clock.sleep(self.seconds)
+        answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        given: dict[str, Any] = answer
+        return given
+
+
+def answer(output: str = "", *events: str, active: bool = True, **more: Any) -> dict[str, Any]:
+    return {
+        "active": active,
+        "status": {"state": "running" if active else "succeeded"},
+        "outputs": {"/run/stdout.log": output} if output else {},
+        "events": [{"text": text} for text in events],
+        "cursors": {},
+        "result": None if active else {"state": "succeeded"},
+        **more,
+    }
+
+
+END = answer(active=False)
+Watch = Callable[..., tuple[dict[str, Any], Script]]
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    clock = Clock()
+    monkeypatch.setattr(training_watch, "time", clock)
+
+    def watcher(*answers: Any, seconds: float = 1.0, **arguments: Any) -> tuple[dict[str, Any], Script]:
+        script = Script(clock, list(answers), seconds)
+        given = {"run_id": "first", "node": "node0", "progress_interval": 30, "patience": 30, **arguments}
+        action = ActionModule.__new__(ActionModule)
+        return action.watch(given, script), script  # type: ignore[arg-type]
+
+    yield watcher
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_output_and_events_are_shown_as_they_come(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    result, _script = watch(
+        answer("step 1\nstep 2\n", "all 2 nodes have checked in"), answer("10%\r100%\n\n  x\n"), END
+    )
+    assert shown(capsys) == ["step 1", "step 2", "[muster] all 2 nodes have checked in", "100%", "  x"]
+    assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
+
+
+def test_what_the_job_reports_is_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    first = answer('MUSTER_RESULT {"a": 1, "b": 1}\nstep\n')
+    result, _script = watch(first, answer('MUSTER_RESULT {"b": 2}\n', active=False))
+    assert result["said"] == {"a": 1, "b": 2}
+    assert shown(capsys) == ["step"]
+
+
+def test_the_last_output_is_shown_before_the_end(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(answer("the end\n", "it is over", active=False))
+    assert shown(capsys) == ["the end", "[muster] it is over"]
+
+
+def test_each_question_goes_on_where_the_last_answer_ended(watch: Watch) -> None:
+    _result, script = watch(answer("x\n", cursors={"/l": 2}), answer("y\n", cursors={"/l": 4}), END)
+    assert [request["cursors"] for request in script.requests] == [{}, {"/l": 2}, {"/l": 4}]
+    assert {request["operation"] for request in script.requests} == {"watch"}
+
+
+def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
+    running = answer(status={"state": "running", "nodes": nodes})
+    watch(answer("step 7 loss 0.3\n"), *[running] * 8, END, seconds=5.0, progress_interval=20)
+    assert shown(capsys) == [
+        "step 7 loss 0.3",
+        "[muster] 0:00:20 nodes alive: 2 of 4; last line: step 7 loss 0.3",
+        "[muster] 0:00:40 nodes alive: 2 of 4; last line: step 7 loss 0.3",
+    ]
+
+
+def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    result, script = watch(
+        answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, patience=30
+    )
+    assert (result["lost"], result["result"]) == (False, {"state": "succeeded"})
+    assert [request["cursors"] for request in script.requests[1:4]] == [{"/l": 2}] * 3, "nothing is lost or doubled"
+    assert shown(capsys) == ["a", "b"]
+
+
+def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
+    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
+    assert shown(capsys) == ["[muster] node0 gives no answer for 11 s: timed out"]
+
+
+def test_patience_begins_anew_with_each_answer(watch: Watch) -> None:
+    silences = [SILENT, SILENT, answer()] * 5
+    result, _script = watch(*silences, END, seconds=3.0, patience=10)
+    assert not result["lost"]
+
+
+def test_a_node_that_has_no_such_run_fails_at_once(watch: Watch) -> None:
+    result, script = watch(AnsibleActionFail("node0: there is no run first on this node"))
+    assert result["failed"] and "there is no run first" in result["msg"]
+    assert len(script.requests) == 1
+
+
+def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:
+    result, _script = watch(answer(active=False, result=None, status={"state": "died"}))
+    assert result["lost"] and result["result"] is None
+
+
+def test_another_node_than_rank_0_s_has_no_result_and_is_not_lost(watch: Watch) -> None:
+    result, _script = watch(answer(active=False, result=None, status={"state": "failed"}))
+    assert not result["lost"] and result["result"] is None
+
+
+# --- Questions to a node ----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_does_not_come_counts_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = threading.Event()
+    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: hanging.wait(60))
+    with pytest.raises(AnsibleConnectionFailure, match="no answer within 0.1 s"):
+        Answers(None, {}).ask({}, 0.1)
+    hanging.set()
+
+
+def test_answers_and_errors_of_the_node_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_watch, "call_node", lambda *_arguments: {"active": True})
+    assert Answers(None, {}).ask({}, 10.0) == {"active": True}
+
+    def fail(*_arguments: Any) -> None:
+        raise AnsibleActionFail("no")
+
+    monkeypatch.setattr(training_watch, "call_node", fail)
+    with pytest.raises(AnsibleActionFail, match="no"):
+        Answers(None, {}).ask({}, 10.0)

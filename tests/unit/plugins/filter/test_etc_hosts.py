@@ -1,0 +1,27 @@
+"""The filter tells faults in words; what it renders is tested with module_utils/_etc_hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.filter.etc_hosts import etc_hosts
+
+NODES: list[dict[str, Any]] = [
+    {"name": "node0", "address": "10.0.0.10", "slots": None},
+    {"name": "node1", "address": "10.0.0.11"},
+]
+
+
+def test_slots_play_no_part() -> None:
+    assert "10.0.0.11 node1\n" in etc_hosts("", NODES)
+
+
+def test_faults_are_told_for_each_node() -> None:
+    with pytest.raises(AnsibleFilterError, match="node0: its own name is 'localhost'") as caught:
+        etc_hosts("", NODES, {"node0": "localhost", "node1": "localhost"})
+    assert "node1: its own name" in str(caught.value)
+    with pytest.raises(AnsibleFilterError, match="node0: .*address"):
+        etc_hosts("", [{"name": "node0", "address": "10.0.0"}])

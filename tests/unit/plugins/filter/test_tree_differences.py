@@ -1,0 +1,47 @@
+"""Files in which working trees differ, named in as few words as tell it."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.filter.tree_differences import tree_differences
+
+NODES = [f"node{number}" for number in range(4)]
+
+
+def trees(**changed: dict[str, str | None]) -> dict[str, dict[str, str]]:
+    """Four nodes with the same two files, but for what is said of a node; None: a file that it lacks."""
+    made = {}
+    for node in NODES:
+        files = {"model.py": "1", "train.py": "1", **changed.get(node, {})}
+        made[node] = {path: digest for path, digest in files.items() if digest is not None}
+    return made
+
+
+def test_equal_trees_have_no_difference() -> None:
+    assert tree_differences(trees()) == []
+    assert tree_differences({"node0": {}}) == []
+    assert tree_differences({}) == []
+
+
+def test_each_kind_of_difference_names_the_odd_nodes() -> None:
+    found = tree_differences(trees(node1={"new.py": "1"}, node2={"model.py": None}, node3={"train.py": "2"}))
+    assert found == ["model.py: missing on node2", "new.py: only on node1", "train.py: other content on node3"]
+
+
+def test_a_file_can_be_missing_here_and_other_there() -> None:
+    assert tree_differences(trees(node1={"train.py": None}, node2={"train.py": "2"})) == [
+        "train.py: missing on node1, other content on node2"
+    ]
+
+
+def test_among_equals_the_first_node_is_right() -> None:
+    assert tree_differences(trees(node1={"train.py": "2"}, node3={"train.py": "2"})) == [
+        "train.py: other content on node1, node3"
+    ]
+    assert tree_differences(trees(node0={"new.py": "1"}, node1={"new.py": "1"})) == ["new.py: missing on node2, node3"]
+
+
+def test_what_is_too_much_is_counted() -> None:
+    many = trees(node1={f"{number:03}.py": "1" for number in range(100)})
+    found = tree_differences(many, most=3)
+    assert found == ["000.py: only on node1", "001.py: only on node1", "and 98 more"]
+    assert len(tree_differences(many, most=100)) == 100

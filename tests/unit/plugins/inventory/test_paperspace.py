@@ -1,0 +1,588 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plugin as a person meets it: the real ansible-inventory command asks the test server over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.inventory import paperspace
+from tests.paperspace_server.account import Account, cursor, machine, network
+from tests.paperspace_server.server import Fault, PaperspaceServer
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+KEY = "s3cret-0123456789abcdef"
+PREFIX = "muster.training.paperspace: "
+
+
+class Run(NamedTuple):
+    """One run of a command."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """The host variables that ansible-inventory --list printed."""
+        hosts: dict[str, dict[str, Any]] = json.loads(self.stdout)["_meta"]["hostvars"]
+        return {name: {key: plain(value) for key, value in values.items()} for name, values in hosts.items()}
+
+    def group(self, name: str) -> list[str]:
+        """The hosts of a group; none where there is no such group."""
+        hosts: list[str] = json.loads(self.stdout).get(name, {}).get("hosts", [])
+        return hosts
+
+    @property
+    def message(self) -> str:
+        """The plugin's own error, as the first line that shows it."""
+        lines = [line for line in self.stderr.splitlines() if PREFIX in line]
+        assert lines, self.stderr
+        return lines[0].partition(PREFIX)[2]
+
+
+def plain(value: Any) -> Any:
+    """What ansible-inventory marks as data and never a template, without the mark."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) and "__ansible_unsafe" in value else value
+
+
+class Project:
+    """A directory with an inventory file, from which commands are run with an environment of their own."""
+
+    def __init__(self, directory: Path, server: PaperspaceServer) -> None:
+        self.directory = directory
+        self.file = directory / "paperspace.yml"
+        collection = directory / "collections" / "ansible_collections" / "muster"
+        collection.mkdir(parents=True)
+        (collection / "training").symlink_to(CHECKOUT)
+        (directory / "home").mkdir()
+        self.environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory / "home"),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+            "PAPERSPACE_API_KEY": server.key,
+            "PAPERSPACE_API_URL": server.url,
+        }
+
+    def run(self, *command: str, **environment: str) -> Run:
+        done = subprocess.run(
+            command,
+            check=False,
+            cwd=self.directory,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Run(done.returncode, done.stdout, done.stderr)
+
+    def inventory(self, options: dict[str, Any] | None = None, *arguments: str, **environment: str) -> Run:
+        """ansible-inventory -i paperspace.yml --list, over a file with these options."""
+        self.file.write_text(yaml.safe_dump({"plugin": "muster.training.paperspace", **(options or {})}))
+        return self.run("ansible-inventory", "-i", self.file.name, "--list", *arguments, **environment)
+
+
+@pytest.fixture
+def server() -> Iterator[PaperspaceServer]:
+    with PaperspaceServer(Account([machine(0), machine(1)]), key=KEY) as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path, server: PaperspaceServer) -> Project:
+    return Project(tmp_path, server)
+
+
+# --- What comes out
+
+
+def test_one_line_of_configuration_gives_the_cluster(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines.append(machine(2, state="off"))
+    run = project.inventory()
+    assert (run.code, run.stderr) == (0, "")
+    assert run.group("training") == ["node-0", "node-1"]
+    assert run.hosts["node-1"] == {
+        "ansible_host": "198.18.0.11",
+        "ansible_user": "paperspace",
+        "node_address": "10.64.0.11",
+        "node_rank": 1,
+        "node_slots": 2,
+        "paperspace_agent_type": "LinuxHeadless",
+        "paperspace_auto_shutdown_enabled": False,
+        "paperspace_auto_shutdown_timeout": None,
+        "paperspace_cpus": 16,
+        "paperspace_created": "2026-01-01T00:01:00.000Z",
+        "paperspace_gpu_count": 2,
+        "paperspace_gpu_memory": 48 * 1024**3,
+        "paperspace_gpu_model": "Ampere A6000",
+        "paperspace_id": "ps000001",
+        "paperspace_machine_type": "A6000x2",
+        "paperspace_name": "node-1",
+        "paperspace_network_id": "nw0000001",
+        "paperspace_network_name": "net-1",
+        "paperspace_os": "Ubuntu 22.04",
+        "paperspace_private_ip": "10.64.0.11",
+        "paperspace_public_ip": "198.18.0.11",
+        "paperspace_public_ip_type": "dynamic",
+        "paperspace_ram": 90 * 1024**3,
+        "paperspace_region": "ny2",
+        "paperspace_region_name": "ny2",
+        "paperspace_state": "ready",
+        "paperspace_storage_rate": 0.0104,
+        "paperspace_storage_total": 250 * 1024**3,
+        "paperspace_storage_used": 110080,
+        "paperspace_usage_rate": 3.78,
+    }
+
+
+def test_every_variable_is_in_the_manual(project: Project) -> None:
+    manual = yaml.safe_load(paperspace.DOCUMENTATION)["notes"]
+    for name in project.inventory().hosts["node-0"]:
+        assert f"C({name})" in " ".join(manual)
+
+
+def test_both_known_typings_give_the_same_hosts(project: Project, server: PaperspaceServer) -> None:
+    documented = project.inventory({"region": "NY2"}).hosts
+    server.typing = "observed"
+    observed = project.inventory({"region": "NY2"}).hosts
+    assert {values.pop("paperspace_region_name") for values in documented.values()} == {"ny2"}
+    assert {values.pop("paperspace_region_name") for values in observed.values()} == {"East Coast (NY2)"}
+    assert observed == documented
+    assert len(observed) == 2
+
+
+def test_all_pages_are_read(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines = [machine(number) for number in range(250)]
+    hosts = project.inventory().hosts
+    assert sorted(values["node_rank"] for values in hosts.values()) == list(range(250))
+    assert hosts["node-249"]["node_rank"] == 249
+    assert [request.path for request in server.requests] == ["/machines"] * 3 + ["/private-networks"]
+
+
+def test_options_choose_and_say_what_they_left_out(project: Project, server: PaperspaceServer) -> None:
+    server.account.networks.append(network(2, name="mine"))
+    server.account.machines += [
+        machine(2, name="a-0", networkId="nw0000002"),
+        machine(3, name="a-1", networkId="nw0000002", state="off"),
+        machine(4, name="a-2", networkId="nw0000002", machineType="C5", accelerators=None),
+        machine(5, name="a-3", region="ams1"),
+    ]
+    options = {"region": "East Coast (NY2)", "private_network": "mine", "names": ["a-*"], "machine_types": ["a6000x2"]}
+    assert project.inventory(options).group("training") == ["a-0"]
+    run = project.inventory(options, "-v")
+    for text in (
+        "left out by region: a-3 (ps000005)",
+        "left out by private_network: node-0 (ps000000), node-1 (ps000001)",
+        "left out by machine_types: a-2 (ps000004)",
+        "left out by states: a-1 (ps000003)",
+    ):
+        assert PREFIX + text in run.stdout
+
+
+def test_connecting_over_private_addresses_with_ids_for_names(project: Project) -> None:
+    run = project.inventory({"connect_with": "private", "hostnames": ["id"], "user": "ubuntu"})
+    assert run.hosts["ps000000"]["ansible_host"] == "10.64.0.10"
+    assert run.hosts["ps000000"]["ansible_user"] == "ubuntu"
+
+
+def test_constructed_variables_and_groups(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines.append(machine(2, machineType="A100-80G", accelerators=None))
+    run = project.inventory(
+        {
+            "strict": True,
+            "compose": {"node_slots": "paperspace_gpu_count * 4", "twice": "node_slots * 2"},
+            "groups": {"first": "node_rank == 0"},
+            "keyed_groups": [{"prefix": "type", "key": "paperspace_machine_type"}],
+        }
+    )
+    assert run.stderr == ""
+    assert [values["node_slots"] for values in run.hosts.values()] == [8, 8, 4]
+    assert run.group("first") == ["node-0"]
+    assert run.group("type_A6000x2") == ["node-0", "node-1"]
+    assert run.group("type_A100_80G") == ["node-2"]
+
+
+def test_nothing_to_do_is_a_warning_that_says_why(project: Project, server: PaperspaceServer) -> None:
+    run = project.inventory({"region": "ca1"})
+    assert (run.code, run.hosts) == (0, {})
+    assert "no host: of 2 machines region left out 2 (2 x ny2)." in run.message
+    server.account.machines.clear()
+    assert "the account of this API key has no machine" in project.inventory().message
+
+
+# --- Errors, as a person reads them
+
+
+def failed(run: Run) -> str:
+    """The message of a run that failed as a whole: no host, the error in one line, success for Ansible all the same."""
+    assert (run.code, run.hosts) == (0, {})
+    assert "Traceback" not in run.stderr
+    assert KEY not in run.stdout + run.stderr
+    return run.message
+
+
+LIVE_401 = "GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in to access this method."
+
+
+def test_no_key(project: Project) -> None:
+    message = failed(project.inventory(PAPERSPACE_API_KEY=""))
+    assert "no API key: the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml and" in message
+    assert "Create a key at https://console.paperspace.com/settings/apikeys" in message
+
+
+def test_a_wrong_key(project: Project) -> None:
+    message = failed(project.inventory(PAPERSPACE_API_KEY="wrong"))
+    assert message == (
+        f"{LIVE_401} The API key is wrong or was deleted. Check PAPERSPACE_API_KEY (or the option api_key); "
+        "keys are made at https://console.paperspace.com/settings/apikeys."
+    )
+
+
+def body(code: str, message: str) -> str:
+    return json.dumps({"message": message, "code": code})
+
+
+@pytest.mark.parametrize(
+    ("fault", "texts"),
+    [
+        (
+            Fault(status=403, body=body("FORBIDDEN", "Not your team.")),
+            ["GET /machines: HTTP 403 FORBIDDEN: Not your team. The API key may not do this", "Use a key of the team"],
+        ),
+        (
+            Fault(status=404, body=body("NOT_FOUND", "Not found")),
+            ["GET /machines: HTTP 404 NOT_FOUND: Not found. Check", "PAPERSPACE_API_URL or the option api_url"],
+        ),
+        (
+            Fault(status=429, body=body("TOO_MANY_REQUESTS", "Slow down."), headers={"Retry-After": "0"}),
+            # The first line is that of the first new try, which test_a_busy_server... looks at.
+            ["GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down.; trying again in 0 s (1 of 1)"],
+        ),
+        (
+            Fault(status=429, headers={"Retry-After": "999"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
+            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s: try again then."],
+        ),
+        (
+            Fault(status=500, headers={"Retry-After": "99"}, body=body("INTERNAL_SERVER_ERROR", "Oops.")),
+            ["HTTP 500 INTERNAL_SERVER_ERROR: Oops. The API asks to wait 99 s"],
+        ),
+        (
+            Fault(
+                status=400,
+                body='{"code": "BAD_REQUEST", "message": "Input validation failed", "issues": '
+                '[{"path": ["limit"], "message": "Too big"}]}',
+            ),
+            ["HTTP 400 BAD_REQUEST: Input validation failed (limit: Too big). The API does not accept this request"],
+        ),
+        (Fault(status=302, headers={"Location": "https://example.org/"}), ["HTTP 302: redirected to https://example"]),
+        (Fault(body="<html><title>Log in</title>"), ['HTTP 200, but not the JSON expected: an HTML page, "Log in".']),
+        (Fault(body='{"items": [{"id": "ps'), ["HTTP 200, but not the JSON expected: text that begins", "api_url"]),
+        (Fault(body="[]"), ["GET /machines: HTTP 200, but not a page of a list. Check that the API's address is"]),
+        (Fault(next_page=cursor("ps000000")), ["GET /machines: the pages go round in a loop: page 2 leads back"]),
+        (Fault(path="/private-networks", status=403), ["GET /private-networks: HTTP 403"]),
+        (
+            Fault(status=400, body=body("X", "a\n\x1b[31mred\u202e" + 5000 * "x")),
+            ["X: a [31mred xxx", "xx... The API"],
+        ),
+        (Fault(status=400, body="you sent {authorization}"), ["you sent Bearer (key)"]),
+    ],
+)
+def test_answers_that_are_errors(project: Project, server: PaperspaceServer, fault: Fault, texts: list[str]) -> None:
+    server.faults = [fault]
+    message = failed(project.inventory({"retries": 1}))
+    for text in texts:
+        assert text in message
+    assert message.isprintable()
+    assert len(message) < 900
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(status=500, body=body("X", "Oops.")), "HTTP 500 X: Oops. The fault is on Paperspace's side: see https"),
+        (
+            Fault(status=503, body="<!DOCTYPE html><title>Busy</title>"),
+            'HTTP 503: an HTML page, "Busy". The fault is on',
+        ),
+        (Fault(status=429, body=body("X", "Slow.")), "HTTP 429 X: Slow. Wait some minutes and try again"),
+        (Fault(delay=60), "no whole answer within 0.5 s. Try again, or raise the timeout."),
+        (Fault(drop=True), "the connection failed: Remote end closed connection without response. Check this machine"),
+        (Fault(truncate=30), "bytes. Check this machine's network and proxy settings"),
+    ],
+)
+def test_failures_that_pass_without_a_new_try(
+    project: Project, server: PaperspaceServer, fault: Fault, text: str
+) -> None:
+    server.faults = [fault]
+    message = failed(project.inventory({"retries": 0, "timeout": 0.5}))
+    assert text in message
+    assert message.startswith("GET /machines")
+
+
+def test_a_busy_server_is_asked_again_and_the_waiting_is_shown(project: Project, server: PaperspaceServer) -> None:
+    server.faults = [
+        Fault(status=429, times=1, headers={"Retry-After": "1"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
+        Fault(status=502, times=1, headers={"Retry-After": "0"}, body="<html>"),
+        Fault(path="/private-networks", drop=True, times=1),
+    ]
+    began = time.monotonic()
+    run = project.inventory()
+    assert time.monotonic() - began > 2
+    assert len(run.hosts) == 2
+    assert [line.partition(PREFIX)[2] for line in run.stderr.splitlines() if PREFIX in line] == [
+        "GET /machines: HTTP 429 TOO_MANY_REQUESTS: Slow down.; trying again in 1 s (1 of 4)",
+        "GET /machines: HTTP 502: an HTML page; trying again in 0 s (2 of 4)",
+        f"GET /private-networks at {server.url[7:-3]}: the connection failed: Remote end closed connection without "
+        "response; trying again in 1 s (1 of 4)",
+    ]
+
+
+def test_the_last_of_several_pages_fails(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines = [machine(number) for number in range(250)]
+    server.faults = [Fault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
+    run = project.inventory({"retries": 0})
+    assert "GET /machines: HTTP 500" in failed(run)
+    strict = project.inventory({"retries": 0}, ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED="true")
+    assert strict.code != 0
+
+
+def test_no_server_at_the_address(project: Project) -> None:
+    with PaperspaceServer() as gone:
+        url = gone.url
+    message = failed(project.inventory({"retries": 0}, PAPERSPACE_API_URL=url))
+    assert "the connection failed: Connection refused. Check this machine's network and proxy settings" in message
+    message = failed(project.inventory({"api_url": "https://nothing.invalid/v1"}))
+    assert message.startswith("GET /machines at nothing.invalid: the name of the server cannot be resolved:")
+    message = failed(project.inventory({"api_url": "http://api.paperspace.com/v1"}))
+    assert message.startswith("http://api.paperspace.com would carry the API key unencrypted. Leave PAPERSPACE_API_URL")
+
+
+def test_a_server_that_does_not_speak_tls(project: Project, server: PaperspaceServer) -> None:
+    message = failed(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
+    assert "the TLS connection failed: " in message
+    assert "Check this machine's clock and whether a proxy opens TLS connections" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"region": "ams1"},
+            "2 regions and cannot reach each other: ny2: node-0 (ps000000), node-1 (ps000001); ams1",
+        ),
+        (
+            {"networkId": "nw0000009"},
+            "net-1 (nw0000001): node-0 (ps000000), node-1 (ps000001); nw0000009: odd",
+        ),
+        ({"publicIp": None}, "without a public address: odd (ps000002). Give them one in the Paperspace console"),
+        ({"privateIp": None}, "without a private address: odd (ps000002)."),
+    ],
+)
+def test_machines_that_are_no_cluster(
+    project: Project, server: PaperspaceServer, changes: dict[str, Any], text: str
+) -> None:
+    server.account.machines.append(machine(2, name="odd", **changes))
+    assert text in failed(project.inventory())
+
+
+def test_a_network_that_is_not_there(project: Project) -> None:
+    message = failed(project.inventory({"private_network": "mine"}))
+    assert message.startswith("private_network: no network has the name or id 'mine'; there are: net-1 (nw0000001).")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"states": ["on"]}, "Invalid value ['on'] for config 'states'"),
+        ({"connect_with": "vpn"}, "Invalid value 'vpn' for config 'connect_with'"),
+        ({"timeout": "soon"}, "Config 'timeout' for"),
+        (
+            {"api_key": "{{ lookup('ansible.builtin.env', 'NO_SUCH', default=undef()) }}"},
+            "The environment variable 'NO_SUCH' is not set",
+        ),
+    ],
+)
+def test_options_that_are_wrong(project: Project, options: dict[str, Any], text: str) -> None:
+    run = project.inventory(options)
+    assert run.hosts == {}
+    assert text in run.stderr
+
+
+def test_a_file_of_another_name_is_not_for_this_plugin(project: Project) -> None:
+    project.inventory()
+    project.file.rename(project.directory / "cloud.yml")
+    run = project.run("ansible-inventory", "-i", "cloud.yml", "--list")
+    assert run.hosts == {}
+    assert "could not be verified by inventory plugin 'muster.training.paperspace'" in run.stderr
+
+
+# --- The key
+
+
+def test_the_key_from_the_official_command_line_tool(project: Project) -> None:
+    directory = project.directory / "home" / ".paperspace"
+    directory.mkdir()
+    (directory / "credentials.toml").write_text(f'version = 1\n[keys]\nmy-team = "{KEY}"\n')
+    assert len(project.inventory(PAPERSPACE_API_KEY="").hosts) == 2
+
+
+def test_the_key_from_a_template(project: Project) -> None:
+    options = {"api_key": "{{ lookup('ansible.builtin.env', 'TEAM_KEY') }}"}
+    assert len(project.inventory(options, TEAM_KEY=KEY, PAPERSPACE_API_KEY="wrong").hosts) == 2
+
+
+def test_the_key_is_nowhere(project: Project, server: PaperspaceServer) -> None:
+    options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache", "retries": 0}
+    for fault in (Fault(times=0), Fault(status=500, body="you sent {authorization}"), Fault(drop=True)):
+        server.faults = [fault]
+        run = project.inventory(options, "-vvvvv", "--flush-cache", ANSIBLE_LOG_PATH="log.txt", ANSIBLE_DEBUG="1")
+        assert KEY not in run.stdout + run.stderr
+    assert KEY not in project.run("ansible-config", "dump", "--type", "all").stdout
+    files = [path for path in project.directory.rglob("*") if path.is_file() and "collections" not in path.parts]
+    assert {path.name for path in files} >= {"log.txt", "paperspace.yml"}
+    assert any(path.parent.name == "cache" for path in files)
+    for path in files:
+        assert KEY.encode() not in path.read_bytes()
+
+
+# --- The cache
+
+
+CACHE = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache"}
+
+
+def test_the_cache_holds_the_raw_answer_so_that_options_count_at_once(
+    project: Project, server: PaperspaceServer
+) -> None:
+    server.account.machines.append(machine(2, state="off"))
+    assert len(project.inventory(CACHE).hosts) == 2
+    asked = len(server.requests)
+    assert len(project.inventory(CACHE | {"names": ["node-1"]}).hosts) == 1
+    assert len(project.inventory(CACHE | {"states": []}).hosts) == 3
+    assert len(server.requests) == asked
+    (file,) = (project.directory / "cache").iterdir()
+    assert json.loads(json.loads(file.read_text())["__payload__"])["machines"] == server.account.machines
+
+
+def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, server: PaperspaceServer) -> None:
+    project.inventory(CACHE)
+    server.account.machines.append(machine(2))
+    assert len(project.inventory(CACHE).hosts) == 2
+    assert len(project.inventory(CACHE, "--flush-cache").hosts) == 3
+    assert len(project.inventory(CACHE).hosts) == 3
+
+
+def test_a_wrong_key_is_not_hidden_by_an_old_answer(project: Project) -> None:
+    project.inventory(CACHE)
+    run = project.inventory(CACHE, "--flush-cache", PAPERSPACE_API_KEY="wrong")
+    assert LIVE_401 in failed(run)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"machines": {"a": 1}}'])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_cache_file_of_another_form_is_not_trusted(project: Project, content: str, wrapped: bool) -> None:
+    project.inventory(CACHE)
+    (file,) = (project.directory / "cache").iterdir()
+    file.write_text(json.dumps({"__payload__": content}) if wrapped else content)
+    assert len(project.inventory(CACHE).hosts) == 2
+
+
+# --- Hostile input
+
+
+EVIL = "{{ lookup('ansible.builtin.pipe', 'touch evil') }}"
+
+
+def test_what_the_api_says_is_data_and_never_code(project: Project, server: PaperspaceServer) -> None:
+    texts = {"name": EVIL, "os": EVIL, "machineType": EVIL, "agentType": EVIL, "region": EVIL}
+    server.account.machines = [machine(0, **texts), machine(1, **texts | {"name": f"a\n\x1b]0;x\x07{EVIL}"})]
+    server.account.networks[0]["name"] = EVIL
+    options = {
+        "compose": {"composed": "paperspace_name ~ '{{ 1 + 1 }}'"},
+        "keyed_groups": [{"prefix": "os", "key": "paperspace_os"}],
+        **CACHE,
+    }
+    for _source in ("asked", "from the cache"):
+        run = project.inventory(options)
+        assert run.group("training") == [
+            "lookup-ansible.builtin.pipe-touch-evil-ps000000",
+            "a-0-x-lookup-ansible.builtin.pipe-touch-evil-ps000001",
+        ]
+        assert {values["paperspace_os"] for values in run.hosts.values()} == {EVIL}
+        used = project.run(
+            "ansible",
+            "training",
+            *("-i", "paperspace.yml", "-c", "local", "-m", "ansible.builtin.debug"),
+            *("-a", "msg={{ [paperspace_name, paperspace_os, paperspace_network_name, composed, group_names] }}"),
+        )
+        assert used.code == 0, used.stdout + used.stderr
+        assert used.stdout.count(EVIL) >= 8
+        assert "\x1b" not in used.stdout
+        assert "\x07" not in used.stdout
+    assert not list(project.directory.rglob("evil"))
+
+
+def test_texts_of_absurd_length_are_shortened(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines = [machine(0, name="n" * 10**6, os="o" * 10**6)]
+    ((name, values),) = project.inventory().hosts.items()
+    assert name == "n" * 54 + "-ps000000"
+    assert len(values["paperspace_os"]) == len(values["paperspace_name"]) == 255
+
+
+def test_names_that_are_not_unique(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines = [machine(0, name="gpu"), machine(1, name="gpu"), machine(2, name="localhost")]
+    assert project.inventory().group("training") == ["gpu-ps000000", "gpu-ps000001", "localhost-ps000002"]
+
+
+# --- The manual and its examples
+
+
+def test_the_manual_shows_in_ansible_doc(project: Project) -> None:
+    run = project.run("ansible-doc", "-t", "inventory", "muster.training.paperspace")
+    assert run.code == 0, run.stderr
+    for text in ("Asks the Paperspace API", "PAPERSPACE_API_KEY", "PAPERSPACE_API_URL", "private_network"):
+        assert text in run.stdout
+
+
+@pytest.mark.parametrize("number", range(len(list(yaml.safe_load_all(paperspace.EXAMPLES)))))
+def test_the_examples_run(project: Project, server: PaperspaceServer, number: int) -> None:
+    server.account.networks.append(network(2, name="my-team-net"))
+    server.account.machines = [machine(n, name=f"bert-{n}", networkId="nw0000002") for n in range(2)]
+    (project.directory / "pass").write_text(f"#!/bin/sh\necho {KEY}\n")
+    (project.directory / "pass").chmod(0o700)
+    project.file.write_text(paperspace.EXAMPLES.split("\n---\n")[number])
+    path = f"{project.directory}:{project.environment['PATH']}"
+    run = project.run("ansible-inventory", "-i", "paperspace.yml", "--list", PATH=path)
+    assert (run.stderr, run.group("training")) == ("", ["bert-0", "bert-1"])
+
+
+def test_the_sample_file_works_as_it_stands(project: Project) -> None:
+    project.file.write_text((CHECKOUT / "inventories" / "paperspace.yml").read_text())
+    assert project.run("ansible-inventory", "-i", "paperspace.yml", "--list").group("training") == ["node-0", "node-1"]
+
+
+def test_the_server_runs_by_hand(project: Project) -> None:
+    (project.directory / "machines.json").write_text('[{"name": "lab-0", "publicIp": "192.0.2.7"}]')
+    command = [sys.executable, "-m", "tests.paperspace_server", "--port", "0", "--typing", "observed"]
+    command += ["--machines-file", str(project.directory / "machines.json"), "--fault", '{"status": 503, "times": 1}']
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        settings = dict(pair.split("=", 1) for pair in process.stdout.readline().split())
+        run = project.inventory(None, **settings)
+        process.terminate()
+        assert process.wait(10) == 0
+    assert run.hosts["lab-0"]["ansible_host"] == "192.0.2.7"
+    assert "HTTP 503" in run.stderr

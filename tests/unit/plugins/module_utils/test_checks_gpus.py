@@ -1,0 +1,117 @@
+"""GPUs that are not there, not well or not free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import Facts, cluster, findings, gpus, nothing, spoilt
+
+
+def smi(facts: dict[str, Facts], name: str, state: str, said: str = "", **driver: Any) -> None:
+    """nvidia-smi says no GPU; the driver has these versions."""
+    one = facts[name]["gpus"]
+    one.update(smi={"state": state, "said": said}, devices=[])
+    one["driver"].update(driver)
+
+
+def device(facts: dict[str, Facts], name: str, **values: Any) -> None:
+    facts[name]["gpus"]["devices"][1].update(values)
+
+
+def holder(facts: dict[str, Facts], name: str, **values: Any) -> None:
+    process = {"pid": 4711, "command": "python train.py", "user": "ada", "orphan": False, "run": "", "memory_mib": None}
+    facts[name]["gpus"]["processes"].append({**process, "devices": ["/dev/nvidia0"], **values})
+
+
+def fewer(facts: dict[str, Facts], name: str, count: int) -> None:
+    slots = facts[name]["gpu_count"]
+    facts[name].update(gpus=gpus(count))
+    facts[name]["gpu_count"] = slots  # what the inventory says
+
+
+def own_run(facts: dict[str, Facts], name: str) -> None:
+    facts[name]["runs"] = [{"run_id": "bert", "address": "10.0.0.12", "directory": "/x/bert/node0", "pid": 1}]
+    holder(facts, name, run="bert")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (nothing, []),
+        (lambda f: smi(f, "node2", "hangs"), [("error", "nvidia-smi-hangs", ("node2",))]),
+        (
+            lambda f: smi(f, "node2", "mismatch", "NVML library version: 570.211", library="570.211.01"),
+            [("error", "driver-mismatch", ("node2",))],
+        ),
+        # the versions alone tell it, without nvidia-smi
+        (
+            lambda f: f["node2"]["gpus"]["driver"].update(library="570.211.01", on_disk="570.211.01"),
+            [("error", "driver-mismatch", ("node2",))],
+        ),
+        (
+            lambda f: f["node2"]["gpus"]["driver"].update(on_disk="575.57.08"),
+            [("warning", "driver-pending", ("node2",))],
+        ),
+        (
+            lambda f: smi(f, "node3", "no-driver", "couldn't communicate", loaded=None, on_disk=None),
+            [("error", "driver-not-loaded", ("node3",))],
+        ),
+        (
+            lambda f: smi(f, "node3", "gpu-lost", "GPU 0000:0B:00.0: Unknown Error"),
+            [("error", "gpu-broken", ("node3",))],
+        ),
+        (lambda f: device(f, "node4", fault="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
+        (lambda f: device(f, "node4", ecc_uncorrected=3), [("warning", "gpu-memory-errors", ("node4",))]),
+        (lambda f: device(f, "node4", page_retirement_pending=True), [("warning", "gpu-memory-errors", ("node4",))]),
+        (lambda f: fewer(f, "node1", 1), [("error", "gpu-count", ("node1",))]),
+        (lambda f: fewer(f, "node1", 3), [("warning", "gpu-idle", ("node1",))]),
+        (lambda f: holder(f, "node2"), [("error", "gpu-busy", ("node2",))]),
+        (lambda f: holder(f, "node2", user="", command="[Not Found]"), [("error", "gpu-busy", ("node2",))]),
+        (lambda f: device(f, "node2", memory_used_mib=58222), [("error", "gpu-busy", ("node2",))]),
+        (lambda f: own_run(f, "node2"), [("error", "busy", ("node2",))]),
+    ],
+)
+def test_what_is_wrong_with_gpus_is_named_on_their_node(spoil: Any, found: Any) -> None:
+    assert spoilt(spoil, gpu_count=2) == found
+
+
+def test_what_follows_from_a_broken_driver_is_not_told_again() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        smi(facts, "node2", "hangs")
+        facts["node2"]["gpus"].update(count=0)
+
+    assert ("error", "gpu-count", ("node2",)) not in spoilt(spoil, gpu_count=2)
+
+
+def test_a_left_over_process_is_told_from_one_at_work() -> None:
+    facts = cluster(2, gpu_count=1)
+    holder(facts, "node2", orphan=True, run="old-run")
+    [finding] = findings(facts)
+    assert finding.found == ("GPUs are held by process 4711 of ada (python train.py, run old-run, its parent is gone)")
+    assert finding.todo == "wait for it, or end it: kill 4711 (left over: its parent is gone)"
+
+
+def test_one_process_a_node_that_uses_all_gpus_is_not_too_few() -> None:
+    facts = cluster(2, gpu_count=2)
+    assert findings(facts, launcher="env", nproc_per_node=1) == []
+    assert [finding.id for finding in findings(facts, nproc_per_node=1)] == ["gpu-idle"]
+
+
+def test_a_gpu_without_driver_is_seen_on_the_bus() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["gpus"].update(pci=8, nouveau=True)
+
+    found = spoilt(spoil)
+    assert found == [("error", "driver-not-loaded", tuple(cluster()))]
+
+
+def test_slots_are_counted_on_the_nodes_that_say_none() -> None:
+    facts = cluster(2, gpu_count=2)
+    nodes = [{"name": name, "address": f"10.0.0.{10 + number}", "slots": None} for number, name in enumerate(facts, 1)]
+    assert findings(facts, nodes=nodes) == []
+    bare = cluster(2)
+    assert [finding.id for finding in findings(bare, nodes=nodes)] == ["no-gpu"]
+    assert findings(bare, nodes=nodes, skip=["no-gpu"]) == []

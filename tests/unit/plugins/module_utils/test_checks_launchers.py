@@ -1,0 +1,177 @@
+"""What is found before a launcher is started: programs, packages, and the DeepSpeed configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import Facts, Spoil, cluster, findings, spoilt
+
+DEEPSPEED = {"launcher": "deepspeed", "args": ["--deepspeed_config", "ds.json"]}
+
+
+def with_packages(**packages: str) -> Spoil:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["software"]["packages"].update(packages)
+
+    return spoil
+
+
+def with_config(config: dict[str, Any], **packages: str) -> Spoil:
+    def spoil(facts: dict[str, Facts]) -> None:
+        with_packages(**{"deepspeed": "0.19.7", **packages})(facts)
+        for one in facts.values():
+            one["deepspeed_config"] = {"path": "/home/ubuntu/ds.json", "config": dict(config), "error": ""}
+
+    return spoil
+
+
+def able(capabilities: dict[str, tuple[str, list[int] | None]]) -> Spoil:
+    """GPUs of these names and compute capabilities, by node."""
+
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name, (model, capability) in capabilities.items():
+            for device in facts[name]["gpus"]["devices"]:
+                device.update(name=model, compute_capability=capability)
+
+    return spoil
+
+
+def both(*spoils: Spoil) -> Spoil:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in spoils:
+            one(facts)
+
+    return spoil
+
+
+def programs(**nodes: list[str]) -> Spoil:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name, there in nodes.items():
+            facts[name]["software"]["programs"] = {program: f"/usr/bin/{program}" for program in there}
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("given", "spoil", "found"),
+    [
+        ({"launcher": "mpirun"}, programs(node1=["mpirun"], node2=["orted"]), []),
+        ({"launcher": "mpirun"}, programs(node1=["orted"], node2=["orted"]), [("program-missing", ("node1",))]),
+        ({"launcher": "mpirun"}, programs(node1=["mpirun"], node2=["mpirun"]), [("program-missing", ("node2",))]),
+        (
+            {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"},
+            both(programs(node1=[], node2=[]), with_packages(deepspeed="0.19.8")),
+            [("program-missing", ("node1",))],
+        ),
+        (
+            {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"},
+            both(programs(node1=["pdsh"], node2=[]), with_packages(deepspeed="0.10.0")),
+            [],
+        ),
+        ({"launcher": "deepspeed"}, with_packages(deepspeed="0.19.8"), []),
+        ({"launcher": "deepspeed"}, with_packages(deepspeed="0.14.4"), [("deepspeed-too-old", ("node1", "node2"))]),
+        ({"launcher": "deepspeed"}, with_packages(), [("package-missing", ("node1", "node2"))]),
+        ({"launcher": "accelerate"}, with_packages(), [("package-missing", ("node1", "node2"))]),
+        ({"launcher": "accelerate"}, with_packages(accelerate="1.15.0"), []),
+    ],
+)
+def test_what_a_launcher_needs(given: dict[str, Any], spoil: Spoil, found: list[tuple[str, tuple[str, ...]]]) -> None:
+    assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == found
+
+
+def test_pdsh_wants_one_path_of_the_interpreter() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        both(programs(node1=["pdsh"]), with_packages(deepspeed="0.19.8"))(facts)
+        facts["node3"]["interpreter"] = "/opt/venv/bin/python"
+
+    given = {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}
+    assert spoilt(spoil, **given) == [("error", "interpreter-differs", ("node3",))]
+    assert spoilt(spoil, launcher="deepspeed") == []
+
+
+def test_a_program_of_its_own_must_be_executable() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name, one in facts.items():
+            one["script"]["executable"] = name != "node2"
+
+    assert spoilt(spoil, no_python=True) == [("error", "script-not-executable", ("node2",))]
+    assert spoilt(spoil) == []
+
+
+def test_batch_sizes_are_counted_before_the_start() -> None:
+    assert spoilt(with_config({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8}), 4, 2, **DEEPSPEED) == []
+    short = with_config({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16})
+    assert spoilt(short, 4, 2, **DEEPSPEED) == [("error", "deepspeed-batch", ())]
+    assert spoilt(short, 4, 2, launcher="torchrun") == [("error", "deepspeed-batch", ())]  # also in torchrun's jobs
+
+
+def test_with_tensor_parallelism_other_numbers_may_be_meant() -> None:
+    config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "tensor_parallel": {"autotp_size": 2}}
+    assert spoilt(with_config(config), 4, 2, **DEEPSPEED) == [("warning", "deepspeed-batch", ())]
+
+
+FP16 = {"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": True}}
+BF16 = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
+GTX, RTX = ("GeForce GTX 1080", [6, 1]), ("GeForce RTX 3070", [8, 6])
+
+
+def test_fp16_on_gpus_that_do_not_have_it_names_the_nodes() -> None:
+    mixed = able({"node1": RTX, "node2": GTX, "node3": RTX, "node4": GTX})
+    spoil = both(with_config(FP16), mixed)
+    assert ("error", "deepspeed-precision", ("node2", "node4")) in spoilt(spoil, 4, 1, **DEEPSPEED)
+    facts = cluster(4, 1)
+    spoil(facts)
+    (one,) = [finding for finding in findings(facts, **DEEPSPEED) if finding.id == "deepspeed-precision"]
+    assert "node2 has GeForce GTX 1080 of compute capability 6.1" in one.found
+    assert one.todo == "train in fp32 (fp16 and bf16 both disabled), or leave them out with -e nodes=node1,node3"
+    allowed = {**DEEPSPEED, "environment": {"DS_ALLOW_DEPRECATED_FP16": "1"}}
+    assert not [one for one in findings(facts, **allowed) if one.id == "deepspeed-precision"]
+
+
+def test_fp16_on_nodes_without_a_gpu_that_works() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        both(with_config(FP16), able({"node1": RTX}))(facts)
+        facts["node2"]["gpus"].update(devices=[])
+
+    assert ("error", "deepspeed-precision", ("node2",)) in spoilt(spoil, 2, 1, **DEEPSPEED)
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus", "severities"),
+    [
+        (FP16, {"node1": RTX, "node2": RTX}, []),
+        (FP16, {"node1": ("Tesla V100", [7, 0]), "node2": ("Tesla V100", [7, 0])}, []),
+        (FP16, {"node1": ("Tesla V100", None), "node2": ("Tesla V100", None)}, []),  # an old driver does not tell
+        (BF16, {"node1": RTX, "node2": RTX}, []),
+        (BF16, {"node1": ("Tesla V100", [7, 0]), "node2": ("Tesla V100", [7, 0])}, ["warning"]),
+        ({"train_micro_batch_size_per_gpu": 1}, {"node1": GTX, "node2": GTX}, []),
+    ],
+)
+def test_precisions(config: dict[str, Any], gpus: dict[str, Any], severities: list[str]) -> None:
+    found = spoilt(both(with_config(config), able(gpus)), 2, 1, **DEEPSPEED)
+    assert [severity for severity, identity, _nodes in found if identity == "deepspeed-precision"] == severities
+
+
+@pytest.mark.parametrize(
+    ("spoil", "nodes"),
+    [
+        (lambda facts: facts["node2"]["deepspeed_config"].update(config=None, error="No such file"), ("node2",)),
+        (lambda facts: facts["node3"]["deepspeed_config"]["config"].update(steps_per_print=7), ("node3",)),
+    ],
+)
+def test_configurations_that_are_missing_or_differ(
+    spoil: Callable[[dict[str, Facts]], None], nodes: tuple[str, ...]
+) -> None:
+    made = both(with_config({"train_micro_batch_size_per_gpu": 1}), spoil)
+    assert spoilt(made, **DEEPSPEED) == [("error", "deepspeed-config", nodes)]
+
+
+def test_what_a_newer_deepspeed_removed() -> None:
+    config = {"train_micro_batch_size_per_gpu": 1, "elasticity": {"enabled": True}}
+    assert spoilt(with_config(config), 2, **DEEPSPEED) == []
+    newer = with_config(config, deepspeed="0.19.8")
+    assert spoilt(newer, 2, **DEEPSPEED) == [("error", "deepspeed-config", ("node1", "node2"))]

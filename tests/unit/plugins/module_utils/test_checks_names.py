@@ -1,0 +1,152 @@
+"""Names that mean something else than the node they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.healthy import Facts, address, cluster, findings, nothing, spoilt
+
+
+def own(facts: dict[str, Facts], name: str, *addresses: str, first: str | None = None, fqdn: str = "") -> None:
+    facts[name]["names"]["own"] = {
+        "gethostbyname": first or (addresses[0] if addresses else None),
+        "getaddrinfo": list(addresses),
+        "getfqdn": fqdn or name,
+    }
+
+
+def takes(facts: dict[str, Facts], viewer: str, name: str, *addresses: str) -> None:
+    """On the viewer a name has these addresses, in /etc/hosts and by the resolver."""
+    for source in ("hosts_file", "resolver"):
+        facts[viewer]["names"][source][name] = list(addresses)
+
+
+def forget_peers(facts: dict[str, Facts], *viewers: str) -> None:
+    for viewer in viewers:
+        peers = facts[viewer]["names"]["resolver"]
+        facts[viewer]["names"].update(hosts_file={}, resolver=dict.fromkeys(peers, []))
+
+
+def loopback_everywhere(facts: dict[str, Facts]) -> None:
+    for name in facts:
+        own(facts, name, "127.0.1.1")
+    forget_peers(facts, *facts)
+
+
+EVERYONE = ("node1", "node2", "node3", "node4")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (nothing, []),
+        # the rows that glibc was measured with: the loopback line wins wherever the right one stands
+        (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
+        (
+            lambda f: own(f, "node2", "127.0.1.1", address("node2")),
+            [("error", "own-name-loopback", ("node2",))],
+        ),
+        (
+            lambda f: own(f, "node3", "127.0.0.1", address("node3"), fqdn="localhost"),
+            [("error", "own-name-loopback", ("node3",))],
+        ),
+        (lambda f: own(f, "node3", address("node3"), fqdn="localhost"), [("error", "own-name-loopback", ("node3",))]),
+        (
+            lambda f: own(f, "node1", "::1", address("node1"), first=address("node1")),
+            [("error", "own-name-loopback", ("node1",))],
+        ),
+        # a node that is wrong about a peer, about itself, about two peers
+        (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
+        (lambda f: takes(f, "node2", "node1", address("node3")), [("error", "name-differs", ("node2",))]),
+        (lambda f: takes(f, "node4", "node1", "127.0.0.1"), [("error", "name-differs", ("node4",))]),
+        (lambda f: own(f, "node3", "10.0.7.7"), [("error", "name-differs", ("node3",))]),
+        # right one second: programs take the first
+        (lambda f: takes(f, "node2", "node1", "10.0.0.99", address("node1")), [("error", "name-differs", ("node2",))]),
+        (lambda f: takes(f, "node2", "node1", address("node1"), "fe80::1"), []),
+        # unknown names
+        (lambda f: takes(f, "node2", "node1"), [("error", "name-unknown", ("node2",))]),
+        (lambda f: forget_peers(f, "node2", "node3"), [("error", "name-unknown", ("node2", "node3"))]),
+        (lambda f: own(f, "node2"), [("error", "name-unknown", ("node2",))]),
+        (
+            loopback_everywhere,
+            [("error", "own-name-loopback", EVERYONE), ("error", "name-unknown", EVERYONE)],
+        ),
+        (lambda f: f["node4"]["names"].update(unanswered=["node1"]), [("warning", "name-unanswered", ("node4",))]),
+        # names of machines
+        (lambda f: f["node4"].update(hostname="NODE2"), [("error", "duplicate-hostname", ("node2", "node4"))]),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_named_on_its_node(spoil: Any, found: Any) -> None:
+    assert spoilt(spoil) == found
+
+
+def everybody_takes(name: str, wrong: str) -> Any:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for viewer in facts:
+            if viewer == name:
+                own(facts, name, wrong)
+            else:
+                takes(facts, viewer, name, wrong)
+
+    return spoil
+
+
+def test_an_address_that_all_agree_on_is_told_of_the_node_that_has_it() -> None:
+    assert spoilt(everybody_takes("node3", "203.0.113.3")) == [("error", "name-elsewhere", ("node3",))]
+    assert spoilt(everybody_takes("node3", "203.0.113.3"), names_needed=False) == [
+        ("warning", "name-elsewhere", ("node3",))
+    ]
+
+
+def test_all_agreeing_on_another_node_is_an_error_of_all() -> None:
+    found = spoilt(everybody_takes("node3", address("node1")), names_needed=False)
+    assert {(severity, identity) for severity, identity, _nodes in found} == {("error", "name-differs")}
+    assert sorted(name for _severity, _id, nodes in found for name in nodes) == list(EVERYONE)
+
+
+def without_resolver(spoil: Any) -> Any:
+    """As a launch reads the facts: what /etc/hosts says of the peers, and nothing more."""
+
+    def spoil_more(facts: dict[str, Facts]) -> None:
+        spoil(facts)
+        for one in facts.values():
+            one["names"]["resolver"] = None
+
+    return spoil_more
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (nothing, []),
+        # a fresh machine: nobody knows anybody, and a run goes by addresses
+        (loopback_everywhere, [("warning", "own-name-loopback", EVERYONE)]),
+        # half a hosts file: the name means one thing here and another there
+        (lambda f: own(f, "node2", "127.0.1.1"), [("error", "own-name-loopback", ("node2",))]),
+        (lambda f: takes(f, "node2", "node1", "10.0.0.99"), [("error", "name-differs", ("node2",))]),
+        (lambda f: forget_peers(f, "node2"), []),
+    ],
+)
+def test_a_launch_that_goes_by_addresses_minds_wrong_names_only(spoil: Any, found: Any) -> None:
+    assert spoilt(without_resolver(spoil), names_needed=False) == found
+
+
+def test_names_that_are_addresses_mean_themselves() -> None:
+    facts = cluster(2)
+    named = {address(name): one for name, one in facts.items()}
+    for one in named.values():
+        one["names"].update(hosts_file={}, resolver={other: [other] for other in named if other != one["interface"]})
+    nodes = [{"name": name, "address": name, "slots": 1} for name in named]
+    found = findings(facts, nodes=nodes, facts={name: {"facts": one} for name, one in named.items()})
+    assert [finding.id for finding in found if "name" in finding.id] == []
+
+
+def test_one_machine_has_no_names_to_mind() -> None:
+    facts = cluster(2)
+    loopback_everywhere(facts)
+    for one in facts.values():
+        one["hostname"] = "laptop"
+    nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
+    assert [finding.id for finding in findings(facts, nodes=nodes) if "name" in finding.id] == []

@@ -1,0 +1,147 @@
+"""A node's command in a container: its words, and that it ends with the run (by a stand-in for the engine)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._container import SHELL, container_words, mounts
+from ansible_collections.muster.training.plugins.module_utils._plan import node_plan
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from tests.unit.healthy import Facts, spoilt
+from tests.unit.supervised import Run, end_by_force, eventually, make_job, make_run
+
+TABLE = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
+FACTS: dict[str, Any] = {
+    "interpreter": "/usr/bin/python3",
+    "interface": "ens5",
+    "runs_directory": "/home/me/.muster/runs",
+    "working_directory": {"path": "/srv/project"},
+    "script": {"path": "/srv/project/train.py"},
+    "user": "me",
+    "uid": 1000,
+    "gid": 1001,
+    "gpu_count": 0,
+}
+
+
+def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
+    job = make_job(run_id="first", image="torch:1", interpreter="python", **given)
+    return container_words(job, TABLE.nodes[1], {**FACTS, **(facts or {})}, "/run/dir", "/tmp/muster-x", ["B", "A"])
+
+
+def test_docker_run() -> None:
+    assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
+        *("docker", "run", "--rm", "--name=muster-first-node1", "--network=host", "--ipc=host", "--ulimit=memlock=-1"),
+        *("--user=1000:1001", "--volume=/run/dir:/run/dir", "--volume=/tmp/muster-x:/tmp/muster-x"),
+        *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
+        *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
+        *("--entrypoint=/bin/sh", "torch:1", "-c", SHELL, "/run/dir/bin"),
+    ]
+
+
+def test_gpus_are_asked_for_only_where_there_are_some() -> None:
+    assert "--gpus=all" in words({"gpu_count": 8})
+    assert not [word for word in words() if "gpu" in word]
+    assert "--device=nvidia.com/gpu=all" in words({"gpu_count": 1}, container_engine="podman")
+
+
+def test_podmans_own_root_is_the_user() -> None:
+    assert "--userns=keep-id" in words(container_engine="podman")
+    assert "--user=0:0" in words({"uid": 0, "gid": 0}, container_engine="podman")
+
+
+def test_shared_memory_of_its_own() -> None:
+    assert "--shm-size=16g" in words(container_shm_size="16g") and "--ipc=host" not in words(container_shm_size="16g")
+
+
+@pytest.mark.parametrize(
+    ("work", "script", "more"),
+    [
+        ("/srv/project", "/srv/project/a/train.py", []),
+        ("/srv/project", "/srv/projects/train.py", ["/srv/projects:/srv/projects:ro"]),
+        ("/", "/opt/train.py", []),
+    ],
+)
+def test_what_the_container_sees(work: str, script: str, more: list[str]) -> None:
+    job = make_job(image="x")
+    found = mounts(job, {"working_directory": {"path": work}, "script": {"path": script}}, "/r", "/t")
+    assert found == ["/r:/r", "/t:/t", *([f"{work}:{work}"] if work != "/" else []), *more]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "env", "deepspeed", "mpirun", "accelerate"])
+def test_every_launcher_runs_in_the_image(launcher: str) -> None:
+    job = make_job(
+        run_id="first", launcher=launcher, image="torch:1", interpreter="/opt/conda/bin/python", variables=("TOKEN",)
+    )
+    plan = node_plan(job, TABLE, TABLE.nodes[0], FACTS)
+    assert plan["wrap"][:2] == ["docker", "run"] and plan["remove"] == ["docker", "rm", "--force", "muster-first-node0"]
+    assert "--env=TOKEN" in plan["wrap"] and "--env=NCCL_SOCKET_IFNAME" in plan["wrap"]
+    assert launcher == "mpirun" or plan["command"][0] == "/opt/conda/bin/python"
+    assert plan["path_prefix"] == "/usr/bin"
+
+
+def test_software_of_the_node_does_not_matter_in_an_image() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for name, one in facts.items():
+            one["interpreter"] = ""
+            one["software"]["packages"] = {}
+            one["software"]["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
+
+    assert spoilt(spoil, 2, image="torch:1") == [("error", "program-missing", ("node2",))]
+    assert spoilt(spoil, 2, image="torch:1", launcher="deepspeed") == [("error", "program-missing", ("node2",))]
+
+
+# --- It ends with the run: a stand-in for the engine, whose container is a process that nobody else would end ---------
+
+ENGINE = """#!/bin/sh
+cd "$(dirname "$0")"
+if [ "$1" = rm ]; then echo "$@" >> removed; kill -9 $(cat container.pid); exit; fi
+env -i setsid -f sh -c 'echo $$ > container.pid; exec sleep 631'
+while :; do sleep 0.1; kill -0 $(cat container.pid) || exit 1; done
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run of one node in a container."""
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    run = make_run(tmp_path, [["unused"]])
+    run.plans[0].update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
+    yield run
+    end_by_force(run)
+
+
+def container(run: Run) -> int:
+    return int(eventually(lambda: (run.directory / "container.pid").exists() and read_pid(run)))
+
+
+def read_pid(run: Run) -> str:
+    return (run.directory / "container.pid").read_text().strip()
+
+
+def is_gone(pid: int) -> bool:
+    return not os.path.exists(f"/proc/{pid}") or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+
+
+@pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
+def test_a_container_ends_with_the_run(run: Run, how: str) -> None:
+    run.start()
+    pid = container(run)
+    run.wait_for("running")
+    if how == "stop":
+        run.stop()
+    elif how == "engine":
+        client = next(one for one, line in run.processes().items() if "engine run" in line)
+        os.kill(client, 9)
+    else:
+        os.kill(run.supervisor(0), 9)
+    eventually(lambda: is_gone(pid))
+    run.wait_until_gone()
+    assert set((run.directory / "removed").read_text().splitlines()) == {"rm --force it"}

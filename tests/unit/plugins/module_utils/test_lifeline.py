@@ -1,0 +1,490 @@
+"""The lifeline and the end of a run, with real supervisors, sockets and processes on this machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from tests.unit.supervised import NETWORK, Run, Stranger, end_by_force, eventually, make_run
+
+FOREVER = ["/bin/sleep", "600"]
+# Runs until its file `go` is there.
+UNTIL_TOLD = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+
+RunMaker = Callable[..., Run]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[RunMaker]:
+    """Makes runs, and leaves nothing of them behind."""
+    made: list[Run] = []
+
+    def maker(*commands: list[str], **options: Any) -> Run:
+        run = make_run(tmp_path, list(commands), **options)
+        made.append(run)
+        return run
+
+    yield maker
+    for run in made:
+        end_by_force(run)
+
+
+def resident_kilobytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError(f"process {pid} has no memory")
+
+
+def open_files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def is_refused(address: tuple[str, int]) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(address) != 0
+
+
+def assert_nothing_is_left(run: Run) -> None:
+    run.wait_until_gone()
+    assert is_refused(run.lifeline)
+    for rank, plan in enumerate(run.plans):
+        assert not os.path.exists(plan["temporary_directory"])
+        left = {path.name for path in run.node(rank).iterdir()}
+        assert not left & {"token", "environment.json"}, left
+        assert not [name for name in left if name.endswith(".tmp")], left
+
+
+# --- A run that goes well ---------------------------------------------------------------------------------------------
+
+
+def test_a_normal_end_leaves_no_process_port_or_secret(make: RunMaker) -> None:
+    write = ["/bin/sh", "-c", 'echo "$SECRET" > "$TMPDIR/kept"; echo well']
+    run = make(write, write, write)
+    run.start(environment={"SECRET": "s3cr3t"})
+    run.wait_for("succeeded")
+    assert_nothing_is_left(run)
+    result = run.result()
+    assert result["state"] == "succeeded"
+    assert [node["report"]["exit_code"] for node in result["nodes"]] == [0, 0, 0]
+    assert run.node(0).stat().st_mode & 0o077 == 0, "others can look into it"
+    for path in run.node(0).rglob("*"):
+        assert not path.is_file() or "s3cr3t" not in path.read_text(errors="replace"), path
+
+
+def test_nothing_starts_before_all_nodes_have_checked_in(make: RunMaker) -> None:
+    run = make(["/bin/sh", "-c", "echo started"], ["/bin/sh", "-c", "echo started"])
+    run.start(0)
+    eventually(lambda: not is_refused(run.lifeline))
+    with_three_beats = time.monotonic() + 3 * run.plans[0]["timeouts"]["heartbeat"]
+    eventually(lambda: time.monotonic() > with_three_beats)
+    assert run.state(0) == "starting" and not (run.node(0) / "launcher.log").exists()
+    run.start(1)
+    run.wait_for("succeeded")
+
+
+def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, FOREVER, timeouts={"start": 1.0})
+    run.start(0, 1)
+    run.wait_for("failed", 0, 1)
+    assert "node2 did not check in within 1 s" in run.result()["reason"]
+    run.wait_until_gone()
+
+
+def test_two_runs_side_by_side_do_not_touch_each_other(make: RunMaker) -> None:
+    one = make(FOREVER, FOREVER)
+    other = make(UNTIL_TOLD, UNTIL_TOLD, lifeline_port=29497)
+    one.start()
+    other.start()
+    one.wait_for("running")
+    other.wait_for("running")
+    assert one.stop()["stopped"] == [one.run_id]
+    one.wait_until_gone()
+    assert other.state(0) == other.state(1) == "running"
+    (other.directory / "go").touch()
+    other.wait_for("succeeded")
+
+
+def test_the_last_words_of_rank_0_count_when_it_hangs_up_behind_them(make: RunMaker) -> None:
+    run = make(FOREVER, ["/bin/true"])
+    with socket.create_server(run.lifeline) as listener:
+        run.start(1)
+        connection, _address = listener.accept()
+        with connection, connection.makefile("rw", encoding="utf-8") as stream:
+            stream.write('{"nonce": "mine"}\n')
+            stream.flush()
+            theirs = json.loads(stream.readline())["nonce"]
+            mac = _supervisor.proof(run.token, "server", run.run_id, 1, "mine", theirs)
+            stream.write(json.dumps({"mac": mac}) + '\n{"type": "go"}\n')
+            stream.flush()
+            while json.loads(stream.readline())["type"] != "report":
+                pass
+            connection.sendall(b'{"type": "beat"}\n{"type": "end", "state": "succeeded", "message": ""}\n')
+    run.wait_for("succeeded", 1)
+    run.wait_until_gone()
+
+
+# --- Strangers --------------------------------------------------------------------------------------------------------
+
+HELLO = {"node_rank": 1, "nonce": "mine", "mac": "0" * 64}
+GARBAGE = {
+    "no JSON": b"GET / HTTP/1.1\r\nHost: node0\r\n\r\n",
+    "bytes": bytes(range(256)) + b"\n",
+    "JSON that is no object": b"[1, 2]\n",
+    "empty line": b"\n",
+    "nothing of a hello": b"{}\n",
+    "hello without the token": b'{"node_rank": 1, "nonce": "mine", "mac": "%s"}\n' % (b"0" * 64),
+    "a rank that is not there": b'{"node_rank": 7, "nonce": "mine", "mac": ""}\n',
+    "rank 0": b'{"node_rank": 0, "nonce": "mine", "mac": ""}\n',
+    "rank below 0": b'{"node_rank": -1, "nonce": "mine", "mac": ""}\n',
+    "a rank that is true": b'{"node_rank": true, "nonce": "mine", "mac": ""}\n',
+    "a nonce that is no text": b'{"node_rank": 1, "nonce": ["mine"], "mac": ""}\n',
+    "a nonce that is half a character": b'{"node_rank": 1, "nonce": "\\ud800", "mac": ""}\n',
+    "a proof that is half a character": b'{"node_rank": 1, "nonce": "mine", "mac": "\\udfff"}\n',
+    "a report without the token": b'{"type": "report", "report": {"exit_code": 1}}\n',
+    "a stop without the token": b'{"type": "stop", "reason": "because"}\n',
+    "very deep JSON": b"[" * 60000 + b"\n",
+    "a very long number": b'{"node_rank": ' + b"9" * 60000 + b"}\n",
+    "a line without an end": b"x" * 70000,
+    "a megabyte without an end": b"x" * 1000000,
+}
+
+
+def test_strangers_are_refused_and_do_no_harm(make: RunMaker) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.start()
+    run.wait_for("running")
+    for what, data in GARBAGE.items():
+        stranger = Stranger(run.lifeline)
+        stranger.send(data)
+        assert stranger.is_refused(), what
+        assert run.processes(), what
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+    assert_nothing_is_left(run)
+
+
+def test_a_peer_with_another_token_is_refused(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, timeouts={"start": 2.0})
+    run.start(0)
+    right, run.token = run.token, "0" * 64
+    run.start(1)
+    run.token = right
+    run.wait_for("failed")
+    assert "node1 did not check in" in run.result()["reason"]
+    run.wait_until_gone()
+
+
+def test_a_peer_does_not_take_orders_from_one_without_the_token(make: RunMaker) -> None:
+    """Somebody else sits on rank 0's port: the peer shows its proof, gets none, and starts nothing."""
+    run = make(FOREVER, FOREVER, timeouts={"start": 1.0})
+    with socket.create_server(run.lifeline) as listener:
+        run.start(1)
+        for _attempt in range(2):
+            connection, _address = listener.accept()
+            with connection, connection.makefile("rw", encoding="utf-8") as stream:
+                stream.write('{"nonce": "theirs"}\n')
+                stream.flush()
+                assert '"mac"' in stream.readline()
+                stream.write('{"mac": "%s"}\n{"type": "go"}\n' % ("0" * 64))
+                stream.flush()
+                assert stream.readline() == "", "the peer stays with one that has no token"
+        connection, _address = listener.accept()
+        with connection:
+            connection.sendall(b'{"nonce": "\\ud800"}\n')
+            run.wait_for("failed", 1)
+    assert not (run.node(1) / "launcher.log").exists()
+    run.wait_until_gone()
+
+
+def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.start(0)
+    supervisor = run.supervisor(0)
+    eventually(lambda: not is_refused(run.lifeline))
+    strangers = []
+    for _number in range(500):
+        stranger = socket.socket()
+        stranger.setblocking(False)
+        stranger.connect_ex(run.lifeline)
+        strangers.append(stranger)
+    eventually(lambda: open_files(supervisor) >= _supervisor.MAX_STRANGERS)
+    run.start(1)
+    run.wait_for("running", seconds=_supervisor.STRANGER_PATIENCE / 2)
+    assert open_files(supervisor) < _supervisor.MAX_STRANGERS + 32
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_flood_does_not_fill_the_memory(make: RunMaker) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.start()
+    run.wait_for("running")
+    supervisor = run.supervisor(0)
+    before = resident_kilobytes(supervisor)
+    piece = b"x" * 60000  # below the limit of a line, so that each connection may keep it
+    for _round in range(20):
+        strangers = [Stranger(run.lifeline) for _number in range(40)]
+        for stranger in strangers:
+            stranger.send(piece)
+        assert resident_kilobytes(supervisor) - before < 16 * 1024
+        for stranger in strangers:
+            stranger.send(piece)
+            stranger.close()
+    assert resident_kilobytes(supervisor) - before < 16 * 1024
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+
+
+def test_rank_0_listens_on_its_node_address_only(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER)
+    run.start(0)
+    eventually(lambda: not is_refused(run.lifeline))
+    port = run.lifeline[1]
+    assert is_refused((f"{NETWORK}.200", port))
+    assert is_refused(("127.0.0.1", port))
+
+
+def test_the_newest_connection_with_the_token_is_the_nodes(make: RunMaker) -> None:
+    """A node whose connection broke half comes back on a new one; the old one goes, and the run with it goes on."""
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.start()
+    run.wait_for("running")
+    second = Stranger(run.lifeline)
+    second.check_in(run, 1)
+    # The real node comes back in its turn, and the second one is dropped.
+    told = [line.get("type") for line in second.lines]
+    assert "stop" not in told and "end" not in told
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+
+
+# --- Nodes and processes that are lost --------------------------------------------------------------------------------
+
+
+def gone_within(run: Run, seconds: float, *but: int) -> None:
+    """Wait until nothing of the run is left, apart from processes that cannot run."""
+
+    def gone() -> bool:
+        return not set(run.processes()) - set(but)
+
+    eventually(gone, seconds)
+
+
+def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, FOREVER)
+    run.start()
+    run.wait_for("running")
+    frozen = run.supervisor(2)
+    os.kill(frozen, signal.SIGSTOP)
+    run.wait_for("failed", 0, 1)
+    assert "node2 is lost: nothing heard of it for 3 s" in run.result()["reason"]
+    assert run.result()["first_node"] == "node2"
+    os.kill(frozen, signal.SIGCONT)
+    gone_within(run, 10.0)
+
+
+def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, FOREVER)
+    run.start()
+    run.wait_for("running")
+    frozen = run.supervisor(0)
+    os.kill(frozen, signal.SIGSTOP)
+    run.wait_for("failed", 1, 2)
+    assert "node0 is lost: nothing heard of it for 3 s" in run.read(1, "status.json")["message"]
+    os.kill(frozen, signal.SIGCONT)
+    gone_within(run, 10.0)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_killing_a_supervisor_ends_the_run_everywhere(make: RunMaker, rank: int) -> None:
+    run = make(FOREVER, FOREVER, FOREVER)
+    run.start()
+    run.wait_for("running")
+    os.kill(run.supervisor(rank), signal.SIGKILL)
+    gone_within(run, 10.0)
+    others = {0, 1, 2} - {rank}
+    assert all(run.state(other) == "failed" for other in others)
+    assert f"node{rank} is lost" in run.read(min(others), "status.json")["message"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killing_a_launcher_ends_the_run_everywhere(make: RunMaker, rank: int) -> None:
+    run = make(FOREVER, FOREVER)
+    run.start()
+    run.wait_for("running")
+    pid = eventually(lambda: run.read(rank, "status.json")["launcher_pid"])
+    os.kill(pid, signal.SIGKILL)
+    run.wait_for("failed")
+    result = run.result()
+    assert result["first_node"] == f"node{rank}"
+    assert f"the launcher on node{rank} ended with signal SIGKILL" in result["reason"]
+    assert result["nodes"][rank]["report"]["exit_code"] == -signal.SIGKILL
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_exception_ends_the_run_everywhere_and_is_reported(make: RunMaker, rank: int) -> None:
+    commands = [FOREVER, FOREVER]
+    commands[rank] = [sys.executable, "-c", "raise ValueError('boom')"]
+    run = make(*commands)
+    run.start()
+    run.wait_for("failed")
+    report = run.result()["nodes"][rank]["report"]
+    assert report["exit_code"] == 1
+    assert report["ranks"][0]["error"] == "ValueError: boom"
+    assert run.events()[-1] == f"the launcher on node{rank} ended with exit code 1"
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize(
+    "command", [["/nowhere/python"], ["/etc/passwd"], ["/bin/echo", "\0"]], ids=["missing", "no program", "NUL"]
+)
+def test_a_command_that_cannot_be_started_ends_the_run(make: RunMaker, command: list[str]) -> None:
+    run = make(FOREVER, command)
+    run.start()
+    run.wait_for("failed")
+    report = run.result()["nodes"][1]["report"]
+    assert report["exit_code"] == 127
+    assert f"cannot start {command[0]}" in report["launcher_error"]
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_mount_that_goes_away_under_a_run_is_told_and_stands_in_the_verdict(make: RunMaker, rank: int) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.plans[rank]["command"] = ["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 3"]
+    run.plans[rank]["mounts"] = ["/proc", "/nothing is here"]
+    run.start()
+    run.wait_for("running")
+    told = f"the mount /nothing is here on node{rank} has died: nothing is mounted there any more"
+    eventually(lambda: told in run.events())
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+    reports = [node["report"] for node in run.result()["nodes"]]
+    assert reports[rank]["mounts"] == {"/nothing is here": "nothing is mounted there any more"}
+    assert reports[1 - rank]["mounts"] == {}
+    assert [event for event in run.events() if "mount" in event] == [told], "told more than once, or of one that lives"
+
+
+def test_what_does_not_answer_is_told_by_its_error() -> None:
+    """A mount that answers, and one that cannot be looked into."""
+    for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
+        assert (
+            subprocess.run([sys.executable, "-I", "-S", "-c", _supervisor.LOOK, path], check=False).returncode == code
+        )
+
+
+def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
+    run.start()
+    run.wait_for("running")
+    os.kill(run.supervisor(2), signal.SIGKILL)
+    eventually(lambda: any("the run goes on with 2 of 3 nodes" in text for text in run.events()))
+    (run.directory / "go").touch()
+    run.wait_for("succeeded", 0, 1)
+    assert [node["state"] for node in run.result()["nodes"]] == ["ended", "ended", "lost"]
+    gone_within(run, 10.0)
+
+
+# --- Ending -----------------------------------------------------------------------------------------------------------
+
+IGNORES_SIGTERM = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open("ready0", "w").close()
+time.sleep(600)
+"""
+DETACHES_ITSELF = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("ready1", "w").close()
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+LEAVES_CHILDREN_BEHIND = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_stop_ends_what_ignores_it_and_what_has_detached_itself(make: RunMaker, rank: int) -> None:
+    run = make([sys.executable, "-c", IGNORES_SIGTERM], [sys.executable, "-c", DETACHES_ITSELF])
+    run.start()
+    eventually(lambda: (run.directory / "ready0").exists() and (run.directory / "ready1").exists())
+    assert run.stop(rank) == {"changed": True, "stopped": [run.run_id]}
+    run.wait_for("stopped")
+    assert run.result()["state"] == "stopped"
+    assert_nothing_is_left(run)
+    assert run.stop(rank) == {"changed": False, "stopped": []}
+
+
+def test_what_a_job_leaves_behind_is_ended_with_it(make: RunMaker) -> None:
+    run = make([sys.executable, "-c", LEAVES_CHILDREN_BEHIND], ["/bin/true"])
+    run.start()
+    run.wait_for("succeeded")
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killing_a_supervisor_leaves_no_detached_child(make: RunMaker, rank: int) -> None:
+    commands = [FOREVER, FOREVER]
+    commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]
+    run = make(*commands)
+    run.start()
+    eventually((run.directory / "ready1").exists)
+    os.kill(run.supervisor(rank), signal.SIGKILL)
+    gone_within(run, 10.0)
+    assert not os.path.exists(run.plans[rank]["temporary_directory"])
+
+
+def test_a_start_that_replaces_ends_what_runs_there_first(make: RunMaker) -> None:
+    old, new = make(FOREVER, FOREVER), make(FOREVER)
+    old.start()
+    old.wait_for("running")
+    (answer,) = new.start(replace=True)
+    assert answer["stopped"] == [old.run_id]
+    old.wait_until_gone()
+    assert old.result()["state"] == "stopped"
+    new.wait_for("running")
+    (answer,) = new.start(replace=True)
+    assert not answer["changed"], "the run that is meant is not replaced by itself"
+
+
+def test_stopping_nothing_changes_nothing(make: RunMaker) -> None:
+    run = make(FOREVER)
+    assert run.stop() == {"changed": False, "stopped": []}
+
+
+def test_a_port_in_use_is_named(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, timeouts={"start": 2.0})
+    with socket.create_server(run.lifeline):
+        run.start(0)
+        run.wait_for("failed", 0)
+    address, port = run.lifeline
+    assert f"node0 cannot listen on {address} port {port}: " in run.result()["reason"]
+    run.wait_until_gone()

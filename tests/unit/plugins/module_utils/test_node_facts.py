@@ -1,0 +1,540 @@
+"""What is read on a node: by this machine itself, and by what drivers, kernels and installers print."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import runpy
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import (
+    _node_commands,
+    _node_facts,
+    _node_gpus,
+    _node_network,
+    _node_software,
+    _node_storage,
+    _node_system,
+)
+from ansible_collections.muster.training.plugins.module_utils._mounts import keep
+from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "nvidia_smi"
+
+
+def recorded(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+# --- nvidia-smi -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "model", "driver", "memory", "ecc", "fault"),
+    [
+        ("v100_418.csv", 4, "Tesla V100-SXM2-16GB", "418.87.01", 16130, 0, ""),
+        ("mixed_440.csv", 2, "GeForce GTX 1080 Ti", "440.118.02", 11178, None, ""),
+        ("unknown_error_450.csv", 2, "Tesla V100-SXM2-32GB", "450.80.02", 32510, None, "Unknown Error"),
+        ("a100_470.csv", 8, "A100-SXM4-40GB", "470.223.02", 40536, 0, ""),
+        ("h100_535.csv", 8, "H100 80GB HBM3", "535.183.01", 81559, 0, ""),
+        ("l40s_550.csv", 2, "L40S", "550.127.05", 46068, 0, ""),
+        (
+            "reset_575.csv",
+            2,
+            "RTX PRO 6000 Blackwell Server Edition",
+            "575.57.08",
+            97887,
+            None,
+            "GPU requires reset",
+        ),
+        ("gb10_580.csv", 1, "GB10", "580.95.05", None, None, ""),
+    ],
+)
+def test_each_generation_of_drivers_is_read(
+    name: str, count: int, model: str, driver: str, memory: int | None, ecc: int | None, fault: str
+) -> None:
+    gpus = _node_gpus.parse_gpus(recorded(name))
+    assert [gpu["index"] for gpu in gpus] == list(range(count))
+    assert len({gpu["uuid"] for gpu in gpus}) == count
+    last = gpus[-1]
+    assert last["name"] == model
+    assert last["driver"] == driver
+    assert last["memory_mib"] == memory
+    assert last["ecc_uncorrected"] == ecc
+    assert last["fault"] == fault
+
+
+def test_used_memory_modes_and_retired_pages_are_read() -> None:
+    assert [gpu["memory_used_mib"] for gpu in _node_gpus.parse_gpus(recorded("h100_535.csv"))][2:5] == [7, 74210, 7]
+    assert {gpu["compute_mode"] for gpu in _node_gpus.parse_gpus(recorded("l40s_550.csv"))} == {"Exclusive_Process"}
+    first, second = _node_gpus.parse_gpus(recorded("unknown_error_450.csv"))
+    assert (first["ecc_uncorrected"], first["page_retirement_pending"]) == (3, True)
+    assert (second["ecc_uncorrected"], second["page_retirement_pending"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "state"),
+    [
+        ("v100_418.csv", 0, "ok"),
+        ("mismatch.txt", 18, "mismatch"),
+        ("mismatch_old.txt", 18, "mismatch"),
+        ("no_driver.txt", 9, "no-driver"),
+        ("lost_520.txt", 255, "gpu-lost"),
+        ("lost_535.txt", 255, "gpu-lost"),
+        ("lost_reboot.txt", 15, "gpu-lost"),
+        ("no_gpu.txt", 6, "no-gpu"),
+        ("unknown_field.txt", 2, "failed"),
+    ],
+)
+def test_what_nvidia_smi_says_instead_of_gpus_is_understood(name: str, code: int, state: str) -> None:
+    text = recorded(name)
+    assert _node_gpus.diagnose(_node_commands.Output(code, text))[0] == state
+    if state != "ok":
+        assert _node_gpus.parse_gpus(text) == []
+        assert _node_gpus.diagnose(_node_commands.Output(code, text))[1] in " ".join(text.split())
+
+
+def test_processes_are_read_whatever_their_names() -> None:
+    assert _node_gpus.parse_processes(recorded("apps_535.csv")) == [
+        {
+            "gpu": "GPU-c7d2f5a1-1e8b-49c6-a4d3-0b9e6f18d203",
+            "pid": 1328667,
+            "command": "/home/ada/venv/bin/python",
+            "memory_mib": 74200,
+        },
+        {
+            "gpu": "GPU-c7d2f5a1-1e8b-49c6-a4d3-0b9e6f18d203",
+            "pid": 1425258,
+            "command": "python train.py --layers 1,2,3",
+            "memory_mib": None,
+        },
+        {"gpu": "MIG-8d1f3c60-52b7-4a3d-9e1f-0c7b2d6a5f41", "pid": 77, "command": "[Not Found]", "memory_mib": 512},
+    ]
+    assert _node_gpus.parse_processes(recorded("apps_none.csv")) == []
+    assert _node_gpus.parse_processes(recorded("mismatch.txt")) == []
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is first on PATH, for a stub of nvidia-smi."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def write_stub(directory: Path, script: str) -> None:
+    stub = directory / "nvidia-smi"
+    stub.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    stub.chmod(0o755)
+
+
+def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
+    gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
+    write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
+    facts = _node_gpus.GpuQuestion().answer()
+    assert facts["smi"] == {"state": "ok", "said": ""}
+    assert facts["count"] == facts["pci"] == 8
+    assert {process["pid"]: process["memory_mib"] for process in facts["processes"]} == {
+        1328667: 74200,
+        1425258: 0,
+        77: 512,
+    }
+
+
+def test_a_driver_that_dropped_a_field_is_asked_again_without_it(smi: Path) -> None:
+    l40s = "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode"
+    write_stub(
+        smi,
+        f"""case "$1" in *retired_pages*) cat {FIXTURES / "unknown_field.txt"}; exit 2;;
+        --query-gpu=*) echo '{l40s}'; echo '0, GPU-1, NVIDIA L40S, 600.10, 46068 MiB, 1 MiB, Default';; esac""",
+    )
+    facts = _node_gpus.GpuQuestion().answer()
+    assert facts["smi"]["state"] == "ok"
+    assert [(gpu["name"], gpu["ecc_uncorrected"]) for gpu in facts["devices"]] == [("L40S", None)]
+
+
+def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_node_gpus, "SMI_TIMEOUT", 0.5)
+    write_stub(smi, f"echo $$ >> {smi}/pids; exec sleep 1000")
+    start = time.monotonic()
+    facts = _node_gpus.GpuQuestion().answer()
+    assert facts["smi"]["state"] == "hangs"
+    assert time.monotonic() - start < 5
+    for pid in (smi / "pids").read_text().split():
+        deadline = time.monotonic() + 5
+        while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+            assert time.monotonic() < deadline, f"nvidia-smi {pid} lives on"
+            time.sleep(0.02)
+
+
+# --- commands and calls that hang ------------------------------------------------------------------------------------
+
+
+def test_commands_run_side_by_side_and_say_how_they_ended() -> None:
+    start = time.monotonic()
+    commands = [
+        _node_commands.Command(["sh", "-c", "sleep 0.4; echo said; echo erred >&2; exit 3"]) for _number in range(4)
+    ]
+    outputs = [command.output(time.monotonic() + 5) for command in commands]
+    assert {(output.code, output.text, output.hangs) for output in outputs} == {(3, "said\nerred\n", False)}
+    assert time.monotonic() - start < 1.5
+    missing = _node_commands.Command(["/nowhere/at/all"]).output(time.monotonic() + 1)
+    assert (missing.code, missing.text) == (None, "/nowhere/at/all: No such file or directory")
+
+
+def test_calls_that_do_not_return_leave_the_others_their_answers() -> None:
+    start = time.monotonic()
+    answers = _node_commands.call_apart(
+        {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 0.5
+    )
+    assert answers == {"quick": {"state": "ok"}}
+    assert time.monotonic() - start < 5
+    assert _node_commands.call_apart({}, 0.5) == {}
+
+
+# --- network ---------------------------------------------------------------------------------------------------------
+
+
+def test_interfaces_and_routes_are_those_of_the_kernel() -> None:
+    """Against iproute2, where this machine has it; on any machine there is the loopback."""
+    with _node_network.open_netlink() as channel:
+        interfaces = _node_network.read_interfaces(channel)
+        loopback = _node_network.read_route(channel, "127.0.0.9")
+        default = _node_network.read_route(channel, "198.51.100.1")
+    assert "127.0.0.1/8" in interfaces["lo"]["addresses"]
+    assert interfaces["lo"]["loopback"]
+    assert loopback is not None
+    assert loopback["interface"] == "lo"
+    if shutil.which("ip"):
+        shown = json.loads(subprocess.run(["ip", "-j", "address"], capture_output=True, check=True).stdout)
+        assert {one["ifname"]: one["mtu"] for one in shown} == {name: one["mtu"] for name, one in interfaces.items()}
+        for one in shown:
+            known = {f"{address['local']}/{address['prefixlen']}" for address in one["addr_info"]}
+            assert set(interfaces[one["ifname"]]["addresses"]) == known
+            assert interfaces[one["ifname"]]["up"] is ("UP" in one["flags"])
+        way = subprocess.run(["ip", "-j", "route", "get", "198.51.100.1"], capture_output=True, check=False)
+        if way.returncode:
+            assert default is None
+        else:
+            [expected] = json.loads(way.stdout)
+            assert default is not None
+            assert default["interface"] == expected["dev"]
+            assert default["source"] == expected["prefsrc"]
+            assert default["gateway"] == expected.get("gateway")
+
+
+def test_addresses_lead_to_their_interface() -> None:
+    addresses = {"10.0.0.4": "ens5", "fd00::1": "ens6"}
+    assert _node_network.interface_of("10.0.0.4", addresses) == "ens5"
+    assert _node_network.interface_of("fd00:0::1", addresses) == "ens6"
+    assert _node_network.interface_of("127.9.9.9", addresses) == "lo"
+    assert _node_network.interface_of("10.0.0.5", addresses) is None
+
+
+def test_hosts_files_are_read_as_the_resolver_reads_them() -> None:
+    text = "127.0.0.1 localhost\n127.0.1.1\tNode1 node1.example # trap\n10.0.0.11 node1 # again\n\n# 10.0.0.12 node2\n"
+    hosts = _node_network.parse_hosts(text)
+    assert hosts["node1"] == ["127.0.1.1", "10.0.0.11"]
+    assert hosts["node1.example"] == ["127.0.1.1"]
+    assert "node2" not in hosts
+
+
+def test_names_are_resolved_and_a_slow_resolver_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = _node_network.read_names(["localhost", "no.such.host.invalid"], ask_resolver=True)
+    assert quick["hostname"] == socket.gethostname()
+    assert quick["resolver"]["localhost"][0] in ("127.0.0.1", "::1")
+    release = threading.Event()
+
+    def slow(name: str) -> list[str]:
+        release.wait(20)
+        return []
+
+    monkeypatch.setattr(_node_network, "resolve", slow)
+    start = time.monotonic()
+    names = _node_network.read_names(["node1", "node2"], ask_resolver=True, timeout=0.3)
+    release.set()
+    assert time.monotonic() - start < 5
+    assert names["unanswered"] == sorted(["node1", "node2", socket.gethostname()])
+    assert names["own"] is None
+    assert names["resolver"] == {}
+
+
+def test_who_listens_on_a_port_is_found() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        found = _node_network.listeners({port, 1})
+        assert found[str(port)]["pid"] == os.getpid()
+        assert "python" in found[str(port)]["command"] or "pytest" in found[str(port)]["command"]
+        assert "1" not in found
+        assert _node_network.can_listen("127.0.0.1", port) == "Address already in use"
+    assert _node_network.can_listen("127.0.0.1", port) == ""
+    assert _node_network.listeners({port}) == {}
+
+
+# --- software --------------------------------------------------------------------------------------------------------
+
+
+def installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def test_versions_are_read_from_the_interpreter_that_has_them() -> None:
+    facts = _node_software.SoftwareQuestion(sys.executable, "/").answer()
+    assert facts["error"] == ""
+    assert facts["python"] == "{}.{}.{}".format(*sys.version_info[:3])
+    assert facts["prefix"] == sys.prefix
+    names = {"torch": "torch", "numpy": "numpy", "deepspeed": "deepspeed", "transformers": "transformers"}
+    expected = {name: installed(distribution) for name, distribution in names.items()}
+    assert {name: facts["packages"].get(name) for name in names} == expected
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin is not None:
+        version = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
+        assert facts["cuda"] == version["cuda"]
+        assert facts["hip"] == version["hip"]
+
+
+def test_the_first_interpreter_that_is_there_is_taken(tmp_path: Path) -> None:
+    ours = tmp_path / "env" / "bin" / "python"
+    names = f"{ours}:sh"
+    assert _node_facts.find_interpreter(names) == shutil.which("sh")
+    ours.parent.mkdir(parents=True)
+    ours.symlink_to(sys.executable)
+    assert _node_facts.find_interpreter(names) == str(ours)
+    assert _node_facts.find_interpreter("/none/python:none-such") == ""
+
+
+def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'No module named encodings' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    facts = _node_software.SoftwareQuestion(str(broken), str(tmp_path)).answer()
+    assert facts["error"] == "No module named encodings"
+    assert facts["packages"] == {}
+
+
+def test_packages_are_known_by_the_names_of_their_metadata(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place, names in (
+        (first, ["torch-2.7.1+cu128.dist-info", "nvidia_nccl_cu12-2.26.2.dist-info", "flash_attn-2.8.3.dist-info"]),
+        (second, ["torch-2.6.0.dist-info", "deepspeed-0.19.8-py3.11.egg-info", "Transformers-4.51.0.dist-info", "x"]),
+    ):
+        for name in names:
+            (place / name).mkdir(parents=True)
+    assert _node_software.packages_in([str(first), str(tmp_path / "gone"), str(second)]) == {
+        "torch": "2.7.1+cu128",
+        "nccl": "2.26.2",
+        "flash_attn": "2.8.3",
+        "deepspeed": "0.19.8",
+        "transformers": "4.51.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "hip"),
+    [
+        ("__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\nhip = None\n", "11.7", None),
+        ("from typing import Optional\ncuda: Optional[str] = '12.4'\nhip: Optional[str] = None\n", "12.4", None),
+        ('cuda: _Optional[str] = "13.0"\nhip: _Optional[str] = None\n', "13.0", None),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.2.41133-dd7f95766'\n", None, "6.2.41133-dd7f95766"),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", None, None),
+    ],
+)
+def test_the_cuda_that_torch_was_built_for_is_read(text: str, cuda: str | None, hip: str | None) -> None:
+    assert _node_software.parse_torch_version(text) == {"cuda": cuda, "hip": hip}
+
+
+# --- storage ---------------------------------------------------------------------------------------------------------
+
+MOUNTINFO = """\
+22 27 0:20 / /proc rw,relatime - proc proc rw
+40 27 0:45 / /mnt/my\\040data rw,relatime shared:1 - nfs4 10.0.0.5:/data rw,vers=4.2
+41 27 0:46 / /mnt/bucket rw,nosuid - fuse.s3fs s3fs rw,user_id=0
+42 27 0:47 / /mnt/bucket rw,nosuid - ext4 /dev/sdb1 rw
+"""
+FSTAB = """\
+# what is mounted at boot
+UUID=1234 / ext4 defaults 0 1
+//nas/share /mnt/my\\040share cifs credentials=/root/c,_netdev 0 0
+/dev/sr0 /media/cdrom0 udf,iso9660 user,noauto 0 0
+/swap.img none swap sw 0 0
+"""
+
+
+def test_mounts_are_read_as_the_kernel_lists_them() -> None:
+    mounts = _node_storage.parse_mountinfo(MOUNTINFO)
+    assert mounts["/mnt/my data"] == {"type": "nfs4", "source": "10.0.0.5:/data", "options": "rw,relatime"}
+    assert mounts["/mnt/bucket"]["type"] == "ext4"
+    assert set(_node_storage.parse_fstab(FSTAB)) == {"/", "/mnt/my share"}
+
+
+def test_a_path_below_a_mount_that_does_not_answer_is_known() -> None:
+    mounts: list[dict[str, Any]] = [{"point": "/mnt/data", "state": "hangs"}, {"point": "/mnt/ok", "state": "ok"}]
+    assert _node_storage.dead_mount("/mnt/data/project/train.py", mounts) == "/mnt/data"
+    assert _node_storage.dead_mount("/mnt/data", mounts) == "/mnt/data"
+    assert _node_storage.dead_mount("/mnt/database", mounts) == ""
+    assert _node_storage.dead_mount("/mnt/ok/x", mounts) == ""
+
+
+def test_mounts_of_our_units_are_known_by_what_mounts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Wanted(str(tmp_path / "a %b"), "bucket:/x")
+    files = keep.wanted_files(KINDS["mount-s3"], wanted)
+    wants = tmp_path / "remote-fs.target.wants"
+    wants.mkdir()
+    (wants / "ours.mount").write_text(files.unit_text)
+    (wants / "other.mount").write_text("[Mount]\nWhat=x\nWhere=/y\nType=nfs\n")
+    monkeypatch.setattr(_node_storage, "UNITS", str(tmp_path))
+    ours = {wanted.path: {"type": "mount-s3", "source": "s3://bucket/x/"}}
+    assert _node_storage.read_units() == ours
+    (found,) = [mount for mount in _node_storage.read_mounts([]) if mount["point"] == wanted.path]
+    assert (found["type"], found["state"]) == ("mount-s3", "missing")
+
+
+def test_a_mount_of_ours_that_answers_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_node_storage, "read_units", lambda: {"/proc": {"type": "s3fs", "source": "bucket"}})
+    (found,) = [mount for mount in _node_storage.read_mounts([]) if mount["point"] == "/proc"]
+    assert (found["type"], found["state"]) == ("s3fs", "ok") and found["listing"]["count"] > 10
+
+
+def test_a_wanted_mount_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    wanted = str(tmp_path)
+    found = {mount["point"]: mount["state"] for mount in _node_storage.read_mounts([wanted, "/"])}
+    assert found[wanted] == "missing"
+    assert found["/"] == "ok"
+
+
+def test_a_mount_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+
+    def look() -> dict[str, str]:
+        if os.geteuid() == 0:  # who reads everything
+            os.setuid(65534)
+        return _node_storage.touch_mount(str(tmp_path))()
+
+    try:
+        assert _node_commands.call_apart({"mount": look}, 5)["mount"]["state"] == "unreadable"
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_room_is_told_of_the_nearest_directory_that_exists(tmp_path: Path) -> None:
+    disks = _node_storage.read_disks({"runs": str(tmp_path / "not" / "yet")}, [])
+    usage = shutil.disk_usage(tmp_path)
+    assert disks["runs"]["path"] == str(tmp_path)
+    assert disks["runs"]["total_bytes"] == usage.total
+    assert _node_storage.read_disks({"runs": "/mnt/x/y"}, [{"point": "/mnt/x", "state": "hangs"}]) == {}
+
+
+# --- system ----------------------------------------------------------------------------------------------------------
+
+
+def test_variables_that_were_left_are_found_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.endswith(("RANK", "WORLD_SIZE")) or name.startswith(("MASTER_", "PET_", "NCCL_SOCKET")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(_node_system, "ENVIRONMENT_FILES", ("~/.bashrc", "~/.profile.d/*.sh"))
+    (tmp_path / ".bashrc").write_text(
+        "# export RANK=0\nexport RANK=3\nPET_NNODES='2:4'\nMYRANK=1\nexport NCCL_SOCKET_IFNAME=eth0 # old\n"
+    )
+    (tmp_path / ".profile.d").mkdir()
+    (tmp_path / ".profile.d" / "a.sh").write_text('MASTER_ADDR="10.0.0.1"\n')
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert _node_system.left_over(str(tmp_path)) == [
+        {"name": "WORLD_SIZE", "value": "8", "where": "the environment of a login"},
+        {"name": "RANK", "value": "3", "where": f"{tmp_path}/.bashrc line 2"},
+        {"name": "PET_NNODES", "value": "2:4", "where": f"{tmp_path}/.bashrc line 3"},
+        {"name": "NCCL_SOCKET_IFNAME", "value": "eth0", "where": f"{tmp_path}/.bashrc line 5"},
+        {"name": "MASTER_ADDR", "value": "10.0.0.1", "where": f"{tmp_path}/.profile.d/a.sh line 1"},
+    ]
+
+
+def test_memory_and_limits_are_those_of_this_machine() -> None:
+    import resource
+
+    memory = _node_system.read_memory()
+    assert 0 < memory["available_bytes"] <= memory["total_bytes"]
+    login = _node_system.LimitsQuestion(unit=False, raised=True).answer()
+    assert login["nofile"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert _node_system.LimitsQuestion(unit=True, raised=True).answer() == {
+        "nofile": 1048576,
+        "memlock": -1,
+        "from": "the run's unit",
+    }
+    assert _node_system.parse_limit("infinity") == -1
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+def request(tmp_path: Path, **given: Any) -> dict[str, Any]:
+    return {
+        "node": "me",
+        "address": "127.0.0.1",
+        "peers": {"me": "127.0.0.1"},
+        "ports": [],
+        "interpreter": sys.executable,
+        "script": "job.py",
+        "args": [],
+        "working_directory": str(tmp_path),
+        "runs_directory": str(tmp_path / "runs"),
+        "run_id": "",
+        "user": "",
+        "mounts": [],
+        "parts": ["gpus", "software", "storage", "system", "names"],
+        "probe": None,
+        **given,
+    }
+
+
+def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job.py").write_text("pass\n")
+    monkeypatch.setenv("MUSTER_CLOCK_SHIFT", "90")
+    facts = _node_facts.main(request(tmp_path))["facts"]
+    json.dumps(facts)
+    assert facts["script"]["is_file"]
+    assert facts["script"]["sha256"] == hashlib.sha256(b"pass\n").hexdigest()
+    assert facts["working_directory"]["is_directory"]
+    assert facts["interpreter"] == sys.executable
+    assert facts["interface"] == "lo"
+    assert abs(facts["clock"]["start"] - time.time() - 90) < 20
+    assert {"gpus", "software", "storage", "system", "names"} <= set(facts)
+    least = _node_facts.main(request(tmp_path, parts=[], interpreter="", script=""))["facts"]
+    assert not {"gpus", "software", "storage", "system", "names"} & set(least)
+    assert least["script"] is None
+    assert least["interpreter"] is None
+
+
+def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    monkeypatch.setattr(_node_storage, "read_mounts", lambda _wanted: dead)
+    touched: list[str] = []
+
+    def exists(path: str) -> bool:
+        touched.append(str(path))
+        return True
+
+    monkeypatch.setattr(os.path, "exists", exists)
+    facts = _node_facts.main(request(tmp_path, interpreter=str(tmp_path / "python")))["facts"]
+    assert facts["working_directory"]["dead_mount"] == str(tmp_path)
+    assert facts["script"]["dead_mount"] == str(tmp_path)
+    assert facts["interpreter"] == str(tmp_path / "python")
+    assert "software" not in facts
+    assert set(facts["storage"]["disks"]) == {"temporary"}
+    assert not [path for path in touched if path.startswith(str(tmp_path))]

@@ -1,0 +1,191 @@
+"""Nodes that connect to each other, each on a loopback address of its own."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _node_network, _peer_probe
+
+NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
+PORT, SECOND, THIRD, FIXED = random.sample(range(20000, 32000), 4)  # others may listen on all addresses of a port
+TOKEN = "the token of this test"
+
+
+def address(number: int) -> str:
+    return f"{NETWORK}.{number}"
+
+
+def request(number: int, count: int, **given: Any) -> dict[str, Any]:
+    probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "fixed": [], "lifetime": 20, **given}
+    peers = {f"node{one}": address(one) for one in range(1, count + 1)}
+    return {"node": f"node{number}", "address": address(number), "peers": peers, "probe": probe}
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, condition.__doc__ or condition
+        time.sleep(0.02)
+
+
+def all_gone(count: int) -> bool:
+    """No node listens any more."""
+    return all(
+        _node_network.can_listen(address(number), port) == ""
+        for number in range(1, count + 1)
+        for port in (PORT, SECOND, THIRD, FIXED)
+    )
+
+
+@pytest.fixture(autouse=True)
+def leave_nothing() -> Iterator[None]:
+    yield
+    for number in range(1, 7):
+        _peer_probe.end_leftover(address(number))
+
+
+def test_nodes_that_come_one_after_the_other_prove_both_ways_of_each_pair() -> None:
+    fixed = {1: [FIXED], 2: [], 3: []}
+    answers = {number: _peer_probe.Probe(request(number, 3, fixed=fixed[number])).answer() for number in (1, 2, 3)}
+    assert {answer["port"] for answer in answers.values()} == {PORT}
+    assert answers[1]["fixed"] == [FIXED]
+    # who came first was refused by all, who came last met all
+    assert {outcome["to"] for outcome in answers[1]["peers"].values()} == {"Connection refused"}
+    for early, late in ((1, 2), (1, 3), (2, 3)):
+        met = answers[late]["peers"][f"node{early}"]
+        assert met["to"] == ""
+        assert met["back"] == {str(PORT): ""}
+        assert met["ports"] == ({str(FIXED): ""} if early == 1 else {})
+        assert (met["sent"], met["received"]) == (_peer_probe.BULK, _peer_probe.BULK)
+        assert met["answered_by"] == f"node{early}"
+    eventually(lambda: all_gone(3))
+
+
+def test_nodes_that_come_at_once_meet_too() -> None:
+    probes = [_peer_probe.Probe(request(number, 6)) for number in range(1, 7)]
+    answers = [probe.answer() for probe in probes]
+    for number, answer in enumerate(answers, 1):
+        assert len(answer["peers"]) == 5
+        for peer, outcome in answer["peers"].items():
+            back = answers[int(peer[4:]) - 1]["peers"][f"node{number}"]
+            assert "" in (outcome["to"], back["back"].get(str(PORT)))
+    eventually(lambda: all_gone(6))
+
+
+def test_a_taken_port_makes_all_meet_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 0.2)
+    monkeypatch.setattr(_peer_probe, "CONNECT_TIMEOUT", 0.5)
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
+        stranger.bind((address(1), PORT))
+        stranger.listen()
+        first = _peer_probe.Probe(request(1, 2, fixed=[PORT])).answer()
+        assert first["port"] == SECOND
+        assert first["fixed"] == []  # nothing of ours listens there: that it is taken is another check's matter
+        second = _peer_probe.Probe(request(2, 2)).answer()
+    assert second["peers"]["node1"]["to"] == ""
+    assert second["peers"]["node1"]["answered_by"] == "node1"
+    assert second["peers"]["node1"]["back"] == {str(PORT): ""}
+
+
+def test_a_peer_that_drops_packets_is_told_from_one_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener whose queue is full answers no SYN, as a packet filter that drops."""
+    monkeypatch.setattr(_peer_probe, "CONNECT_TIMEOUT", 0.5)
+    with socket.socket() as full:
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
+        full.bind((address(2), PORT))
+        full.listen(0)
+        fillers = [socket.socket() for _filler in range(8)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex((address(2), PORT))
+        start = time.monotonic()
+        answer = _peer_probe.Probe(request(1, 3, lifetime=1)).answer()
+        assert time.monotonic() - start < 15
+        assert answer["peers"]["node2"]["to"] == "no answer within 0 s"
+        assert answer["peers"]["node3"]["to"] == "Connection refused"
+        for filler in fillers:
+            filler.close()
+    eventually(lambda: all_gone(1))
+
+
+def test_packets_that_are_swallowed_are_seen_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The talk is cut after the greeting: what follows in full packets never comes."""
+    monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 0.5)
+    _peer_probe.Probe(request(1, 2)).answer()
+
+    class Swallowing(socket.socket):
+        def sendall(self, data: Any, flags: int = 0) -> None:
+            if len(data) < _peer_probe.BULK:
+                super().sendall(data, flags)
+
+    monkeypatch.setattr(socket, "socket", Swallowing)
+    met = _peer_probe.Probe(request(2, 2)).answer()["peers"]["node1"]
+    assert (met["to"], met["answered_by"]) == ("", "node1")
+    assert met["sent"] == 0
+    assert met["received"] == _peer_probe.BULK
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 10000,
+        b'{"token": "wrong", "name": "node2", "ports": [1]}\n',
+        b'{"token": "the token of this test", "name": "stranger", "ports": [1]}\n',
+        b"[]\n",
+        b"5\n",
+    ],
+)
+def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
+    _peer_probe.Probe(request(1, 2)).answer()
+    with socket.create_connection((address(1), PORT), timeout=5) as stranger:
+        stranger.sendall(said)
+        stranger.shutdown(socket.SHUT_WR)
+        try:
+            answer = stranger.recv(100)
+        except ConnectionResetError:
+            answer = b""
+    assert answer == b""
+    met = _peer_probe.Probe(request(2, 2)).answer()["peers"]["node1"]
+    assert met["to"] == ""
+    eventually(lambda: all_gone(2))
+
+
+def test_who_waits_in_vain_is_gone_when_time_is_up() -> None:
+    _peer_probe.Probe(request(1, 2, lifetime=1)).answer()
+    assert not all_gone(1)
+    eventually(lambda: all_gone(1), seconds=5)
+
+
+def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
+    _peer_probe.Probe(request(1, 2)).answer()
+    assert not all_gone(1)
+    assert not _peer_probe.end_leftover(address(99))
+    assert _peer_probe.end_leftover(address(1))
+    eventually(lambda: all_gone(1), seconds=5)
+
+
+def test_whoever_waits_for_our_output_does_not_wait_for_the_listener() -> None:
+    """ssh goes on until nobody holds its pipes any more."""
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(_peer_probe.__file__).parent)!r})
+import _peer_probe
+_peer_probe.Probe({request(1, 2)!r}).answer()
+"""
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=15, check=True)
+    assert time.monotonic() - start < 10
+    assert done.stderr == b""
+    assert not all_gone(1)

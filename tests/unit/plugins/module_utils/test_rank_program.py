@@ -1,0 +1,169 @@
+"""bin/muster-rank: it knows its place or refuses, hands on every word, and tells how the rank ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils import _rank_program
+from ansible_collections.muster.training.plugins.module_utils._rank_program import Misplaced, job_command, place
+from tests.unit.supervised import eventually
+
+PROGRAM = Path(_rank_program.__file__)
+PLAN: dict[str, Any] = {
+    "launcher": "mpirun",
+    "world_size": 5,
+    "node": {"name": "b", "slots": 2, "first_rank": 3, "node_rank": 1},
+    "environment": {"MASTER_ADDR": "10.0.0.9", "NCCL_SOCKET_IFNAME": "=ens5"},
+}
+RULES: dict[str, Any] = {"rank": ["MY_RANK"], "world": ["MY_WORLD"], "command": [], "arguments": []}
+
+
+class RunDirectory:
+    """A run directory in which bin/muster-rank lies."""
+
+    def __init__(self, path: Path, command: list[str], arguments: list[str], secrets: dict[str, str]) -> None:
+        self.path = path
+        for name, content in (
+            ("plan.json", PLAN),
+            ("rank.json", {**RULES, "command": command, "arguments": arguments}),
+            ("environment.json", secrets),
+        ):
+            (path / name).write_text(json.dumps(content))
+        (path / "bin").mkdir()
+        (path / "bin" / "muster-rank").write_text(PROGRAM.read_text())
+
+    def start(self, *added: str, rank: int = 4, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-IS", str(self.path / "bin" / "muster-rank"), *added],
+            env={"PATH": os.environ["PATH"], "MY_RANK": str(rank), "MY_WORLD": "5", **environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *added: str, **more: Any) -> tuple[int, str]:
+        with self.start(*added, **more) as process:
+            _out, err = process.communicate(timeout=60)
+            return process.returncode, err
+
+    def said(self, local_rank: int = 1, name: str = "stdout.log") -> str:
+        return (self.path / "ranks" / str(local_rank) / name).read_text()
+
+    def exit(self, local_rank: int = 1) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.path / "ranks" / str(local_rank) / "exit.json").read_text())
+        del found["ended"]
+        return found
+
+
+def python(path: Path, program: str, arguments: list[str] | None = None, **secrets: str) -> RunDirectory:
+    return RunDirectory(path, [sys.executable, "-c", program], arguments or [], secrets)
+
+
+@pytest.mark.parametrize(("rank", "local_rank"), [(3, 0), (4, 1)])
+def test_the_place_is_that_of_the_rank_table(rank: int, local_rank: int) -> None:
+    assert place(PLAN, RULES, {"MY_RANK": str(rank), "MY_WORLD": "5"}) == (rank, local_rank)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"MY_RANK": "2", "MY_WORLD": "5"}, "mpirun has started rank 2 on b, where ranks 3 to 4 were planned"),
+        ({"MY_RANK": "5", "MY_WORLD": "5"}, "mpirun has started rank 5 on b"),
+        ({"MY_RANK": "3", "MY_WORLD": "2"}, "mpirun has made a world of 2 ranks on b, planned are 5"),
+        ({"MY_WORLD": "5"}, "mpirun sets no MY_RANK for a process on b"),
+        ({"MY_RANK": "", "MY_WORLD": "5"}, "mpirun sets no MY_RANK"),
+    ],
+)
+def test_another_place_is_refused(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(Misplaced, match=words):
+        place(PLAN, RULES, environment)
+
+
+def test_a_misplaced_rank_starts_nothing(tmp_path: Path) -> None:
+    directory = python(tmp_path, "print('started')")
+    code, said = directory.run(rank=0)
+    assert code == 70 and "has started rank 0 on b" in said
+    assert not (tmp_path / "ranks").exists()
+
+
+def test_the_environment_of_a_rank(tmp_path: Path) -> None:
+    directory = python(
+        tmp_path, "import json, os; print(json.dumps(dict(os.environ)))", API_KEY="s3cr3t", NCCL_DEBUG="INFO"
+    )
+    assert directory.run(NCCL_DEBUG="WARN", NCCL_SOCKET_IFNAME="^docker0", KEPT="yes") == (0, "")
+    found = json.loads(directory.said())
+    wanted = {
+        **{"RANK": "4", "LOCAL_RANK": "1", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"},
+        **{"MASTER_ADDR": "10.0.0.9", "NCCL_SOCKET_IFNAME": "=ens5", "NCCL_DEBUG": "INFO", "API_KEY": "s3cr3t"},
+        **{"OMP_NUM_THREADS": "1", "KEPT": "yes", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
+        "TORCHELASTIC_ERROR_FILE": f"{tmp_path}/ranks/1/error.json",
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+words = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), max_size=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=words, value=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20))
+def test_every_word_and_value_arrives_as_it_was_given(
+    tmp_path_factory: pytest.TempPathFactory, arguments: list[str], value: str
+) -> None:
+    program = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['VALUE']]))"
+    directory = python(tmp_path_factory.mktemp("run"), program, arguments, VALUE=value)
+    assert directory.run() == (0, "")
+    assert json.loads(directory.said()) == [arguments, value]
+
+
+def test_deepspeeds_local_rank_is_the_tables() -> None:
+    rules = {**RULES, "command": ["python", "train.py"], "arguments": ["--lr", "1"]}
+    assert job_command(rules, ["--local_rank=0"], 1) == ["python", "train.py", "--local_rank=1", "--lr", "1"]
+    assert job_command(rules, [], 1) == ["python", "train.py", "--lr", "1"]
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "told"),
+    [
+        ("pass", 0, 0),
+        ("raise SystemExit(3)", 3, 3),
+        ("import os; os.kill(os.getpid(), 9)", 137, -9),
+        ("raise ValueError('boom')", 1, 1),
+    ],
+)
+def test_how_a_rank_ended(tmp_path: Path, program: str, code: int, told: int) -> None:
+    directory = python(tmp_path, program)
+    assert directory.run()[0] == code
+    assert directory.exit() == {"rank": 4, "exit_code": told}
+    assert (tmp_path / "ranks/1/exit.json").stat().st_mode & 0o777 == 0o600
+    assert directory.said(name="stderr.log").endswith("ValueError: boom\n") is ("boom" in program)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path, ["/no/such/program"], [], {})
+    assert directory.run()[0] == 127
+    assert "muster: cannot start /no/such/program: " in directory.said(name="stderr.log")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
+    program = "import time; print('up', flush=True); time.sleep(60)"
+    directory = python(tmp_path, program)
+    before = signal.signal(number, signal.SIG_IGN)  # as what a shell starts with `&` finds SIGINT
+    try:
+        started = directory.start()
+    finally:
+        signal.signal(number, before)
+    with started as process:
+        eventually(lambda: (tmp_path / "ranks/1/stdout.log").exists() and directory.said() == "up\n")
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number if number == signal.SIGTERM else process.wait(20) in (1, 130)
+    assert directory.exit()["exit_code"] in (-number, 1)

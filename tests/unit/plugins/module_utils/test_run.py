@@ -1,0 +1,351 @@
+"""A node's side of training_run: what it reads, recognises and asks of systemd."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils import _run
+from tests.unit.supervised import eventually, make_run
+
+# --- Reading logs -----------------------------------------------------------------------------------------------------
+
+
+def test_only_whole_lines_are_read_while_a_log_may_grow(tmp_path: Path) -> None:
+    log, cursors = tmp_path / "log", dict[str, int]()
+    assert _run.read_new(str(log), cursors, False) == ""
+    log.write_text("one\ntw")
+    assert _run.read_new(str(log), cursors, False) == "one\n"
+    assert _run.read_new(str(log), cursors, False) == ""
+    log.write_text("one\ntwo\nthr")
+    assert _run.read_new(str(log), cursors, False) == "two\n"
+    assert _run.read_new(str(log), cursors, True) == "thr"
+    assert _run.read_new(str(log), cursors, True) == ""
+
+
+def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"a\xffb\n")
+    assert _run.read_new(str(log), {}, False) == "a\ufffdb\n"
+
+
+def test_a_line_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
+    log, cursors = tmp_path / "log", dict[str, int]()
+    log.write_bytes(b"x" * (2 * _run.CHUNK + 5))
+    assert len(_run.read_new(str(log), cursors, False)) == _run.CHUNK
+    assert len(_run.read_new(str(log), cursors, False)) == _run.CHUNK
+    assert _run.read_new(str(log), cursors, False) == ""
+    assert _run.read_new(str(log), cursors, True) == "xxxxx"
+
+
+@given(st.lists(st.text(st.sampled_from("ab\n\r\u00e9"), max_size=30), max_size=8), st.integers(4, 40))
+def test_nothing_is_lost_or_doubled(pieces: list[str], chunk: int) -> None:
+    before = _run.CHUNK
+    _run.CHUNK = chunk
+    log = Path(f"/tmp/muster-unit-log-{os.getpid()}")
+    try:
+        got, cursors = "", dict[str, int]()
+        with open(log, "w", encoding="utf-8", newline="") as stream:
+            for piece in pieces:
+                stream.write(piece)
+                stream.flush()
+                got += _run.read_new(str(log), cursors, False)
+        while True:
+            more = _run.read_new(str(log), cursors, True)
+            if not more:
+                break
+            got += more
+    finally:
+        _run.CHUNK = before
+        log.unlink(missing_ok=True)
+    if "\ufffd" not in got:  # a letter of two bytes may fall between two pieces of an endless line
+        assert got == "".join(pieces)
+
+
+# --- Watching ---------------------------------------------------------------------------------------------------------
+
+
+def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
+    request = run.request(0, cursors=cursors or {}, wait=0.0, local_rank=0)
+    answer: dict[str, Any] = _run.watch(request)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["step\n", "\U0001f4a5" * 30 + "\n", "x" * 200000 + "\n", "x" * 100000 + "\n" + "x" * 200000 + "\n"],
+    ids=["short", "of four bytes a letter", "long", "short and long"],
+)
+def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> None:
+    """Also where the run has ended: what is left comes with the next answers."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    written = line * (3 * _run.CHUNK // len(line.encode()) + 1)
+    (node / "launcher.log").write_text(written, encoding="utf-8")
+    got, cursors = "", dict[str, int]()
+    for _answer in range(10):
+        answer = watch(run, cursors)
+        got += "".join(answer["outputs"].values())
+        cursors = answer["cursors"]
+        if not answer["active"]:
+            break
+    assert not answer["active"]
+    assert got == written
+
+
+def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "running", "message": "", "since": 5.0}')
+    answer = watch(run)
+    assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
+    found = _run.read(run.request(0, wait=0))["run"]
+    assert (found["state"], found["since"], found["ranks"]) == ("died", 5.0, [0])
+    assert "the supervisor is gone" in found["message"]
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    with pytest.raises(_run.RunError, match=f"there is no run {run.run_id} on this node"):
+        watch(run)
+    assert _run.read(run.request(0, wait=0)) == {"changed": False, "run": None}
+    assert _run.main(run.request(0, operation="watch", cursors={}, wait=0, local_rank=0)) == {
+        "error": f"there is no run {run.run_id} on this node"
+    }
+
+
+def test_the_newest_run_is_meant_where_none_is_named(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, [["/bin/true"]], run_id=run_id) for run_id in ("b", "a", "c")]
+    for age, run in enumerate(runs):
+        node = run.node(0)
+        node.mkdir(parents=True)
+        (node / "plan.json").write_text(json.dumps(run.plans[0]))
+        os.utime(node / "plan.json", (1000 - age, 1000 - age))
+    request = {**runs[0].request(0, wait=0), "run_id": ""}
+    assert _run.read(request)["run"]["run_id"] == "b"
+    assert _run.read({**request, "node": "another"})["run"] is None
+
+
+# --- Who is alive -----------------------------------------------------------------------------------------------------
+
+SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
+Starter = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts a process whose command line ends with the given words."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def starter(*words: str, environment: dict[str, str] | None = None) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLEEP, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        processes.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        return process.pid
+
+    yield starter
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def seen(pid: int) -> dict[str, Any] | None:
+    return next((one for one in _run.supervisors() if one["pid"] == pid), None)
+
+
+@pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
+@pytest.mark.parametrize("guard", [False, True])
+def test_supervisors_and_guards_are_seen(start: Starter, directory: str, guard: bool) -> None:
+    words = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
+    pid = start(*words)
+    assert seen(pid) == {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid}
+    assert _run.is_alive(directory)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("/runs/first/node0/supervisor.py",),
+        ("/runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "/runs/first/node0", "second", "10.0.0.9"),
+        ("/runs/first/node0/train.py", "/runs/first/node0", "first", "10.0.0.9"),
+        ("/runs/first/node0/supervisor.py", "/runs/first/node0", "first", "10.0.0.9", "more"),
+        ("--guard", "/runs/first/node0"),
+    ],
+)
+def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tuple[str, ...]) -> None:
+    assert seen(start(*words)) is None
+
+
+def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> None:
+    mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
+    others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
+    eventually(lambda: mine in _run.marked_processes("/runs/first/node1"))
+    assert others not in _run.marked_processes("/runs/first/node1")
+    assert os.getpid() not in _run.marked_processes("/runs/first/node1")
+
+
+# --- Starting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_used_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    with pytest.raises(_run.RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
+        run.start()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = make_run(tmp_path / "file", [["/bin/true"]])
+    with pytest.raises(_run.RunError, match="cannot make the run directory .*file"):
+        run.start()
+
+
+def test_a_supervisor_that_cannot_be_started_is_said(tmp_path: Path) -> None:
+    with pytest.raises(_run.RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
+        _run.spawn_detached(["/nowhere/python", "x"], str(tmp_path / "log"))
+
+
+def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    try:
+        run.start()
+        run.wait_for("running")
+        assert (
+            _run.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor=""))["changed"] is False
+        )
+        other = {**run.plans[0], "world_size": 7}
+        with pytest.raises(_run.RunError, match="running here already with another plan"):
+            _run.start(run.request(0, plan=other, token="", environment={}, supervisor=""))
+    finally:
+        _run.remove(run.request(0))
+    run.wait_until_gone()
+    assert not run.node(0).parent.exists()
+
+
+def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    try:
+        run.start(environment={"WANDB_API_KEY": "s3cr3t"})
+        run.wait_for("running")
+        files = {path.name: path.stat().st_mode & 0o777 for path in run.node(0).iterdir()}
+        assert files["environment.json"] == files["token"] == files["plan.json"] == 0o600
+        assert run.node(0).stat().st_mode & 0o777 == 0o700
+        assert "s3cr3t" not in (run.node(0) / "plan.json").read_text()
+        for pid, line in run.processes().items():
+            assert "s3cr3t" not in line and run.token not in line, pid
+    finally:
+        _run.remove(run.request(0))
+
+
+def test_a_user_that_is_not_there_is_named() -> None:
+    with pytest.raises(_run.RunError, match="there is no user 'nobody-here' on this node"):
+        _run.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
+
+
+def test_where_the_runs_of_a_user_lie() -> None:
+    mine = pwd.getpwuid(os.geteuid())
+    assert (
+        _run.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name}) == f"{mine.pw_dir}/.muster/runs"
+    )
+    assert _run.runs_directory({"runs_directory": "/srv/runs", "user": mine.pw_name}) == "/srv/runs"
+    assert _run.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
+
+
+# --- The unit ---------------------------------------------------------------------------------------------------------
+
+
+def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
+    made = {**make_run(tmp_path, [["/bin/true"]], run_id="first").plans[0], **plan}
+    command: list[str] = _run.unit_command(made, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
+    return command
+
+
+def test_the_unit_of_a_run(tmp_path: Path) -> None:
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7})
+    assert command[0] == "systemd-run"
+    assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
+    assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
+    assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and some seconds to end by itself"
+    assert "--property=KillMode=mixed" in command
+
+
+@pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
+def test_no_name_of_a_run_makes_another_type_of_unit(tmp_path: Path, run_id: str) -> None:
+    assert f"--unit=muster-{run_id}.service" in unit(tmp_path, "/runs/x/node0", unit=f"muster-{run_id}")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("limits", [False, True])
+def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: bool) -> None:
+    monkeypatch.setattr(_run, "may_raise_limits", lambda: limits)
+    command = unit(tmp_path, str(tmp_path))
+    properties = [word[len("--property=") :] for word in command if word.startswith("--property=")]
+    assert any(one.startswith("LimitMEMLOCK") for one in properties) == limits
+    file = tmp_path / "muster-first.service"
+
+    def complaints(lines: list[str]) -> str:
+        file.write_text("\n".join(["[Service]", "Type=exec", "ExecStart=/bin/true", *lines, ""]))
+        command = ["systemd-analyze", "verify", str(file)]
+        return subprocess.run(command, check=False, capture_output=True, text=True).stderr
+
+    assert "Unknown key" in complaints(["KilMode=mixed"]), "a mistake would be seen"
+    assert complaints(properties) == ""
+
+
+# --- Root -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sudo", "expected"),
+    [
+        ('shift; exec "$@"', (3, "no such unit\n")),
+        # a host that does not know its own name: sudo warns, and it is the command that fails
+        (
+            'echo "sudo: unable to resolve host node1" >&2; shift; exec "$@"',
+            (3, "sudo: unable to resolve host node1\n"),
+        ),
+        ('echo "sudo: a password is required" >&2; exit 1', None),
+        ('echo "Sorry, user muster may not run sudo on node1." >&2; exit 1', None),
+        ("", None),
+    ],
+    ids=["root", "root with a warning", "password", "not allowed", "no sudo"],
+)
+def test_who_failed_is_told_from_who_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: str, expected: tuple[int, str] | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if sudo:
+        (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
+        (tmp_path / "sudo").chmod(0o755)
+    (tmp_path / "true").symlink_to("/bin/true")
+    done = _run.as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
+    if expected is None:
+        assert done is None
+    else:
+        assert done is not None and done.returncode == expected[0] and done.stderr.startswith(expected[1])

@@ -1,0 +1,517 @@
+"""What the supervisor makes of logs, reports and lines: its parts without a run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils import (
+    _deepspeed_config,
+    _rank_program,
+    _remote_shell,
+    _supervisor,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor import (
+    MAX_BACKLOG,
+    MAX_LINE,
+    Wire,
+    attempt_directory,
+    describe_exit,
+    first_error,
+    identity,
+    last_words,
+    launcher_error,
+    proof,
+    rank_logs,
+    rank_reports,
+    read_json,
+    read_tail,
+    recorded_error,
+    shorten_report,
+    torchrun_failures,
+    write_json,
+)
+
+TORCHRUN = Path(__file__).resolve().parents[2] / "fixtures" / "torchrun"
+CLOSED = "Connection closed by peer"
+TERMINATED = -15
+
+
+def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[dict[str, Any]]:
+    """The reports of a run whose files were recorded from torchrun itself."""
+    plan = {"rank_logs": "torchrun", "node": {"slots": slots, "first_rank": first_rank}}
+    reports = rank_reports(plan, str(TORCHRUN / case), launcher_code)
+    for one in reports:
+        assert Path(one["log"]).parent.name == str(one["local_rank"])
+        assert one["log"].startswith(str(TORCHRUN / case))
+    return reports
+
+
+def codes_and_errors(reports: list[dict[str, Any]]) -> list[tuple[int, int | None, str]]:
+    return [(one["rank"], one["exit_code"], one["error"]) for one in reports]
+
+
+# --- What torchrun leaves behind (recorded, see tests/record_torchrun.py) ---------------------------------------------
+
+
+def test_a_rank_that_raised_among_its_peers() -> None:
+    for case in ("raise", "raise_with_record"):
+        first, second = codes_and_errors(recorded(case))
+        assert first[:2] == (0, TERMINATED) and CLOSED in first[2]
+        assert second == (1, 1, "ValueError: boom: all of it")
+
+
+def test_a_rank_that_raised_on_the_second_node() -> None:
+    third, fourth = codes_and_errors(recorded("raise_on_second_node", first_rank=2))
+    assert third[:2] == (2, TERMINATED) and CLOSED in third[2]
+    assert fourth == (3, 1, "ValueError: boom: all of it")
+
+
+def test_a_rank_that_ended_itself() -> None:
+    first, second = codes_and_errors(recorded("exit_code"))
+    assert first[:2] == (0, 3)
+    assert second[:2] == (1, TERMINATED) and CLOSED in second[2]
+
+
+@pytest.mark.parametrize(("case", "who", "code"), [("kill", 1, -9), ("abort", 0, -6)])
+def test_a_rank_that_a_signal_ended(case: str, who: int, code: int) -> None:
+    reports = codes_and_errors(recorded(case))
+    assert reports[who] == (who, code, "")
+    assert reports[1 - who][1] == TERMINATED
+
+
+def test_only_the_last_attempt_counts() -> None:
+    first, second = recorded("restarted_and_failed")
+    assert (first["exit_code"], first["error"]) == (1, "ValueError: boom: attempt 1")
+    assert second["exit_code"] == TERMINATED
+    assert "/attempt_1/" in first["log"] and "/attempt_1/" in second["log"]
+
+
+def test_a_restarted_run_that_went_well_has_no_error() -> None:
+    assert codes_and_errors(recorded("restarted_and_well", launcher_code=0)) == [(0, 0, ""), (1, 0, "")]
+
+
+def test_ranks_whose_launcher_was_ended_have_no_code_of_their_own() -> None:
+    assert codes_and_errors(recorded("terminated")) == [(0, None, ""), (1, None, "")]
+    said = last_words((TORCHRUN / "terminated" / "launcher.log").read_text())
+    assert said.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
+
+
+def test_a_script_that_is_not_there() -> None:
+    said = "ended with exit code 2, its last words: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
+    for rank, one in enumerate(codes_and_errors(recorded("no_such_script"))):
+        assert one[:2] == (rank, 2) and one[2].startswith(said)
+
+
+def test_without_a_traceback_in_words_the_launcher_says_which_program_failed() -> None:
+    for case in ("raise", "kill", "exit_code"):
+        said = last_words((TORCHRUN / case / "launcher.log").read_text())
+        assert said == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+
+
+def test_ranks_without_a_log_of_their_own_share_the_launchers(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("Traceback (most recent call last):\n  File x\nKeyError: 'lr'\n")
+    plan = {"rank_logs": "launcher", "node": {"slots": 2, "first_rank": 4}}
+    log = str(tmp_path / "launcher.log")
+    assert rank_reports(plan, str(tmp_path), 1) == [
+        {"rank": 4 + n, "local_rank": n, "exit_code": 1, "error": "KeyError: 'lr'", "log": log} for n in (0, 1)
+    ]
+    assert rank_logs(plan, str(tmp_path), 1) == (log, log)
+
+
+def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n")
+    plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
+    said = "ended with exit code 2, its last words: train.py: error: unrecognized arguments: --lrr"
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 2)) == [(0, 2, said)]
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")], "a killed one chose no last words"
+
+
+def test_before_torchrun_has_started_its_ranks_their_log_is_the_launchers(tmp_path: Path) -> None:
+    plan = {"rank_logs": "torchrun", "node": {"slots": 1, "first_rank": 0}}
+    log = str(tmp_path / "launcher.log")
+    assert rank_logs(plan, str(tmp_path), 0) == (log, log)
+    (tmp_path / "ranks").mkdir()
+    assert rank_logs(plan, str(tmp_path), 0) == (log, log)
+
+
+@pytest.mark.parametrize("attempts", [[0], [0, 1], [2, 9, 10], [10, 2]])
+def test_the_newest_attempt_is_found_by_number(tmp_path: Path, attempts: list[int]) -> None:
+    for attempt in attempts:
+        for local_rank in (0, 1, 10):
+            (tmp_path / "first_x_y" / f"attempt_{attempt}" / str(local_rank)).mkdir(parents=True)
+    newest = tmp_path / "first_x_y" / f"attempt_{max(attempts)}"
+    assert attempt_directory(str(tmp_path), 1) == str(newest / "1")
+    assert attempt_directory(str(tmp_path), 10) == str(newest / "10")
+    assert attempt_directory(str(tmp_path), 5) is None
+    assert attempt_directory(str(tmp_path / "nowhere"), 0) is None
+
+
+def test_an_attempt_that_has_not_yet_this_rank_leaves_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "first_a" / "attempt_0" / "1").mkdir(parents=True)
+    (tmp_path / "first_a" / "attempt_1" / "0").mkdir(parents=True)
+    assert attempt_directory(str(tmp_path), 1) == str(tmp_path / "first_a" / "attempt_0" / "1")
+
+
+# --- Errors in logs ---------------------------------------------------------------------------------------------------
+
+
+def traceback_of(program: str) -> str:
+    """What Python itself writes when the program fails."""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise ValueError('boom')", "ValueError: boom"),
+        ("raise ValueError('one\\ntwo')", "ValueError: one"),
+        ("raise ValueError", "ValueError"),
+        ("assert 1 == 2, 'no'", "AssertionError: no"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("from json import loads\nloads('{')", "json.decoder.JSONDecodeError: Expecting property name"),
+        ("try:\n  1/0\nexcept Exception as e:\n  raise KeyError('k') from e", "KeyError: 'k'"),
+        ("try:\n  1/0\nexcept Exception:\n  raise KeyError('k')", "KeyError: 'k'"),
+        ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
+        ("print('Traceback'); raise OSError(2, 'gone', '/x')", "FileNotFoundError: [Errno 2] gone: '/x'"),
+    ],
+)
+def test_the_exception_that_ended_a_program(program: str, error: str) -> None:
+    assert first_error("step 1\n" + traceback_of(program)).startswith(error)
+
+
+def test_the_last_traceback_is_the_one_that_ended_the_program() -> None:
+    caught = "Traceback (most recent call last):\n  File a\nOSError: try again\n"
+    last = "Traceback (most recent call last):\n  File a\nValueError: boom\n"
+    assert first_error(f"{caught}going on\n{last}") == "ValueError: boom"
+
+
+def test_torchs_prefix_of_a_rank_is_not_part_of_the_error() -> None:
+    text = "[rank12]: Traceback (most recent call last):\n[rank12]:   File x\n[rank12]: ValueError: boom\n"
+    assert first_error(text) == "ValueError: boom"
+
+
+def test_a_traceback_cut_off_at_its_end_gives_nothing_rather_than_half() -> None:
+    assert first_error("Traceback (most recent call last):\n  File x, line 1\n    f()") == ""
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "all is well\n", "Traceback of another kind\nValueError: no"])
+def test_no_exception_no_error(text: str) -> None:
+    assert first_error(text) == ""
+
+
+def test_without_an_exception_the_last_line_counts() -> None:
+    assert last_words("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n\n") == (
+        "train.py: error: unrecognized arguments: --lrr"
+    )
+    assert last_words("") == ""
+
+
+def test_a_warning_is_no_reason_for_the_end_by_a_signal() -> None:
+    warning = "[node1:866] plm:rsh: Warning: setpgid(872,872) failed\n"
+    assert launcher_error(-9, warning) == ""
+    assert launcher_error(1, warning) == warning.strip()
+    assert launcher_error(0, warning) == launcher_error(None, warning) == ""
+
+
+@given(st.text())
+def test_any_log_can_be_read(text: str) -> None:
+    assert len(first_error(text)) <= 2000 and len(last_words(text)) <= 2000
+    assert "\n" not in first_error(text)
+    torchrun_failures(text)
+
+
+def test_an_endless_line_is_cut() -> None:
+    assert len(first_error("Traceback (most recent call last):\n  x\nValueError: " + "b" * 10000)) == 2000
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"message": {"message": "ValueError: boom", "extraInfo": {}}}', "ValueError: boom"),
+        ('{"message": "Signal 9"}', "Signal 9"),
+        ('{"message": {}}', ""),
+        ('{"other": 1}', ""),
+        ("[]", ""),
+        ("{", ""),
+        ("", ""),
+    ],
+)
+def test_error_files_of_torchs_record(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "error.json").write_text(content)
+    assert recorded_error(str(tmp_path / "error.json")) == message
+
+
+def test_no_error_file_no_message(tmp_path: Path) -> None:
+    assert recorded_error(str(tmp_path / "error.json")) == ""
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert read_tail(str(log)) == ""
+    log.write_bytes(b"abc\xffdef")
+    assert read_tail(str(log)) == "abc\ufffddef"
+    assert read_tail(str(log), 3) == "def"
+    log.write_bytes(b"x" * 100000 + b"end")
+    assert len(read_tail(str(log))) == _supervisor.TAIL_BYTES and read_tail(str(log)).endswith("end")
+
+
+def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    write_json(str(path), {"a": 1})
+    write_json(str(path), {"a": [2, None, "é"]})
+    assert read_json(str(path)) == {"a": [2, None, "é"]}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["status.json"]
+
+
+# --- Reports ----------------------------------------------------------------------------------------------------------
+
+
+LONG = f"/home/user/.muster/runs/{'r' * 63}/node1000/ranks/{'r' * 63}_abcdefgh/attempt_0"
+
+
+def report_of(errors: list[str]) -> dict[str, Any]:
+    return {
+        "exit_code": 1,
+        "launcher_error": "e" * 2000,
+        "ranks": [
+            {"rank": n, "local_rank": n, "exit_code": 1, "error": error, "log": f"{LONG}/{n}/stderr.log"}
+            for n, error in enumerate(errors)
+        ],
+    }
+
+
+def test_a_short_report_stays_as_it_is() -> None:
+    report = report_of(["ValueError: boom"] * 8)
+    before = json.dumps(report)
+    shorten_report(report)
+    assert json.dumps(report) == before
+
+
+@given(st.integers(1, 2000), st.sampled_from(["e", "é", "\U0001f4a5", "\0", '"']), st.integers(0, 2000))
+def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str, length: int) -> None:
+    report = report_of([character * length] * ranks)
+    shorten_report(report)
+    assert len(json.dumps({"type": "report", "report": report}).encode()) < MAX_LINE
+    assert len(report["ranks"]) >= min(ranks, 100)
+
+
+def test_the_rank_that_failed_is_in_the_report_of_a_thousand() -> None:
+    report = report_of(["Connection closed by peer"] * 1000)
+    for rank in report["ranks"]:
+        rank["exit_code"] = TERMINATED
+    report["ranks"][777]["exit_code"] = -9
+    shorten_report(report)
+    assert report["ranks"][0]["rank"] == 777
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "exit code 0"), (3, "exit code 3"), (-9, "signal SIGKILL"), (-250, "signal 250"), (None, "no exit code")],
+)
+def test_exit_codes_in_words(code: int | None, words: str) -> None:
+    assert describe_exit(code) == words
+
+
+# --- Who is who -------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = ("token", "peer", "run", 1, "theirs", "mine")
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_proof_depends_on_each_of_its_parts(index: int) -> None:
+    changed: list[Any] = list(ARGUMENTS)
+    changed[index] = 2 if index == 3 else changed[index] + "x"
+    assert proof(*changed) != proof(*ARGUMENTS)
+    assert proof(*ARGUMENTS) == proof(*ARGUMENTS)
+    assert len(proof(*ARGUMENTS)) == 64
+
+
+def test_a_proof_of_one_side_is_none_of_the_other() -> None:
+    assert proof("t", "peer", "r", 1, "a", "b") != proof("t", "server", "r", 1, "a", "b")
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_a_proof_can_be_made_of_whatever_a_stranger_says(nonce: str) -> None:
+    assert len(proof("token", "peer", "run", 1, "theirs", nonce)) == 64
+
+
+def test_an_identity_tells_a_process_from_a_later_one_of_its_pid() -> None:
+    mine, parents = identity(os.getpid()), identity(os.getppid())
+    assert mine == identity(os.getpid())
+    assert mine["pid"] == os.getpid()
+    assert (mine["pid"], mine["start"]) != (parents["pid"], parents["start"])
+    assert mine["boot_id"] == parents["boot_id"]
+
+
+# --- Wires ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Wire, socket.socket]]:
+    """A wire and the socket at its other end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(5)
+        yield Wire(ours, 0.0), theirs
+
+
+def drain(wire: Wire, turns: int = 100) -> list[dict[str, Any]]:
+    """All that a wire gives in some turns of the supervisor."""
+    return [message for _turn in range(turns) for message in wire.receive()]
+
+
+def test_messages_arrive_whole_however_they_were_cut(ends: tuple[Wire, socket.socket]) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1
+    got = []
+    for byte in b'{"type": "beat"}\n{"n": "\\u00e9"}\n{"n": 2':
+        theirs.send(bytes([byte]))
+        got += wire.receive()
+    assert got == [{"type": "beat"}, {"n": "\u00e9"}]
+    theirs.send(b"}\n")
+    assert wire.receive() == [{"n": 2}]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["stranger", "peer"])
+@pytest.mark.parametrize(
+    "data",
+    [b"hello\n", b"[]\n", b"1\n", b"null\n", b"\n", b"\xff\n", b'{"a"\n', b"[" * 50000 + b"\n", b"x" * (MAX_LINE + 1)],
+    ids=["word", "list", "number", "null", "empty", "bytes", "half", "deep", "long"],
+)
+def test_what_is_no_message_closes_the_wire(ends: tuple[Wire, socket.socket], data: bytes, known: bool) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1 if known else None
+    theirs.setblocking(False)
+    sent = 0
+    for _turn in range(100):
+        if sent < len(data):
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                sent += theirs.send(data[sent:])
+        assert wire.receive() == []
+        assert len(wire.inbox) <= 2 * MAX_LINE
+    assert wire.closed
+
+
+def test_the_end_of_the_other_side_closes_the_wire_after_its_last_words(ends: tuple[Wire, socket.socket]) -> None:
+    wire, theirs = ends
+    wire.node_rank = 1
+    theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n": ')
+    theirs.close()
+    assert wire.receive() == [{"n": 1}, {"n": 2}]
+    assert wire.closed
+
+
+def test_a_stranger_is_read_one_gulp_at_a_time(ends: tuple[Wire, socket.socket]) -> None:
+    wire, theirs = ends
+    line = b'{"n": "' + b"x" * 1000 + b'"}\n'
+    theirs.setblocking(False)
+    sent = 0
+    while sent < 3 * MAX_LINE:
+        try:
+            sent += theirs.send(line * 10)
+        except BlockingIOError:
+            break
+    assert sum(len(json.dumps(message)) for message in wire.receive()) <= MAX_LINE
+
+
+def test_a_side_that_does_not_read_is_dropped_before_it_costs_memory(ends: tuple[Wire, socket.socket]) -> None:
+    wire, _theirs = ends
+    longest = 0
+    for _number in range(100000):
+        wire.send({"type": "beat", "filling": "x" * 1000})
+        longest = max(longest, len(wire.outbox))
+        if wire.closed:
+            break
+    assert wire.closed
+    assert longest <= MAX_BACKLOG + 2000
+
+
+def test_what_could_not_be_sent_at_once_is_sent_later_in_order(ends: tuple[Wire, socket.socket]) -> None:
+    wire, theirs = ends
+    wire.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    for number in range(200):
+        wire.send({"n": number, "filling": "x" * 500})
+    assert wire.outbox and not wire.closed
+    received = b""
+    while received.count(b"\n") < 200:
+        received += theirs.recv(65536)
+        wire.flush()
+    assert [json.loads(line)["n"] for line in received.splitlines()] == list(range(200))
+    assert not wire.outbox
+
+
+def test_sending_to_a_side_that_is_gone_closes_the_wire(ends: tuple[Wire, socket.socket]) -> None:
+    wire, theirs = ends
+    theirs.close()
+    wire.send({"type": "beat"})
+    assert wire.closed
+    wire.send({"type": "beat"})  # and is no error
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), json_values, max_size=4), max_size=10), st.integers(1, 100))
+def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender, receiver = Wire(ours, 0.0), Wire(theirs, 0.0)
+        receiver.node_rank = 1
+        got = []
+        for message in messages:
+            sender.send(message)
+            got += receiver.receive()
+        assert got == messages
+        assert not sender.closed and not receiver.closed
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_survived(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire = Wire(ours, 0.0)
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        for message in drain(wire, 5):
+            assert isinstance(message, dict)
+        assert wire.closed
+
+
+# --- Alone on a node --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [_supervisor, _rank_program, _remote_shell, _deepspeed_config])
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(version: str, module: Any) -> None:
+    found = [path for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}") if path.exists()]
+    if not found:
+        pytest.skip(f"no Python {version} here")
+    source = Path(module.__file__).resolve()
+    with tempfile.TemporaryDirectory() as directory:
+        program = f"import runpy; runpy.run_path({str(source)!r})"
+        command = [str(found[0]), "-I", "-S", "-c", program]
+        done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

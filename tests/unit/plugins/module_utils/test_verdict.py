@@ -1,0 +1,328 @@
+"""What failed first: causes before consequences, whoever spoke first."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from ansible_collections.muster.training.plugins.module_utils._verdict import (
+    duration,
+    first_failure,
+    from_hub,
+    in_a_line,
+    render_verdict,
+    without_hub,
+)
+
+CLOSED = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
+)
+TORCHRUN = Path(__file__).resolve().parents[2] / "fixtures" / "torchrun"
+TERMINATED = -signal.SIGTERM
+
+
+def rank(number: int, code: int | None, error: str = "") -> dict[str, Any]:
+    return {"rank": number, "local_rank": number % 2, "exit_code": code, "error": error, "log": f"/run/{number}.log"}
+
+
+def report(code: int | None, *ranks: dict[str, Any], said: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "exit_code": code,
+        "state": "ended",
+        "ranks": list(ranks),
+        "launcher_error": said,
+        "launcher_log": "/run/launcher.log",
+        "oom_kills": 0,
+        "stuck": [],
+        **more,
+    }
+
+
+def result(
+    *reports: dict[str, Any] | None, first: str | None = None, reason: str = "why", **more: Any
+) -> dict[str, Any]:
+    """What rank 0's supervisor writes; a node without a report is lost."""
+    return {
+        "run_id": "first",
+        "state": "failed",
+        "reason": reason,
+        "first_node": first,
+        "world_size": 2 * len(reports),
+        "nnodes": len(reports),
+        "started": 1000.0,
+        "ended": 1075.0,
+        "nodes": [
+            {
+                "name": f"node{n}",
+                "node_rank": n,
+                "state": "lost" if one is None else "ended",
+                "since": 1.0,
+                "report": one,
+            }
+            for n, one in enumerate(reports)
+        ],
+        **more,
+    }
+
+
+def cause(made: dict[str, Any]) -> tuple[str, int | None, str]:
+    failure = first_failure(made)
+    assert failure is not None
+    return failure["node"], failure["rank"], failure["error"]
+
+
+def test_the_rank_that_raised_and_not_the_peers_that_noticed() -> None:
+    made = result(
+        report(1, rank(0, 1, CLOSED), rank(1, 1, CLOSED)),
+        report(1, rank(2, TERMINATED), rank(3, 1, "ValueError: boom")),
+        first="node0",  # its launcher ended first
+    )
+    assert cause(made) == ("node1", 3, "ValueError: boom")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        CLOSED,
+        "torch.distributed.DistBackendError: NCCL error, remote process exited or there was a network error",
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms",
+        "RuntimeError: Connection reset by peer",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15",
+    ],
+)
+def test_what_a_rank_says_whose_peer_is_gone_is_a_consequence(said: str) -> None:
+    made = result(report(1, rank(0, 1, said)), report(1, rank(2, 1, "KeyError: 'x'")), first="node0")
+    assert cause(made) == ("node1", 2, "KeyError: 'x'")
+
+
+def test_a_consequence_is_better_than_nothing() -> None:
+    stopped = report(
+        1, rank(2, TERMINATED), said="torch.distributed.elastic...SignalException: Process 1 got signal: 15"
+    )
+    assert cause(result(report(1, rank(0, 1, CLOSED)), stopped)) == ("node0", 0, CLOSED)
+
+
+def test_a_killed_rank() -> None:
+    made = result(
+        report(1, rank(0, 1, CLOSED), rank(1, 1, CLOSED)), report(1, rank(2, -9), rank(3, TERMINATED)), first="node0"
+    )
+    assert cause(made) == ("node1", 2, "was killed by SIGKILL")
+
+
+def test_a_rank_killed_for_memory() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), oom_kills=1))
+    node, number, error = cause(made)
+    assert (node, number) == ("node1", 2)
+    assert error.startswith("was killed by SIGKILL (the kernel ended processes for want of memory")
+
+
+def test_a_rank_that_aborted_itself_without_a_word_did_so_because_of_another() -> None:
+    """NCCL's watchdog aborts the process when its peers are gone."""
+    made = result(report(1, rank(0, -signal.SIGABRT)), report(1, rank(2, -signal.SIGSEGV)), first="node0")
+    assert cause(made) == ("node1", 2, "was killed by SIGSEGV")
+
+
+def test_a_rank_that_ended_itself_with_a_code() -> None:
+    assert cause(result(report(1, rank(0, 7)))) == ("node0", 0, "ended with exit code 7")
+
+
+def test_a_lost_node_comes_before_what_its_peers_say() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), None, first="node1", reason="node1 is lost: nothing heard of it")
+    assert cause(made) == ("node1", None, "node1 is lost: nothing heard of it")
+
+
+def test_a_node_lost_on_the_way_does_not_hide_the_cause() -> None:
+    made = result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0", reason="the launcher on node0 ended")
+    assert cause(made) == ("node0", 0, "ValueError: boom")
+
+
+def test_a_killed_launcher() -> None:
+    """Its ranks were ended by us, so nothing is said of them."""
+    made = result(
+        report(-9, rank(0, None), rank(1, None)),
+        report(1, rank(2, 1, CLOSED)),
+        first="node0",
+        reason="the launcher ...",
+    )
+    assert cause(made) == ("node0", None, "the launcher was killed by SIGKILL")
+
+
+def test_a_launcher_that_could_not_start_says_why() -> None:
+    said = "muster: cannot start /nowhere/python in /job: No such file or directory"
+    assert cause(result(report(TERMINATED), report(127, said=said))) == ("node1", None, said)
+
+
+def test_two_that_failed_alike_are_told_by_who_ended_the_run() -> None:
+    made = result(report(1, rank(0, 1, "ValueError: a")), report(1, rank(2, 1, "ValueError: b")), first="node1")
+    assert cause(made) == ("node1", 2, "ValueError: b")
+
+
+def test_a_run_in_which_all_were_stopped_has_no_failure() -> None:
+    assert first_failure(result(report(TERMINATED, rank(0, None)), report(None, state="not started"))) is None
+
+
+@pytest.mark.parametrize("state", ["succeeded", "stopped"])
+def test_no_failure_is_named_where_none_ended_the_run(state: str) -> None:
+    made = result(report(1, rank(0, 1, "ValueError: boom")), None, state=state)
+    assert from_hub({}, made)["first_failure"] is None
+
+
+def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
+    verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0"))
+    assert verdict["nodes"][0]["ranks"] == [
+        {"host": "node0", "rank": 0, "local_rank": 0, "exit_code": 1, "error": "ValueError: boom", "log": "/run/0.log"}
+    ]
+    assert verdict["nodes"][1] == {
+        "name": "node1",
+        "node_rank": 1,
+        "state": "lost",
+        "exit_code": None,
+        "stuck": [],
+        "mounts": {},
+        "ranks": [],
+    }
+    assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("case", "number", "error"),
+    [
+        ("raise", 1, "ValueError: boom: all of it"),
+        ("raise_with_record", 1, "ValueError: boom: all of it"),
+        ("exit_code", 0, "ended with exit code 3"),
+        ("kill", 1, "was killed by SIGKILL"),
+        ("abort", 0, "was killed by SIGABRT"),
+        ("restarted_and_failed", 0, "ValueError: boom: attempt 1"),
+        ("no_such_script", 0, "ended with exit code 2, its last words: "),
+    ],
+)
+def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) -> None:
+    """Recorded by tests/record_torchrun.py: the cause among ranks that lost their peer or were stopped."""
+    directory = TORCHRUN / case
+    plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
+    ranks = _supervisor.rank_reports(plan, str(directory), 1)
+    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    node, found, text = cause(result(report(1, *ranks, said=said), first="node0"))
+    assert (node, found) == ("node0", number)
+    assert text.startswith(error)
+
+
+def test_a_node_that_was_only_stopped_is_no_cause() -> None:
+    directory = TORCHRUN / "terminated"
+    plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 2}}
+    ranks = _supervisor.rank_reports(plan, str(directory), 1)
+    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    stopped = report(1, *ranks, said=said)
+    assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
+
+
+# --- Without rank 0's word --------------------------------------------------------------------------------------------
+
+PLAN = {"run_id": "first", "world_size": 4, "nodes": [{"name": "node0"}, {"name": "node1"}, {"name": "node2"}]}
+
+
+def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"state": state, "message": message, "report": of}
+
+
+def test_rank_0_is_gone_and_its_peers_say_why() -> None:
+    lost = "node0 is lost: nothing heard of it for 10 s (powered off, or cut off the network)"
+    reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
+    verdict = without_hub(PLAN, reads, 5000.0)
+    assert (verdict["state"], verdict["reason"], verdict["started"], verdict["ended"]) == ("failed", lost, None, 5000.0)
+    assert verdict["first_failure"] == {"node": "node0", "node_rank": 0, "rank": None, "error": lost, "log": None}
+    assert [node["state"] for node in verdict["nodes"]] == ["lost", "failed", "failed"]
+
+
+def test_rank_0_s_supervisor_was_killed_with_the_node_still_there() -> None:
+    reads = {
+        "node0": seen("died", "the supervisor is gone"),
+        "node1": seen("failed", "node0 is lost: closed"),
+        "node2": None,
+    }
+    verdict = without_hub(PLAN, reads, 5000.0)
+    assert verdict["reason"] == "node0 is lost: closed"
+    assert verdict["first_failure"]["node"] == "node0"
+    assert [node["state"] for node in verdict["nodes"]] == ["lost", "failed", "lost"]
+
+
+def test_nobody_has_a_word_to_say() -> None:
+    verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
+    assert verdict["reason"] == "node0 is lost: it gives no answer"
+
+
+# --- For a person -----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_lines_name_node_rank_error_and_log() -> None:
+    made = result(
+        report(1, rank(0, 1, CLOSED)),
+        report(
+            1, rank(2, 1, "ValueError: boom"), stuck=[4711], mounts={"/data": "Transport endpoint is not connected"}
+        ),
+        first="node0",
+    )
+    text = render_verdict(from_hub({}, made), "/runs/first/result.json", {})
+    assert text == (
+        "run first failed after 0:01:15: 2 nodes, world size 4\n"
+        "  failed first: node node1 (node_rank 1), rank 2: ValueError: boom\n"
+        "  its log:      node1:/run/2.log\n"
+        "  the run ended because why\n"
+        "  on node1 these processes do not end, not even by SIGKILL: 4711; the node needs a reboot\n"
+        "  on node1 the mount /data died under the run: Transport endpoint is not connected; see whether "
+        "its server is there, and mount it again (site.yml)\n"
+        "  record: /runs/first/result.json"
+    )
+    assert in_a_line(from_hub({}, made)) == (
+        "run first failed: node node1 (node_rank 1), rank 2: ValueError: boom (log: node1:/run/2.log)"
+    )
+
+
+def test_a_run_that_went_well_says_what_the_job_reported() -> None:
+    verdict = from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
+    said = {"accuracy": 0.97777, "samples_per_second": 7675.6, "steps": 460, "checkpoint": "/x.pt"}
+    assert render_verdict(verdict, "/r.json", said) == (
+        "run first succeeded after 0:01:15: 1 nodes, world size 2\n"
+        "  accuracy: 0.9778\n"
+        "  samples per second: 7676\n"
+        "  steps: 460\n"
+        "  checkpoint: /x.pt\n"
+        "  record: /r.json"
+    )
+
+
+def test_a_stopped_run_gives_the_reason() -> None:
+    verdict = from_hub({}, result(report(TERMINATED), state="stopped", reason="stopped on request on node0 (SIGTERM)"))
+    assert "  reason: stopped on request on node0 (SIGTERM)\n" in render_verdict(verdict, "/r.json", {})
+    assert in_a_line(verdict) == "run first stopped: stopped on request on node0 (SIGTERM)"
+
+
+def test_an_elastic_run_says_whom_it_lost() -> None:
+    verdict = from_hub({}, result(report(0, rank(0, 0)), None, state="succeeded", reason=""))
+    assert "  lost on the way: node1\n" in render_verdict(verdict, "/r.json", {})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (59.9, "0:00:59"), (3661, "1:01:01"), (360000, "100:00:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_lost_node_comes_before_the_launcher_that_noticed() -> None:
+    """mpirun crashes when one of its daemons is gone, seconds before the node counts as lost."""
+    ranks = [{"rank": 0, "local_rank": 0, "exit_code": -15, "error": "", "log": "x"}]
+    said = "*** End of error message ***"
+    crashed = {"exit_code": -11, "ranks": ranks, "launcher_error": said, "launcher_log": "l", "oom_kills": 0}
+    nodes = [
+        {"name": "a", "node_rank": 0, "state": "ended", "report": crashed},
+        {"name": "b", "node_rank": 1, "state": "lost", "report": None, "why": "b is lost: killed"},
+    ]
+    failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "nodes": nodes})
+    assert failure is not None and (failure["node"], failure["error"]) == ("b", "b is lost: killed")

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module's own part: who may call it, for whom, and what is never told."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from ansible.module_utils import basic
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.module_utils._mounts import keep
+from ansible_collections.muster.training.plugins.module_utils._mounts.kind import MountError
+from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+from ansible_collections.muster.training.plugins.modules import data_mount
+
+ASKED: dict[str, Any] = {"path": "/mnt/data", "kind": "s3fs", "source": "bucket", "user": "root"}
+
+
+def answer(capsys: pytest.CaptureFixture[str], **changed: Any) -> dict[str, Any]:
+    with patch_module_args({**ASKED, **changed}), pytest.raises(SystemExit):
+        data_mount.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_all_kinds_can_be_asked_for() -> None:
+    assert set(data_mount.ARGUMENT_SPEC["kind"]["choices"]) == set(KINDS)
+
+
+def test_a_user_that_is_not_there_is_told() -> None:
+    with pytest.raises(MountError, match=r"there is no user 'nobody-here' on this node\. Needed: .*Correct its name"):
+        data_mount.wanted_of(
+            {**ASKED, "user": "nobody-here", "options": {}, "credentials": {}, "read_only": False, "timeout": 30}
+        )
+
+
+def test_root_is_needed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    result = answer(capsys)
+    assert result["failed"] and "mounting needs root. Set become: true" in result["msg"]
+
+
+def test_secrets_are_hidden_wherever_they_stand_and_names_are_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(*_words: Any) -> dict[str, Any]:
+        raise MountError("key s3cr3t of jane")
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(keep, "mounted", tell)
+    result = answer(capsys, credentials={"access_key": "AKIA1", "secret_key": "s3cr3t", "username": "jane"})
+    assert "s3cr3t" not in json.dumps(result) and "jane" in result["msg"]
+    assert "AKIA1" not in json.dumps(result)
+
+
+def test_an_empty_read_only_mount_is_warned_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = {"changed": True, "unit": "mnt-data.mount", "probe": False, "listing": {"count": 0, "digest": ""}}
+    warnings: list[str] = []
+    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _module, text: warnings.append(text))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(keep, "mounted", lambda *_words: dict(listing))
+    answer(capsys)
+    assert warnings == []
+    answer(capsys, read_only=True)
+    assert warnings == ["/mnt/data (bucket) is empty: see whether the prefix is right"]
+
+
+@pytest.mark.parametrize("password", ["Xk7Qw9", "Xk7Qw9 'b\" \\%h", "Xk7Qw9\nä"])
+def test_no_password_in_the_journal_and_in_the_answer(
+    password: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(basic, "has_journal", False)
+    monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog", lambda _self, message: logged.append(message))
+    credentials = {"username": "trainer", "password": password, "domain": "LAB"}
+    # refused before anything is done: a path that is none
+    given = {"path": "mnt/trainer", "kind": "cifs", "source": "//10.0.0.2/LAB", "credentials": credentials}
+    with patch_module_args({**given, "user": "root"}), pytest.raises(SystemExit):
+        data_mount.main()
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failed"] and "mnt/trainer" in answer["msg"], "a word that is a user's name is not hidden in a path"
+    assert len(logged) == 1 and "kind=cifs" in logged[0]
+    assert "Xk7Qw9" not in logged[0] + json.dumps(answer)

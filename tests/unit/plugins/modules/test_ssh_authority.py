@@ -1,0 +1,220 @@
+"""The authority with the real ssh-keygen, whose reading of certificates and of the revocation list is the judge."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.module_utils._ssh_authority import AuthorityError, seconds_of
+from ansible_collections.muster.training.plugins.modules import ssh_authority
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Any:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, str]:
+    """Public keys by name."""
+    found = {}
+    for name in ("user0", "host0", "user1", "host1", "other"):
+        path = tmp_path / name
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+        found[name] = path.with_suffix(".pub").read_text()
+    return found
+
+
+@pytest.fixture
+def params(tmp_path: Path, keys: dict[str, str]) -> dict[str, Any]:
+    nodes = [
+        {
+            "name": f"node{i}",
+            "user": "me",
+            "user_key": keys[f"user{i}"],
+            "host_key": keys[f"host{i}"],
+            "names": [f"node{i}", f"10.0.0.{i}"],
+        }
+        for i in range(2)
+    ]
+    directory = str(tmp_path / "clusters" / "ca")
+    return {
+        "directory": directory,
+        "members": ["node0", "node1"],
+        "nodes": nodes,
+        "valid_for": "52w",
+        "renew_before": "12w",
+    }
+
+
+def keep(params: dict[str, Any], *, check_mode: bool = False, **changed: Any) -> dict[str, Any]:
+    return ssh_authority.keep({**params, **changed}, check_mode)
+
+
+def read(certificate: str, tmp_path: Path) -> str:
+    """What ssh-keygen reads in a certificate."""
+    path = tmp_path / "read-cert.pub"
+    path.write_text(certificate)
+    done = subprocess.run(["ssh-keygen", "-L", "-f", path], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def is_revoked(result: dict[str, Any], certificate: str, tmp_path: Path) -> bool:
+    path = tmp_path / "asked-cert.pub"
+    path.write_text(certificate)
+    done = subprocess.run(["ssh-keygen", "-Q", "-f", result["revoked_file"], path], capture_output=True, check=False)
+    assert done.returncode in (0, 1)
+    return done.returncode == 1
+
+
+def test_certificates_say_what_was_asked(params: dict[str, Any], tmp_path: Path) -> None:
+    result = keep(params)
+    assert result["changed"]
+    user = read(result["certificates"]["node1"]["user"], tmp_path)
+    host = read(result["certificates"]["node1"]["host"], tmp_path)
+    assert "user certificate" in user and "Principals: \n                me\n" in user
+    assert "host certificate" in host and "Principals: \n                10.0.0.1\n                node1\n" in host
+    assert 'Key ID: "node1/user-' in user
+    authority = subprocess.run(
+        ["ssh-keygen", "-l", "-f", Path(params["directory"], "ca.pub")], capture_output=True, text=True, check=True
+    )
+    assert authority.stdout.split()[1] in user
+    assert result["public_key"] in Path(params["directory"], "ca.pub").read_text()
+
+
+def test_a_second_time_changes_nothing(params: dict[str, Any]) -> None:
+    first, second = keep(params), keep(params)
+    assert not second["changed"]
+    assert second["certificates"] == first["certificates"]
+    assert second["diff"]["before"] == second["diff"]["after"] == first["diff"]["after"]
+
+
+def test_nobody_else_reads_the_authority(params: dict[str, Any]) -> None:
+    keep(params)
+    directory = Path(params["directory"])
+    for path in [directory, *directory.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    assert (directory / ".gitignore").read_text() == "*\n"
+
+
+def test_check_mode_tells_and_writes_nothing(params: dict[str, Any], tmp_path: Path) -> None:
+    result = keep(params, check_mode=True)
+    assert result["changed"]
+    assert result["public_key"] == ""
+    assert result["certificates"]["node0"] == {"user": "", "host": ""}
+    assert "node0/user-" in result["diff"]["after"]
+    assert not (tmp_path / "clusters").exists()
+    keep(params)
+    assert not keep(params, check_mode=True)["changed"]
+
+
+def test_a_key_that_is_not_there_yet_is_left_out(params: dict[str, Any]) -> None:
+    params["nodes"][0]["user_key"] = ""
+    result = keep(params, check_mode=True)
+    assert "node0/user-" not in result["diff"]["after"]
+    assert "node0/host-" in result["diff"]["after"]
+
+
+def test_a_certificate_is_renewed_before_its_end(params: dict[str, Any], tmp_path: Path) -> None:
+    short = keep(params, valid_for="4h", renew_before="2h")
+    assert not keep(params, valid_for="52w", renew_before="3h")["changed"], "4 hours are left, 3 are enough"
+    renewed = keep(params, valid_for="52w", renew_before="5h")
+    assert renewed["changed"]
+    before, after = (read(result["certificates"]["node0"]["user"], tmp_path) for result in (short, renewed))
+    assert before != after
+    for line in ("Key ID", "Public key"):  # so that one entry revokes both
+        assert [one for one in before.splitlines() if line in one] == [one for one in after.splitlines() if line in one]
+    assert renewed["revoked"] == []
+
+
+def test_new_names_make_a_new_certificate(params: dict[str, Any], tmp_path: Path) -> None:
+    keep(params)
+    params["nodes"][0]["names"].append("psucgene4")
+    result = keep(params)
+    assert "psucgene4" in read(result["certificates"]["node0"]["host"], tmp_path)
+    assert result["revoked"] == []
+
+
+def test_a_removed_node_is_revoked_until_it_comes_back(params: dict[str, Any], tmp_path: Path) -> None:
+    certificates = keep(params)["certificates"]
+    result = keep(params, members=["node0"], nodes=params["nodes"][:1])
+    assert result["changed"]
+    for node, gone in (("node0", False), ("node1", True)):
+        for kind in ("user", "host"):
+            assert is_revoked(result, certificates[node][kind], tmp_path) is gone
+    assert "node1/user-" in result["diff"]["after"]
+    assert not keep(params, members=["node0"], nodes=params["nodes"][:1])["changed"]
+    back = keep(params)
+    assert back["changed"] and back["revoked"] == []
+    assert not is_revoked(back, certificates["node1"]["user"], tmp_path)
+
+
+def test_a_member_that_takes_no_part_now_is_not_revoked(params: dict[str, Any]) -> None:
+    keep(params)
+    assert not keep(params, nodes=params["nodes"][:1])["changed"]
+
+
+def test_a_replaced_key_is_revoked_and_stays_so(params: dict[str, Any], keys: dict[str, str], tmp_path: Path) -> None:
+    old = keep(params)["certificates"]["node0"]["host"]
+    params["nodes"][0]["host_key"] = keys["other"]
+    for _run in range(2):
+        result = keep(params)
+        assert is_revoked(result, old, tmp_path)
+        assert not is_revoked(result, result["certificates"]["node0"]["host"], tmp_path)
+
+
+def test_nodes_cloned_with_their_keys_are_revoked_one_by_one(params: dict[str, Any], tmp_path: Path) -> None:
+    for kind in ("user_key", "host_key"):
+        params["nodes"][1][kind] = params["nodes"][0][kind]
+    certificates = keep(params)["certificates"]
+    result = keep(params, members=["node0"], nodes=params["nodes"][:1])
+    assert is_revoked(result, certificates["node1"]["user"], tmp_path)
+    assert not is_revoked(result, certificates["node0"]["user"], tmp_path)
+
+
+def test_with_a_new_authority_all_is_signed_anew(params: dict[str, Any], tmp_path: Path) -> None:
+    first = keep(params)
+    Path(params["directory"], "ca").unlink()
+    second = keep(params)
+    assert second["public_key"] != first["public_key"]
+    assert second["certificates"] != first["certificates"]
+    assert not keep(params)["changed"]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("52w", 31449600), ("1d12h", 129600), ("90m", 5400)])
+def test_durations(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "52", "w", "1y", "1 w", "-1d", "1w\n"])
+def test_what_is_no_duration_is_told(text: str) -> None:
+    with pytest.raises(AuthorityError, match="is no duration"):
+        seconds_of(text)
+
+
+def test_renewal_after_the_end_is_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(AuthorityError, match="valid_for is 4h. Needed: more than renew_before, 12w"):
+        keep(params, valid_for="4h")
+
+
+def test_as_a_module(
+    params: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with patch_module_args(params), pytest.raises(SystemExit):
+        ssh_authority.main()
+    assert json.loads(capsys.readouterr().out)["changed"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    params["nodes"][0]["names"].append("other")
+    with patch_module_args(params), pytest.raises(SystemExit):
+        ssh_authority.main()
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failed"] and "no ssh-keygen" in answer["msg"]

@@ -1,0 +1,220 @@
+"""What counts as a checkpoint, when it is whole, and what its manifest keeps; copied to a real server of S3."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.s3_server import S3Server
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[ModuleType]:
+    """The program, with what it imports beside it as on a node."""
+    sys.path.insert(0, str(ROLES / "s3_client" / "files"))
+    spec = importlib.util.spec_from_file_location("checkpoints", ROLES / "checkpoints" / "files" / "checkpoints.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.pop(0)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with S3Server(buckets=["saved"]) as server:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_key)
+        yield server
+        client = server.client()
+        for entry in client.list_objects_v2(Bucket="saved").get("Contents", ()):
+            client.delete_object(Bucket="saved", Key=entry["Key"])
+        for upload in client.list_multipart_uploads(Bucket="saved").get("Uploads", ()):
+            client.abort_multipart_upload(Bucket="saved", Key=upload["Key"], UploadId=upload["UploadId"])
+        client.delete_bucket(Bucket="saved")
+
+
+def make_run(root: Path, node_rank: int = 0, run_id: str = "first", state: str = "succeeded") -> Path:
+    directory = root / run_id / f"node{node_rank}"
+    (directory / "checkpoints").mkdir(parents=True)
+    plan = {"run_id": run_id, "node": {"name": f"n{node_rank}", "node_rank": node_rank}, "nodes": [{}, {}]}
+    (directory / "plan.json").write_text(json.dumps(plan))
+    (directory / "status.json").write_text(json.dumps({"state": state}))
+    return directory
+
+
+@pytest.fixture
+def settings(s3: S3Server, tmp_path: Path) -> dict[str, Any]:
+    return {
+        "bucket": "saved", "prefix": "mine/", "directory": "checkpoints", "patterns": ["*"], "patterns_at_end": [],
+        "exclude": [".*", "*.tmp"], "stable_for": 0, "marker": "", "interval": 0.1, "nodes": "first", "versions": 2,
+        "keep_local": 0, "bandwidth": 0, "free_gib": 0, "runs_directory": str(tmp_path / "runs"), "region": s3.region,
+        "endpoint_url": s3.url,
+    }  # fmt: skip
+
+
+def copied(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
+    """What the manifest names, and what is in S3 there, compared with its sums."""
+    client = s3.client()
+    manifest = json.loads(client.get_object(Bucket="saved", Key=f"mine/{run_id}/node0/latest.json")["Body"].read())
+    found: dict[str, bytes] = {}
+    for entry in manifest["checkpoints"]:
+        for file in entry["files"]:
+            body = client.get_object(Bucket="saved", Key=file["key"])["Body"].read()
+            assert hashlib.sha256(body).hexdigest() == file["sha256"]
+            assert len(body) == file["size"]
+            found.setdefault(f"{entry['name']}/{file['path']}".rstrip("/"), body)
+    return found
+
+
+def copy_all(program: ModuleType, settings: dict[str, Any]) -> Any:
+    service = program.Service(settings)
+    runs = program.runs_of(settings)
+    while any(service.round(run) for run in runs):
+        pass
+    return service
+
+
+def test_files_and_directories_are_copied(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    make_run(tmp_path / "runs", 1)
+    (folder / "last.pt").write_bytes(b"last")
+    (folder / "step" / "deep").mkdir(parents=True)
+    (folder / "step" / "deep" / "shard").write_bytes(b"shard")
+    (folder / "half.tmp").write_bytes(b"half")
+    (folder / ".hidden").write_bytes(b"hidden")
+    copy_all(program, settings)
+    assert copied(s3) == {"last.pt": b"last", "step/deep/shard": b"shard"}
+    assert not s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node1").get("Contents")
+    status = json.loads((folder.parent / "checkpoints.json").read_text())
+    assert (status["alive"], status["pending"]) == (False, [])
+    s3.requests.clear()
+    copy_all(program, settings)
+    assert not [path for method, path in s3.requests if method != "GET"], "nothing is copied twice"
+
+
+def test_an_interrupted_upload_goes_on_with_its_parts(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    body = os.urandom(70 * MIB)
+    (folder / "big.pt").write_bytes(body)
+    judge, seen = s3._judge, []
+
+    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        if environ["REQUEST_METHOD"] == "PUT":
+            seen.append(environ["QUERY_STRING"])
+        return ("AccessDenied", {}) if len(seen) > 2 else judge(environ)
+
+    monkeypatch.setattr(s3, "_judge", dies)
+    monkeypatch.setattr(program, "THREADS", 1)
+    with pytest.raises(Exception, match="AccessDenied"):
+        copy_all(program, settings)
+    monkeypatch.undo()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    s3.requests.clear()
+    copy_all(program, settings)
+    assert copied(s3) == {"big.pt": body}
+    assert sum(method == "PUT" and "big.pt" in path for method, path in s3.requests) == 3, "two of five were there"
+
+
+def test_one_that_changes_while_it_is_copied_is_not_entered(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    (folder / "last.pt").write_bytes(b"before")
+    put = program.Copier.put
+
+    def put_and_change(self: Any, key: str, body: bytes) -> str:
+        (folder / "last.pt").write_bytes(b"after that")
+        return str(put(self, key, body))
+
+    monkeypatch.setattr(program.Copier, "put", put_and_change)
+    service = program.Service(settings)
+    assert service.round(program.runs_of(settings)[0]) is False
+    assert "Contents" not in s3.client().list_objects_v2(Bucket="saved"), "neither data nor a manifest"
+    monkeypatch.setattr(program.Copier, "put", put)
+    copy_all(program, settings)
+    assert copied(s3) == {"last.pt": b"after that"}
+
+
+def test_versions_and_local_files_are_removed_as_told(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    for number in range(4):
+        (folder / "last.pt").write_bytes(b"%d" % number)
+        (folder / f"step-{number}").write_bytes(b"step")
+        copy_all(program, settings)
+    keys = s3.client().list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/last.pt@")["Contents"]
+    assert len(keys) == 2
+    assert len(list(folder.iterdir())) == 5, "nothing here was removed"
+    (folder / "step-4").write_bytes(b"step")
+    copy_all(program, {**settings, "keep_local": 2})
+    assert len(list(folder.iterdir())) == 2
+    assert len(copied(s3)) == 6, "in S3 they are all"
+
+
+def test_when_a_checkpoint_is_whole(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "step").mkdir()
+    (tmp_path / "step" / "shard").write_bytes(b"1")
+    (tmp_path / "one.pt").write_bytes(b"1")
+
+    def whole(**more: Any) -> list[bool]:
+        given = {**settings, **more}
+        found = {one.name: one for one in program.checkpoints_in(str(tmp_path), given)}
+        return [program.is_whole(found[name], given, time.time()) for name in ("step", "one.pt")]
+
+    assert whole(stable_for=30) == [False, False]
+    assert whole(stable_for=0) == [True, True]
+    assert whole(marker="done") == [False, False]
+    (tmp_path / "step" / "done").touch()
+    (tmp_path / "one.pt.done").touch()
+    assert whole(marker="done") == [True, True]
+
+
+def test_a_path_that_does_not_name_its_run_is_the_newest_ones(program: ModuleType, settings: dict[str, Any]) -> None:
+    assert program.names_its_run(settings)
+    assert program.names_its_run({**settings, "directory": "/srv/{run_id}"})
+    assert not program.names_its_run({**settings, "directory": "/srv/out"})
+    assert not program.names_its_run({**settings, "directory": "~/out"})
+
+
+def test_a_full_disk_and_a_refusal_are_told_once(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_run(tmp_path / "runs", state="running") / "checkpoints"
+    (folder / "last.pt").write_bytes(b"last")
+    service = program.Service({**settings, "free_gib": 1e9})
+    run = program.runs_of(settings)[0]
+    service.round(run)
+    service.round(run)
+    assert capsys.readouterr().out.count("WARNING") == 1
+
+
+def test_waiting_ends_when_all_is_copied_or_says_what_is_missing(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    (folder / "last.pt").write_bytes(b"last")
+    with pytest.raises(Exception, match="after 0 s not all checkpoints of first are copied"):
+        program.wait({**settings, "wait_timeout": 0}, "first")
+    copy_all(program, settings)
+    answer = program.wait({**settings, "wait_timeout": 0}, "first")
+    assert answer["copied"]["node0"] == {"to": "s3://saved/mine/first/node0", "checkpoints": ["last.pt (4 B)"]}

@@ -1,0 +1,59 @@
+"""What the role makes of a share as a person writes it down: the options and credentials of its mount."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+from ansible_collections.muster.training.plugins.module_utils._mounts import keep
+from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Wanted
+from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "cifs_share"
+
+
+def rendered(expression: str, mount: str, **variables: Any) -> Any:
+    """Render an expression with the role's variables and one mount, written in YAML."""
+    loader = DataLoader()
+    known = {
+        **loader.load_from_file(str(ROLE / "defaults" / "main.yml"), trusted_as_template=True),
+        **loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True),
+        "cifs_share_mounts": [loader.load(mount)],
+        "__cifs_share_number": 0,
+        **variables,
+    }
+    return Templar(loader=loader, variables=known).template(trust_as_template(expression))
+
+
+@pytest.mark.parametrize(
+    ("mount", "words"),
+    [
+        (r"{share: \\10.64.92.2\sdvkpg3v2v, path: /mnt/a}", ["file_mode=0755", "dir_mode=0755"]),
+        (r"{share: //a/b, path: /mnt/a, port: 4450, vers: '3.0', seal: true}", ["port=4450", "vers=3.0", "seal"]),
+        ("{share: //a/b, path: /mnt/a, mfsymlinks: 'yes', file_mode: '0640'}", ["mfsymlinks", "file_mode=0640"]),
+        ("{share: //a/b, path: /mnt/a, vers: '', options: {nobrl: true, actimeo: 30}}", ["nobrl", "actimeo=30"]),
+        ("{share: //a/b, path: /mnt/a, seal: false, options: {vers: 3.1.1}}", ["vers=3.1.1"]),
+    ],
+)
+def test_options(mount: str, words: list[str]) -> None:
+    share = rendered("{{ cifs_share_mounts[0].share }}", mount)
+    wanted = Wanted("/mnt/a", share, rendered("{{ __cifs_share_options }}", mount))
+    keep.refuse(KINDS["cifs"], wanted)
+    parts = KINDS["cifs"].parts(wanted, "/c")
+    assert set(words) <= set(parts.options)
+    assert parts.what in ("//a/b", "//10.64.92.2/sdvkpg3v2v")
+    for name in ("vers", "seal", "mfsymlinks", "port"):
+        given = [word for word in words if word.partition("=")[0] == name]
+        assert [word for word in parts.options if word.partition("=")[0] == name] == given
+
+
+def test_credentials_come_from_the_environment_and_are_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CIFS_USERNAME", "me")
+    monkeypatch.setenv("CIFS_PASSWORD", "{{ 1 + 1 }}, 'a' \"b\"#")
+    monkeypatch.delenv("CIFS_DOMAIN", raising=False)
+    found = rendered("{{ __cifs_share_credentials }}", "{share: //a/b, path: /mnt/a}")
+    assert found == {"username": "me", "password": "{{ 1 + 1 }}, 'a' \"b\"#", "domain": ""}

@@ -1,0 +1,238 @@
+"""Names of wheels as the project's own releases have them, and what is said where there is none."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "flash_attention" / "files" / "flash.py"
+HERE = {"torch": "2.13.0", "cuda": "12.6", "abi": True, "python": "3.11", "machine": "x86_64"}
+
+
+@pytest.fixture
+def flash() -> Any:
+    spec = importlib.util.spec_from_file_location("flash", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "release, torch, cuda, abi, python, machine, name",
+    [
+        # assets of the releases on GitHub
+        (
+            "2.8.3",
+            "2.8.0",
+            "12.8",
+            True,
+            "3.11",
+            "x86_64",
+            "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl",
+        ),
+        (
+            "2.8.3",
+            "2.5.1",
+            "12.4",
+            False,
+            "3.10",
+            "x86_64",
+            "flash_attn-2.8.3+cu12torch2.5cxx11abiFALSE-cp310-cp310-linux_x86_64.whl",
+        ),
+        (
+            "2.7.4.post1",
+            "2.6.0",
+            "12.4",
+            False,
+            "3.13",
+            "x86_64",
+            "flash_attn-2.7.4.post1+cu12torch2.6cxx11abiFALSE-cp313-cp313-linux_x86_64.whl",
+        ),
+        (
+            "2.6.3",
+            "2.4.1",
+            "12.1",
+            False,
+            "3.10",
+            "x86_64",
+            "flash_attn-2.6.3+cu123torch2.4cxx11abiFALSE-cp310-cp310-linux_x86_64.whl",
+        ),
+        (
+            "2.6.3",
+            "2.4.1",
+            "11.8",
+            True,
+            "3.12",
+            "x86_64",
+            "flash_attn-2.6.3+cu118torch2.4cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
+        ),
+        (
+            "2.5.8",
+            "2.3.0",
+            "12.1",
+            False,
+            "3.9",
+            "x86_64",
+            "flash_attn-2.5.8+cu122torch2.3cxx11abiFALSE-cp39-cp39-linux_x86_64.whl",
+        ),
+        (
+            "2.9.0",
+            "2.10.0",
+            "13.0",
+            True,
+            "3.13",
+            "aarch64",
+            "flash_attn-2.9.0+cu13torch2.10cxx11abiTRUE-cp313-cp313-linux_aarch64.whl",
+        ),
+    ],
+)
+def test_names_of_wheels(
+    flash: Any, release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str
+) -> None:
+    assert flash.wheel_name(release, torch, cuda, abi, python, machine) == name
+
+
+def test_a_plus_sign_in_an_address_is_written_so_that_all_servers_read_it(flash: Any) -> None:
+    pattern = "https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION"
+    assert flash.wheel_url(pattern, "2.8.3", "flash_attn-2.8.3+cu12.whl") == (
+        "https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3%2Bcu12.whl"
+    )
+
+
+def test_the_nearest_torch_comes_first(flash: Any) -> None:
+    assert flash.neighbours("2.8.3", "2.13.0")[:2] == [("2.8.3", "2.8"), ("2.8.3", "2.7")]
+    assert flash.neighbours("2.7.4.post1", "2.8.0")[:2] == [("2.8.3", "2.8"), ("2.8.3", "2.7")]
+    assert flash.neighbours("2.8.3", "2.5.1")[0] == ("2.7.4.post1", "2.5")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A server of wheels, and the directory that it serves."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_words: Any) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as http_server:
+        thread = threading.Thread(target=http_server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http_server.server_address[1]}/vVERSION", tmp_path
+        http_server.shutdown()
+        thread.join()
+
+
+def ask(wheels: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "version": "2.8.3",
+        "wheels": wheels,
+        "sha256": "",
+        "build": False,
+        "cuda_home": "",
+        "capabilities": ["8.0"],
+        "choice_file": str(tmp_path / "choice"),
+        **more,
+    }
+
+
+def put(directory: Path, flash: Any, release: str, **more: Any) -> str:
+    name: str = flash.wheel_name(release, **{**HERE, **more})
+    (directory / f"v{release}").mkdir(exist_ok=True)
+    (directory / f"v{release}" / name).touch()
+    return name
+
+
+def test_a_wheel_that_exists_is_taken(
+    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    name = put(server[1], flash, "2.8.3")
+    asked = ask(server[0], tmp_path, sha256="ab")
+    url = server[0].replace("VERSION", "2.8.3") + "/" + name.replace("+", "%2B")
+    assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
+    monkeypatch.setattr(flash, "environment", lambda: pytest.fail("asked again"))
+    assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
+
+
+def test_where_there_is_none_the_nearest_that_exist_are_named(
+    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    with pytest.raises(flash.Fault, match="The nearest: none"):
+        flash.choose(ask(server[0], tmp_path))
+    put(server[1], flash, "2.7.4.post1", torch="2.6.0")
+    put(server[1], flash, "2.8.3", torch="2.7.1")
+    put(server[1], flash, "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
+    with pytest.raises(flash.Fault) as problem:
+        flash.choose(ask(server[0], tmp_path))
+    assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
+    assert "The nearest: flash-attention 2.8.3 with torch 2.7; flash-attention 2.7.4.post1 with torch 2.6." in str(
+        problem.value
+    )
+    assert not (tmp_path / "choice").exists()
+
+
+def test_a_server_that_cannot_be_asked_is_no_reason_to_build(
+    flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    with pytest.raises(flash.Fault, match="cannot be reached from the first node"):
+        flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return path
+
+
+def test_a_build_that_is_allowed(
+    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    monkeypatch.setattr(flash, "free_memory", lambda: 50 * 10**9)
+    monkeypatch.setattr(flash.os, "cpu_count", lambda: 64)
+    program(tmp_path / "cuda" / "bin" / "nvcc", "echo 'Cuda compilation tools, release 12.6, V12.6.20'")
+    asked = ask(server[0], tmp_path, build=True, cuda_home=str(tmp_path / "cuda"), capabilities=["9.0", "8.0"])
+    choice = flash.choose(asked)
+    assert choice["requirements"] == ["flash-attn==2.8.3"]
+    assert choice["environment"] == {
+        "CUDA_HOME": str(tmp_path / "cuda"),
+        "MAX_JOBS": "2",
+        "NVCC_THREADS": "4",
+        "FLASH_ATTN_CUDA_ARCHS": "80;90",
+    }
+    assert "--no-build-isolation" in choice["options"]
+
+
+def test_a_compiler_of_another_cuda_is_refused(flash: Any, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
+    with pytest.raises(flash.Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
+        flash.find_compiler("12.6", str(tmp_path))
+
+
+@pytest.mark.parametrize("memory, processors, jobs", [(10, 64, 1), (64, 64, 3), (500, 8, 4), (2000, 128, 64)])
+def test_jobs_by_memory(flash: Any, memory: int, processors: int, jobs: int) -> None:
+    assert flash.jobs(memory * 10**9, processors) == jobs
+
+
+def test_gpus_that_are_too_old_are_refused(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert flash.capabilities({}) == {"capabilities": [], "changed": False}
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 9.0'; echo 'NVIDIA A100, 8.0'")
+    assert flash.capabilities({}) == {"capabilities": ["8.0", "9.0"], "changed": False}
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'Tesla T4, 7.5'")
+    with pytest.raises(
+        flash.Fault, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"
+    ):
+        flash.capabilities({})

@@ -1,0 +1,249 @@
+"""Three nodes of one machine bring objects of a real server of S3: each once, right or not at all, and to the end."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.s3_server import S3Server
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+MIB = 2**20
+PORTS = itertools.count(20000 + os.getpid() % 500 * 20)
+BODY = bytes(range(251)) * (20 * MIB // 251)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[ModuleType]:
+    """The program, with what it imports beside it as on a node."""
+    sys.path.insert(0, str(ROLES / "s3_client" / "files"))
+    spec = importlib.util.spec_from_file_location("stage", ROLES / "stage_data" / "files" / "stage.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.pop(0)
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server(buckets=["data"]) as server:
+        client = server.client()
+        for number in range(9):
+            client.put_object(Bucket="data", Key=f"train/a b/{number}", Body=b"x" * (number * 1000))
+        client.put_object(Bucket="data", Key="train/", Body=b"")
+        upload = client.create_multipart_upload(Bucket="data", Key="train/large")["UploadId"]
+        words = {"Bucket": "data", "Key": "train/large", "UploadId": upload}
+        parts = [BODY[start : start + 8 * MIB] for start in range(0, len(BODY), 8 * MIB)]
+        done = [
+            {"PartNumber": number, "ETag": client.upload_part(PartNumber=number, Body=body, **words)["ETag"]}
+            for number, body in enumerate(parts, 1)
+        ]
+        client.complete_multipart_upload(MultipartUpload={"Parts": done}, **words)
+        yield server
+        for entry in client.list_objects_v2(Bucket="data").get("Contents", ()):
+            client.delete_object(Bucket="data", Key=entry["Key"])
+        client.delete_bucket(Bucket="data")
+
+
+class Cluster:
+    """Nodes that are directories of this machine, each with an address of its own in 127.0.0.0/8."""
+
+    def __init__(self, s3: S3Server, root: Path, nodes: int = 3) -> None:
+        (root / "lib").mkdir()
+        for role, name in (("s3_client", "s3.py"), ("stage_data", "stage.py")):
+            (root / "lib" / name).write_text((ROLES / role / "files" / name).read_text())
+        self.program = str(root / "lib" / "stage.py")
+        self.places = [root / f"node{number}" for number in range(nodes)]
+        self.env = {**os.environ, "AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+        self.given = {
+            "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
+            "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
+            "port": next(PORTS), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
+            "token": "word",
+        }  # fmt: skip
+
+    def call(self, verb: str, number: int) -> dict[str, Any]:
+        words = [sys.executable, self.program, verb, str(self.places[number] / ".muster-stage" / "request.json")]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=False, timeout=120)
+        assert "MUSTER-RESULT " in done.stdout, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.rpartition("MUSTER-RESULT ")[2])
+        return answer
+
+    def start(self, **more: Any) -> None:
+        for number, place in enumerate(self.places):
+            (place / ".muster-stage").mkdir(parents=True, exist_ok=True)
+            request = {**self.given, "destination": str(place), "me": number, **more}
+            (place / ".muster-stage" / "request.json").write_text(json.dumps(request))
+            self.call("start", number)
+
+    def bring(self, **more: Any) -> list[dict[str, Any]]:
+        self.start(**more)
+        return [self.call("follow", number) for number in range(len(self.places))]
+
+    def files(self, number: int) -> dict[str, bytes]:
+        place = self.places[number]
+        found = [path for path in place.rglob("*") if path.is_file() and ".muster-stage" not in path.parts]
+        return {str(path.relative_to(place)): path.read_bytes() for path in found}
+
+
+WANTED = {**{f"a b/{number}": b"x" * (number * 1000) for number in range(9)}, "large": BODY}
+
+
+def gets(s3: S3Server) -> list[str]:
+    return [path for method, path in s3.requests if method == "GET" and path.startswith("/data/train/")]
+
+
+def test_each_object_comes_from_s3_once(s3: S3Server, tmp_path: Path) -> None:
+    cluster = Cluster(s3, tmp_path)
+    s3.requests.clear()
+    answers = cluster.bring()
+    assert all(cluster.files(number) == WANTED for number in range(3))
+    assert len(gets(s3)) == 9, "8 small ones and the large one; an empty one needs no request"
+    assert sum(answer["from_s3"] for answer in answers) == sum(map(len, WANTED.values()))
+    assert all(answer["from_s3"] + answer["from_peers"] == sum(map(len, WANTED.values())) for answer in answers)
+    s3.requests.clear()
+    assert [answer["changed"] for answer in cluster.bring()] == [False] * 3
+    assert gets(s3) == []
+
+
+def test_a_file_that_was_changed_here_is_brought_again(s3: S3Server, tmp_path: Path) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=1)
+    cluster.bring()
+    path = cluster.places[0] / "a b" / "8"
+    path.write_bytes(b"y" + path.read_bytes()[1:])
+    assert cluster.bring()[0]["fetched"] == 1
+    assert cluster.files(0) == WANTED
+
+
+def test_what_was_killed_is_gone_on_with(s3: S3Server, tmp_path: Path) -> None:
+    cluster = Cluster(s3, tmp_path)
+    cluster.start(bandwidth=2.0)  # the large one takes its node ten seconds
+    own, other = (cluster.places[number] / ".muster-stage" for number in (1, 2))
+    deadline = time.monotonic() + 30
+    while any(not (each / "pieces").exists() or (each / "pieces").read_text().count("\n") < 8 for each in (own, other)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(json.loads((own / "status.json").read_text())["pid"], signal.SIGKILL)
+    assert "without a last word" in cluster.call("follow", 1)["fault"]
+    assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], "the others do without it"
+    s3.requests.clear()
+    answers = cluster.bring()
+    assert cluster.files(1) == WANTED
+    assert answers[0]["changed"] is answers[2]["changed"] is False
+    assert not list(own.glob("*.part"))
+
+
+def test_an_endpoint_that_goes_and_comes_back(s3: S3Server, tmp_path: Path) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    s3.refuse = "SlowDown"
+    cluster.start()
+    deadline = time.monotonic() + 30
+    while sum(method == "GET" for method, _path in s3.requests) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    s3.refuse = ""
+    assert [cluster.call("follow", number)["files"] for number in (0, 1)] == [10, 10]
+
+
+def manifest(s3: S3Server, **sha256: str) -> None:
+    """One checkpoint `step` of two files, with these checksums instead of the right ones."""
+    client = s3.client()
+    files = []
+    for name in ("model", "optimizer"):
+        body = name.encode() * 1000
+        client.put_object(Bucket="data", Key=f"saved/run/node0/data/step@1/{name}", Body=body)
+        right = hashlib.sha256(body).hexdigest()
+        key = f"saved/run/node0/data/step@1/{name}"
+        files.append({"path": name, "key": key, "size": len(body), "sha256": sha256.get(name, right)})
+    value = {"run_id": "run", "node": "n", "node_rank": 0, "nnodes": 2, "nodes": "first",
+             "checkpoints": [{"name": "step", "stamp": "1", "size": 0, "files": files}]}  # fmt: skip
+    client.put_object(Bucket="data", Key="saved/run/node0/latest.json", Body=json.dumps(value).encode())
+
+
+def test_a_checkpoint_is_brought_by_its_manifest(s3: S3Server, tmp_path: Path) -> None:
+    manifest(s3)
+    cluster = Cluster(s3, tmp_path)
+    answers = cluster.bring(manifests="saved/run")
+    assert all(answer["files"] == 2 for answer in answers)
+    assert cluster.files(2) == {"step/model": b"model" * 1000, "step/optimizer": b"optimizer" * 1000}
+
+
+def test_a_corrupt_object_is_noticed_and_not_put_in_place(s3: S3Server, tmp_path: Path) -> None:
+    manifest(s3, model="0" * 64)
+    cluster = Cluster(s3, tmp_path, nodes=1)
+    fault = cluster.bring(manifests="saved/run")[0]["fault"]
+    assert "object saved/run/node0/data/step@1/model of bucket data is corrupt" in fault
+    assert "step/model" not in cluster.files(0)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"bucket": "nowhere"}, "there is no bucket nowhere"),
+        ({"prefix": "tarin/"}, "s3://data/tarin/ holds no object that is wanted"),
+        ({"manifests": "saved/other"}, "s3://data/saved/other holds no checkpoint"),
+        ({"manifests": "saved/run", "name": "step-9"}, "has not copied a checkpoint step-9 .*There are: step"),
+        ({"reserve_gib": 1e9}, "GB free|TB free"),
+        ({"addresses": ["192.0.2.1"]}, "cannot listen on 192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(s3: S3Server, tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    manifest(s3)
+    fault = Cluster(s3, tmp_path, nodes=1).bring(**more)[0]["fault"]
+    assert re.search(said, fault)
+    assert "\n" not in fault
+
+
+def test_names_that_lead_elsewhere_are_refused(s3: S3Server, tmp_path: Path) -> None:
+    s3.client().put_object(Bucket="data", Key="train/../../evil", Body=b"1")
+    assert "is no path of a file" in Cluster(s3, tmp_path, nodes=1).bring()[0]["fault"]
+    assert not (tmp_path.parent / "evil").exists()
+
+
+def test_without_the_word_nothing_is_given(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    request = {**cluster.given, "destination": str(tmp_path), "me": 0, "token": "right"}
+    one = stage.Stage(request)
+    server = one.serve()
+    try:
+        one.plan = b"[]"
+        url = f"http://127.0.0.11:{request['port']}/plan"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer wrong"}))
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer right"})) as answer:
+            assert answer.read() == b"[]"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@given(st.lists(st.integers(0, 300 * MIB), max_size=40), st.integers(1, 16))
+def test_the_shares_cover_all_and_are_equal(stage: ModuleType, sizes: list[int], nodes: int) -> None:
+    entries = [stage.Entry(str(number), str(number), size, "", "") for number, size in enumerate(sizes)]
+    pieces = stage.cut(entries, nodes)
+    for number, size in enumerate(sizes):
+        own = [piece for piece in pieces if piece.entry == number]
+        assert sum(piece.length for piece in own) == size
+        assert [piece.start for piece in own] == list(range(0, size, stage.PIECE))
+    weights = [sum(piece.length + stage.OVERHEAD for piece in pieces if piece.owner == node) for node in range(nodes)]
+    assert all(0 <= piece.owner < nodes for piece in pieces)
+    assert max(weights) - min(weights) <= 2 * (stage.PIECE + stage.OVERHEAD)

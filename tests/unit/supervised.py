@@ -1,0 +1,233 @@
+"""Real runs on this machine: supervisors started as on any node, each on a loopback address of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+
+SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
+# Seconds. What a cluster has in tens is in tenths here.
+TIMEOUTS = {"start": 20.0, "heartbeat": 0.2, "silence": 3.0, "grace": 0.5}
+NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Wait until the condition gives something true and return that; fail where it does not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        got = condition()
+        if got:
+            return got
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {condition.__doc__ or condition}"
+        time.sleep(0.02)
+
+
+def make_job(**given: Any) -> Job:
+    """A job of one process a node, with what is given changed."""
+    usual = {
+        "run_id": f"unit-{secrets.token_hex(4)}",
+        "launcher": "env",
+        "rdzv_backend": "static",
+        "script": "job.py",
+        "module": "",
+        "args": (),
+        "interpreter": "python3",
+        "working_directory": "",
+        "variables": (),
+        "master_port": 29500,
+        "lifeline_port": 29499,
+        "min_nnodes": None,
+        "max_restarts": 0,
+        "start_timeout": 120,
+        "silence_timeout": 10,
+        "stop_grace": 5,
+    }
+    return Job(**{**usual, **given})
+
+
+@dataclass
+class Run:
+    """A run of several nodes on this machine."""
+
+    directory: Path
+    plans: list[dict[str, Any]]
+    token: str = field(default_factory=lambda: secrets.token_hex(32))
+
+    @property
+    def run_id(self) -> str:
+        run_id: str = self.plans[0]["run_id"]
+        return run_id
+
+    @property
+    def lifeline(self) -> tuple[str, int]:
+        """Where rank 0 listens."""
+        lifeline = self.plans[0]["lifeline"]
+        return lifeline["address"], lifeline["port"]
+
+    def node(self, rank: int) -> Path:
+        """The run directory of a node."""
+        return self.directory / self.run_id / f"node{rank}"
+
+    def request(self, rank: int, **more: Any) -> dict[str, Any]:
+        """What the controller sends to the node."""
+        name = self.plans[rank]["node"]["name"]
+        return {
+            "run_id": self.run_id,
+            "runs_directory": str(self.directory),
+            "node": name,
+            "user": "",
+            "check": False,
+            "replace": False,
+            **more,
+        }
+
+    def start(
+        self, *ranks: int, environment: dict[str, str] | None = None, replace: bool = False
+    ) -> list[dict[str, Any]]:
+        """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
+        given = {"token": self.token, "environment": environment or {}, "replace": replace}
+        source = SUPERVISOR.read_text(encoding="utf-8")
+        return [
+            _run.start(self.request(rank, plan=self.plans[rank], supervisor=source, **given))
+            for rank in ranks or range(len(self.plans))
+        ]
+
+    def stop(self, rank: int = 0) -> dict[str, Any]:
+        answer: dict[str, Any] = _run.stop(self.request(rank))
+        return answer
+
+    def read(self, rank: int, name: str) -> Any:
+        """A JSON file of a node's run directory, None where it is not there."""
+        return _run.read_json(str(self.node(rank) / name))
+
+    def supervisor(self, rank: int) -> int:
+        """The pid of a node's supervisor, once it runs."""
+        pid: int = eventually(lambda: self.read(rank, "supervisor.json"))["pid"]
+        return pid
+
+    def state(self, rank: int) -> str:
+        return str((self.read(rank, "status.json") or {"state": "none"})["state"])
+
+    def wait_for(self, state: str, *ranks: int, seconds: float = 20.0) -> None:
+        for rank in ranks or range(len(self.plans)):
+
+            def reached(rank: int = rank) -> bool:
+                return self.state(rank) == state
+
+            reached.__doc__ = f"node {rank} {state}, is {self.state(rank)}"
+            eventually(reached, seconds)
+
+    def result(self) -> dict[str, Any]:
+        """How the run ended in the eyes of rank 0."""
+        result: dict[str, Any] = eventually(lambda: self.read(0, "result.json"))
+        return result
+
+    def events(self) -> list[str]:
+        lines = (self.node(0) / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["text"] for line in lines]
+
+    def processes(self) -> dict[int, str]:
+        """Supervisors, guards and job processes of this run, with their command lines."""
+        found = {one["pid"] for one in _run.supervisors() if one["run_id"] == self.run_id}
+        for rank in range(len(self.plans)):
+            found.update(_run.marked_processes(str(self.node(rank))))
+        return {pid: command_line(pid) for pid in found}
+
+    def wait_until_gone(self, seconds: float = 20.0) -> None:
+        """Wait until no process of the run is left."""
+        eventually(lambda: not self.processes(), seconds)
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def make_run(directory: Path, commands: list[list[str]], timeouts: dict[str, float] | None = None, **given: Any) -> Run:
+    """A run of one node a command, planned as every run; only command and times are ours."""
+    job = make_job(**given)
+    hosts = [Host(f"node{n}", f"{NETWORK}.{n + 1}", 1) for n in range(len(commands))]
+    table = launcher_of(job).order(build_rank_table(hosts))
+    facts = {
+        "interpreter": sys.executable,
+        "interface": "lo",
+        "runs_directory": str(directory),
+        "working_directory": {"path": str(directory)},
+    }
+    plans = [node_plan(job, table, node, facts) for node in table.nodes]
+    for plan, command in zip(plans, commands, strict=True):
+        plan["command"] = command
+        plan["timeouts"] = {**TIMEOUTS, **(timeouts or {})}
+    return Run(directory, plans)
+
+
+def end_by_force(run: Run) -> None:
+    """Leave nothing of a run behind, whatever the test has done to it."""
+    deadline = time.monotonic() + 10.0
+    while True:
+        left = run.processes()
+        if not left:
+            break
+        assert time.monotonic() < deadline, left
+        _supervisor.signal_all(left, signal.SIGKILL)
+        time.sleep(0.02)
+    for plan in run.plans:
+        if os.path.isdir(plan["temporary_directory"]):
+            os.rmdir(plan["temporary_directory"])
+
+
+class Stranger:
+    """Somebody who speaks to rank 0's lifeline."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=10.0)
+        self.lines = self._read()
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        with self.socket.makefile("rb") as stream:
+            for line in stream:
+                yield json.loads(line)
+
+    def say(self, message: Any) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def send(self, data: bytes) -> None:
+        """Send what the other side may refuse to take."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(data)
+
+    def is_refused(self) -> bool:
+        """Wait until the other side has closed the connection; False where it says anything but its nonce."""
+        try:
+            return all(set(line) == {"nonce"} for line in self.lines)
+        except ConnectionResetError:
+            return True
+
+    def check_in(self, run: Run, rank: int) -> None:
+        """Come in as a node's supervisor does, with the token."""
+        nonce = next(self.lines)["nonce"]
+        mac = _supervisor.proof(run.token, "peer", run.run_id, rank, nonce, "mine")
+        self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
+        answer = next(self.lines)
+        assert answer["mac"] == _supervisor.proof(run.token, "server", run.run_id, rank, nonce, "mine")
+
+    def close(self) -> None:
+        self.socket.close()

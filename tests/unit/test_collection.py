@@ -1,0 +1,286 @@
+"""What holds for the collection as a whole: versions, documentation that runs, roles whose manual is true."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.inventory.manager import InventoryManager
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import filter_loader, fragment_loader, inventory_loader, module_loader
+from ansible.release import __version__ as ansible_core_version
+from ansible.template import Templar, trust_as_template
+from ansible.utils.plugin_docs import get_plugin_docs
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+COLLECTION = "muster.training"
+# Names of types that plugins may use besides those of modules
+TYPES = {
+    "boolean": "bool",
+    "integer": "int",
+    "string": "str",
+    "dictionary": "dict",
+    "pathlist": "list",
+    "tmppath": "path",
+}
+LOADERS = {"filter": filter_loader, "inventory": inventory_loader, "modules": module_loader}
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def plugins(kind: str) -> list[str]:
+    """Names of the public plugins of one kind; documentation may lie beside the code as .yml."""
+    files = (CHECKOUT / "plugins" / kind).glob("*")
+    return sorted({file.stem for file in files if file.suffix in (".py", ".yml") and not file.stem.startswith("_")})
+
+
+def documentation(kind: str, name: str) -> tuple[dict[str, Any], str]:
+    documented_type = "module" if kind == "modules" else kind
+    docs, examples, _returns, _metadata = get_plugin_docs(
+        f"{COLLECTION}.{name}", documented_type, LOADERS[kind], fragment_loader, verbose=False
+    )
+    return docs, examples
+
+
+def argument_spec(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The documented options as an argument spec. A value that is a template has no type before it is rendered."""
+    spec = {}
+    for name, option in options.items():
+        value = next((given[key] for key in (name, *option.get("aliases", [])) if key in given), None)
+        if isinstance(value, str) and "{{" in value:
+            spec[name] = {"type": "raw", "aliases": option.get("aliases", [])}
+            continue
+        spec[name] = {
+            key: option[key] for key in ("type", "required", "choices", "elements", "aliases") if key in option
+        }
+        spec[name]["type"] = TYPES.get(option.get("type", "str"), option.get("type", "str"))
+        if "default" in option and not option.get("required"):
+            spec[name]["default"] = option["default"]
+        if "suboptions" in option:
+            merged: dict[str, Any] = {}
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, dict):
+                    merged.update(entry)
+            spec[name]["options"] = argument_spec(option["suboptions"], merged)
+    return spec
+
+
+def problems_of(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    return list(ArgumentSpecValidator(argument_spec(options, given)).validate(given).error_messages)
+
+
+def tasks_of(examples: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Module and arguments of every task of this collection, however deep in plays and blocks."""
+    if isinstance(examples, list):
+        for entry in examples:
+            yield from tasks_of(entry)
+    elif isinstance(examples, dict):
+        for key, value in examples.items():
+            name = str(key).removeprefix(f"{COLLECTION}.")
+            if name != key and name in plugins("modules"):
+                yield name, value or {}
+            else:
+                yield from tasks_of(value)
+
+
+def trusted(value: Any) -> Any:
+    """What a playbook holds may be a template; what yaml.safe_load returns may not."""
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, dict):
+        return {key: trusted(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [trusted(entry) for entry in value]
+    return value
+
+
+# --- Versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_the_changelogs_newest() -> None:
+    version = load(CHECKOUT / "galaxy.yml")["version"]
+    releases = load(CHECKOUT / "changelogs" / "changelog.yaml")["releases"]
+    assert version == max(releases, key=lambda release: [int(part) for part in release.split(".")])
+    assert f"\nv{version}\n" in (CHECKOUT / "CHANGELOG.rst").read_text()
+
+
+def test_the_supported_ansible_core_is_what_is_installed_and_tested() -> None:
+    supported = SpecifierSet(load(CHECKOUT / "meta" / "runtime.yml")["requires_ansible"])
+    assert ansible_core_version in supported
+    pins = []
+    for file in ("requirements.txt", "tests/requirements-newest.txt"):
+        lines = [line for line in (CHECKOUT / file).read_text().splitlines() if line.startswith("ansible-core")]
+        pins += [specifier.version for line in lines for specifier in Requirement(line).specifier]
+    assert len(pins) >= 2
+    assert all(pin in supported for pin in pins)
+    assert min(pins).startswith(str(supported).removeprefix(">=").rsplit(".", 1)[0] + "."), "the oldest must be tested"
+
+
+# --- What runs on a node ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=str(path.relative_to(CHECKOUT)))
+        for room in ("modules", "module_utils")
+        for path in sorted((CHECKOUT / "plugins" / room).rglob("*.py"))
+    ],
+)
+def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import hides what is sent to a node"
+            imported.add(node.module or "")
+    ours = ("ansible.module_utils", f"ansible_collections.{COLLECTION}.plugins.module_utils")
+    foreign = {
+        name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(ours)
+    }
+    assert not foreign
+
+
+# --- Examples of the documentation ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plugins("modules"))
+def test_examples_of_modules_are_accepted_by_the_module(name: str) -> None:
+    _docs, examples = documentation("modules", name)
+    tasks = list(tasks_of(yaml.safe_load(examples)))
+    assert name in [module for module, _arguments in tasks], "no example uses the module itself"
+    for module, arguments in tasks:
+        options = documentation("modules", module)[0].get("options", {})
+        assert problems_of(options, arguments) == [], f"{module}: {arguments}"
+
+
+@pytest.mark.parametrize("name", plugins("inventory"))
+def test_examples_of_inventories_are_accepted_by_the_plugin(name: str) -> None:
+    docs, examples = documentation("inventory", name)
+    documents = [document for document in yaml.safe_load_all(examples) if document]
+    assert documents
+    for document in documents:
+        assert document["plugin"] == f"{COLLECTION}.{name}"
+        assert problems_of(docs["options"], document) == [], document
+
+
+@pytest.mark.parametrize("name", plugins("filter"))
+def test_examples_of_filters_render(name: str, tmp_path: Path) -> None:
+    (tmp_path / "nodes.yml").write_text(
+        yaml.safe_dump(
+            {
+                "training": {
+                    "hosts": {
+                        f"node{rank}": {
+                            "ansible_host": f"203.0.113.{10 + rank}",
+                            "node_address": f"10.0.0.{10 + rank}",
+                            "node_rank": rank,
+                            "node_slots": 4,
+                        }
+                        for rank in range(4)
+                    }
+                }
+            }
+        )
+    )
+    (tmp_path / "hostfile").write_text("node0 slots=4\nnode1 slots=4\n")
+    loader = DataLoader()
+    loader.set_basedir(str(tmp_path))
+    inventory = InventoryManager(loader=loader, sources=[str(tmp_path / "nodes.yml")])
+    manager = VariableManager(loader=loader, inventory=inventory)
+    variables = manager.get_vars(host=inventory.get_host("node0"))
+    variables["hostvars"] = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
+    _docs, examples = documentation("filter", name)
+    rendered = []
+    for task in trusted(yaml.safe_load(examples)):
+        templar = Templar(loader=loader, variables={**variables, **task.get("vars", {})})
+        for module, arguments in task.items():
+            if "." in module and f"{COLLECTION}.{name}" in str(task):
+                rendered.append(templar.template(arguments))
+    assert rendered, "no example uses the filter itself"
+    for arguments in rendered:
+        assert all(arguments.values())
+        assert "{{" not in str(arguments)
+
+
+# --- Roles ------------------------------------------------------------------------------------------------------------
+
+ROLES = sorted(path.name for path in (CHECKOUT / "roles").glob("*") if path.is_dir())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_defaults_of_a_role_are_its_argument_specs(role: str) -> None:
+    defaults_file = CHECKOUT / "roles" / role / "defaults" / "main.yml"
+    defaults = (load(defaults_file) or {}) if defaults_file.exists() else {}
+    specs = load(CHECKOUT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    options: dict[str, Any] = {}
+    for entry_point in specs.values():
+        options.update(entry_point.get("options", {}))
+    # What the caller must give has no default, so it stands in the specs alone.
+    assert set(defaults) == {name for name, option in options.items() if not option.get("required")}
+    differing = {
+        name: (value, options[name].get("default"))
+        for name, value in defaults.items()
+        # A default that is a template, or empty, says more in words than in the specs.
+        if "default" in options[name] and value != options[name]["default"]
+    }
+    assert differing == {}
+    undeclared = [
+        name
+        for name, value in defaults.items()
+        if "default" not in options[name] and value not in (None, "", [], {}) and "{{" not in str(value)
+    ]
+    assert undeclared == [], "defaults that the argument specs do not tell"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_default_of_a_role_is_explained(role: str) -> None:
+    defaults_file = CHECKOUT / "roles" / role / "defaults" / "main.yml"
+    if not defaults_file.exists():
+        return
+    lines = defaults_file.read_text().splitlines()
+    explained = ""
+    for line in lines:
+        if line.startswith("#"):
+            explained = line
+        elif re.match(r"\w+:", line):
+            assert explained, f"no comment above {line}"
+        elif not line:
+            explained = ""
+
+
+# --- The package ------------------------------------------------------------------------------------------------------
+
+
+def test_the_package_holds_the_collection_and_no_build_product(tmp_path: Path) -> None:
+    galaxy = str(Path(sys.executable).with_name("ansible-galaxy"))
+    command = [galaxy, "collection", "build", "--output-path", str(tmp_path), str(CHECKOUT)]
+    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as package:
+        names = {member.name for member in package if member.isfile()}
+    assert {"LICENSE", "README.md", "meta/runtime.yml"} <= names
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    assert names - set(listed) == {"MANIFEST.json", "FILES.json"}

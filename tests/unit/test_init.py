@@ -1,0 +1,301 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From an installed collection to a running job, as a person types it: nothing here is read from the checkout."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.server import PaperspaceServer
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+INVENTORY_FILES = {
+    "paperspace": ["paperspace.yml"],
+    "aws_ec2": ["aws_ec2.yml", "ranks.yml"],
+    "static": ["static.yml", "ranks.yml"],
+    "local": ["local.yml"],
+}
+OTHER_FILES = [
+    ".gitignore",
+    "ansible.cfg",
+    "group_vars/training.yml",
+    "launch.yml",
+    "logs.yml",
+    "ping.yml",
+    "preflight.yml",
+    "site.yml",
+    "status.yml",
+    "stop.yml",
+]
+
+
+class Run(NamedTuple):
+    """One run of a command."""
+
+    code: int
+    output: str
+
+
+class Shell:
+    """A directory in which commands are typed."""
+
+    def __init__(self, collections: Path, directory: Path, home: Path) -> None:
+        self.collections = collections
+        self.directory = directory
+        self.home = home
+
+    def __call__(self, command: str, **environment: str) -> Run:
+        done = subprocess.run(
+            command.split(),
+            check=False,
+            cwd=self.directory,
+            env={
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "HOME": str(self.home),
+                "LC_ALL": "C.UTF-8",
+                "ANSIBLE_COLLECTIONS_PATH": str(self.collections),
+                "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
+                "ANSIBLE_NOCOLOR": "1",
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        return Run(done.returncode, done.stdout)
+
+    def files(self) -> list[str]:
+        """All files of the directory, hidden ones too."""
+        return sorted(str(file.relative_to(self.directory)) for file in self.directory.rglob("*") if file.is_file())
+
+
+@pytest.fixture(scope="session")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection, built and installed with ansible-galaxy as its users install it."""
+    directory = tmp_path_factory.mktemp("installed")
+    shell = Shell(directory, CHECKOUT, directory)
+    built = shell(f"ansible-galaxy collection build --output-path {directory}")
+    assert built.code == 0, built.output
+    (archive,) = directory.glob("muster-training-*.tar.gz")
+    # ansible.posix is there, beside ansible itself, where this ansible-galaxy does not look
+    installed = shell(f"ansible-galaxy collection install --offline --no-deps --collections-path {directory} {archive}")
+    assert installed.code == 0, installed.output
+    return directory
+
+
+@pytest.fixture
+def shell(collections: Path, tmp_path: Path) -> Shell:
+    """A person's shell in an empty directory."""
+    for name in ("home", "project"):
+        (tmp_path / name).mkdir(mode=0o755)
+    return Shell(collections, tmp_path / "project", tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def paperspace_project(collections: Path, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A project as it was written, for tests that only look at it."""
+    directory = tmp_path_factory.mktemp("project")
+    directory.chmod(0o755)
+    shell = Shell(collections, directory, directory)
+    run = shell("ansible-playbook muster.training.init -e source=paperspace")
+    assert run.code == 0, run.output
+    return shell
+
+
+@pytest.fixture
+def paperspace() -> Iterator[PaperspaceServer]:
+    """An account of four machines, all of which are this one under an address of its own."""
+    machines = [machine(n, privateIp=f"127.0.3.{n + 1}", publicIp=f"127.0.3.{n + 1}") for n in range(4)]
+    with PaperspaceServer(Account(machines), key="test-key") as server:
+        yield server
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.3.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+# --- What is written
+
+
+@pytest.mark.parametrize("source", sorted(INVENTORY_FILES))
+def test_a_project_is_written_whole(shell: Shell, source: str) -> None:
+    run = shell(f"ansible-playbook muster.training.init -e source={source}")
+    assert run.code == 0, run.output
+    assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
+    assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
+    assert "Left alone, as it was there: nothing" in run.output
+    for name in INVENTORY_FILES[source]:
+        assert (shell.directory / name).read_text() == (CHECKOUT / "inventories" / name).read_text()
+    assert f"ansible-playbook site.yml -i {' -i '.join(INVENTORY_FILES[source])}" in run.output
+    for name in shell.files():
+        if name.endswith(".yml"):
+            yaml.safe_load((shell.directory / name).read_text())
+
+
+def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
+    (shell.directory / "site.yml").write_text("mine")
+    (shell.directory / ".gitignore").write_text("")
+    first = shell("ansible-playbook muster.training.init -e source=static")
+    assert "Left alone, as it was there: .gitignore, site.yml" in first.output
+    before = {name: (shell.directory / name).read_bytes() for name in shell.files()}
+    again = shell("ansible-playbook muster.training.init -e source=static")
+    assert again.code == 0, again.output
+    assert " changed=0 " in again.output
+    # The project's ansible.cfg lets YAML break long lines.
+    assert f"Left alone, as it was there: {', '.join(shell.files())}" in " ".join(again.output.split())
+    assert {name: (shell.directory / name).read_bytes() for name in shell.files()} == before
+    assert before["site.yml"] == b"mine"
+
+
+def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) -> None:
+    run = shell("ansible-playbook muster.training.init -e source=local -e directory=a/b --check --diff")
+    assert run.code == 0, run.output
+    assert f"Written to {shell.directory}/a/b: .gitignore, ansible.cfg" in run.output
+    assert shell.files() == []
+
+
+@pytest.mark.parametrize("directory", ["my-project", "~/my-project", "{home}/my-project"])
+def test_another_directory(shell: Shell, directory: str) -> None:
+    run = shell(
+        f"ansible-playbook muster.training.init -e source=local -e directory={directory.format(home=shell.home)}"
+    )
+    assert run.code == 0, run.output
+    where = shell.home if "/" in directory else shell.directory
+    assert (where / "my-project" / "ansible.cfg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("", "no source of machines was given: say where your machines come from with -e source=paperspace, -e"),
+        ("-e source=azure", "there is no source azure: say where your machines come from with -e source=paperspace"),
+        ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
+        (
+            "-e source=local -e directory=open",
+            "/open can be written by everybody, and Ansible ignores an ansible.cfg in",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_written(shell: Shell, arguments: str, text: str) -> None:
+    (shell.directory / "file").touch()
+    (shell.directory / "open").mkdir()
+    (shell.directory / "open").chmod(0o777)
+    run = shell(f"ansible-playbook muster.training.init {arguments}")
+    assert run.code == 2
+    assert text in run.output
+    assert shell.files() == ["file"]
+
+
+def test_the_settings_are_those_of_the_checkout_and_some_more(paperspace_project: Shell) -> None:
+
+    def settings(path: Path) -> dict[tuple[str, str], str]:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(path)
+        return {(section, key): value for section in parser.sections() for key, value in parser[section].items()}
+
+    checkout, project = settings(CHECKOUT / "ansible.cfg"), settings(paperspace_project.directory / "ansible.cfg")
+    assert project.pop(("defaults", "inventory")) == "paperspace.yml"
+    assert project.pop(("inventory", "enable_plugins")) == "auto, yaml, host_list"
+    added = project[("ssh_connection", "ssh_args")].removeprefix(checkout[("ssh_connection", "ssh_args")])
+    assert added == " -o StrictHostKeyChecking=accept-new"
+    project[("ssh_connection", "ssh_args")] = checkout[("ssh_connection", "ssh_args")]
+    assert project == checkout
+
+
+def test_every_setting_in_group_vars_is_one_of_a_role(paperspace_project: Shell) -> None:
+    text = (paperspace_project.directory / "group_vars" / "training.yml").read_text()
+    # All that is commented out and looks like a setting, together with what is not.
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    names = {line.partition(":")[0] for line in lines if line.partition(":")[0].isidentifier()}
+    known = set().union(*(yaml.safe_load(path.read_text()) for path in CHECKOUT.glob("roles/*/defaults/main.yml")))
+    known |= {"ansible_ssh_private_key_file", "ansible_ssh_common_args"}
+    assert len(names) > 5
+    assert names <= known
+
+
+def test_secrets_stay_out_of_git(paperspace_project: Shell, shell: Shell) -> None:
+    assert shell("git init --quiet").code == 0
+    (shell.directory / ".gitignore").write_bytes((paperspace_project.directory / ".gitignore").read_bytes())
+    for name in (".env", "wandb.key", "id_ed25519", "group_vars/secrets.yml", ".vault_pass", "runs/x"):
+        assert shell(f"git check-ignore --quiet {name}").code == 0
+    for name in ("train.py", "group_vars/training.yml", "paperspace.yml", "ansible.cfg"):
+        assert shell(f"git check-ignore --quiet {name}").code == 1
+
+
+# --- What it is good for
+
+
+def test_the_inventory_of_each_project_is_read(shell: Shell, paperspace: PaperspaceServer) -> None:
+    for source, hosts in {"local": ["local0", "local1"], "static": ["node0", "node1"]}.items():
+        shell(f"ansible-playbook muster.training.init -e source={source} -e directory={source}")
+        run = Shell(shell.collections, shell.directory / source, shell.home)("ansible-inventory --list")
+        assert run.code == 0, run.output
+        assert json.loads(run.output)["training"]["hosts"] == hosts
+    shell("ansible-playbook muster.training.init -e source=paperspace")
+    run = shell("ansible-inventory --list", PAPERSPACE_API_KEY=paperspace.key, PAPERSPACE_API_URL=paperspace.url)
+    assert json.loads(run.output)["training"]["hosts"] == ["node-0", "node-1", "node-2", "node-3"]
+
+
+def test_a_source_that_fails_ends_every_command(shell: Shell, paperspace: PaperspaceServer) -> None:
+    shell("ansible-playbook muster.training.init -e source=paperspace")
+    settings = {"PAPERSPACE_API_KEY": "wrong", "PAPERSPACE_API_URL": paperspace.url}
+    for command in (
+        "ansible-playbook launch.yml -e nnodes=4",
+        "ansible-playbook status.yml",
+        "ansible-inventory --list",
+    ):
+        run = shell(command, **settings)
+        assert run.code != 0
+        assert "muster.training.paperspace: GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in" in run.output
+        assert "PLAY" not in run.output
+
+
+SCRIPT = """
+import os
+print("train.py runs on node", os.environ["NODE_RANK"], flush=True)
+"""
+
+
+def test_from_a_key_to_a_running_job(shell: Shell, paperspace: PaperspaceServer) -> None:
+    """`ansible-playbook launch.yml -e nnodes=4`, over machines that the API tells of."""
+    shell("ansible-playbook muster.training.init -e source=paperspace")
+    (shell.home / "train.py").write_text(SCRIPT)
+    with (shell.directory / "group_vars" / "training.yml").open("a") as settings:
+        # The imagined machines are this one: no SSH, and ports of their own.
+        settings.write(
+            f"""
+ansible_connection: local
+ansible_python_interpreter: {sys.executable}
+launch_python: {sys.executable}
+launch_launcher: env
+launch_working_directory: {shell.home}
+launch_node_directory: {shell.home}/runs
+launch_master_port: {free_port()}
+launch_lifeline_port: {free_port()}
+"""
+        )
+    environment = {"PAPERSPACE_API_KEY": paperspace.key, "PAPERSPACE_API_URL": paperspace.url}
+    run = shell("ansible-playbook launch.yml -e nnodes=4", **environment)
+    assert run.code == 0, run.output
+    assert "train.py runs on node 0" in run.output
+    assert "succeeded" in run.output
+    assert "4 nodes, world size 8" in run.output
+    assert len(list((shell.directory / "runs").iterdir())) > 0
+    status = shell("ansible-playbook status.yml", **environment)
+    assert status.code == 0, status.output
+    assert "succeeded" in status.output

@@ -1,0 +1,59 @@
+"""The pure parts of the test hosts; scenario `default` tests the rest on real ones."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.lab import LabError, Node, files, machine
+
+HYBRID = """\
+tmpfs /sys/fs/cgroup tmpfs rw 0 0
+cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
+"""
+
+
+def test_cgroup_tree_is_what_is_mounted_last() -> None:
+    assert machine.filesystem_at(HYBRID, "/sys/fs/cgroup") == "tmpfs"
+    assert machine.filesystem_at(f"{HYBRID}cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "/sys/fs/cgroup") == "cgroup2"
+    assert machine.filesystem_at(HYBRID, "/run/namespace") is None
+
+
+@pytest.mark.parametrize("name", ["", "Lab", "a/b", "../lab", "-lab", "lab-", "a" * 21, "lab name"])
+def test_bad_name_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="Lab name"):
+        files.directory(name)
+
+
+def test_labs_of_two_names_have_two_directories() -> None:
+    assert files.directory("lab").name == "lab"
+    assert files.directory("other").name == "lab-other"
+
+
+def test_inventory_has_the_contract_and_checks_host_keys() -> None:
+    nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12")]
+    training = yaml.safe_load(files.inventory("lab", nodes, Path("/venv/bin/python")))["training"]
+    assert list(training["hosts"]) == ["node1", "node2"]
+    assert training["hosts"]["node1"] == {"ansible_host": "10.0.0.11", "node_address": "10.0.0.11", "node_slots": 2}
+    assert training["vars"]["launch_python"] == "/venv/bin/python"
+    assert "StrictHostKeyChecking=yes" in training["vars"]["ansible_ssh_common_args"]
+    assert "launch_python" not in yaml.safe_load(files.inventory("lab", nodes, None))["training"]["vars"]
+
+
+def test_seed_is_the_same_for_the_same_settings(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    for path in (key, key.with_suffix(".pub")):
+        path.write_text("key\n")
+    seed = files.make_seed("node1", key, key.with_suffix(".pub"), [])
+    assert files.make_seed("node1", key, key.with_suffix(".pub"), []) == seed
+    with tarfile.open(fileobj=io.BytesIO(seed)) as archive:
+        content = archive.extractfile("etc/hosts")
+        assert content is not None
+        assert "127.0.1.1 node1\n" in content.read().decode()
+        assert archive.getmember("etc/ssh/ssh_host_ed25519_key").mode == 0o600
+        assert archive.getmember("home/muster/.ssh/authorized_keys").uid == 1000

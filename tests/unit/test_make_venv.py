@@ -1,0 +1,63 @@
+"""Who has no fitting Python is told what to install, before anything is made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def interpreter(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def make_venv(tmp_path: Path, *arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CHECKOUT / "tests" / "make_venv", tmp_path / "venv", *arguments],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_old_interpreter_that_was_named_is_refused(tmp_path: Path) -> None:
+    old = interpreter(tmp_path / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
+    run = make_venv(tmp_path, str(old))
+    assert run.returncode == 1
+    assert f"{old} is not a Python 3.11 or newer (Python 3.8.18)" in run.stderr
+    assert "make PYTHON=" in run.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_where_there_is_no_new_python_the_message_says_what_to_install(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "dirname", "realpath", "tail"):
+        (tools / tool).symlink_to(f"/usr/bin/{tool}")
+    interpreter(tools / "python3", 'if [ "$1" = --version ]; then echo "Python 3.8.18"; else exit 1; fi')
+    run = make_venv(tmp_path, path=str(tools))
+    assert run.returncode == 1
+    assert "No Python 3.11 or newer was found (python3 is: Python 3.8.18)" in run.stderr
+    assert "apt install python3 python3-venv" in run.stderr
+
+
+def test_a_python_without_ensurepip_names_the_package(tmp_path: Path) -> None:
+    # As Debian's python3 is without the package python3-venv.
+    script = f'case "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"'
+    bare = interpreter(tmp_path / "python3", script)
+    run = make_venv(tmp_path, str(bare))
+    assert run.returncode == 1
+    assert f"apt install python3.{sys.version_info.minor}-venv" in run.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_checkout_is_the_collection_in_the_environment(tmp_path: Path) -> None:
+    run = make_venv(tmp_path, sys.executable)
+    assert run.returncode == 0, run.stderr
+    links = list((tmp_path / "venv").glob("lib/python*/site-packages/ansible_collections/muster/training"))
+    assert [link.resolve() for link in links] == [CHECKOUT]
