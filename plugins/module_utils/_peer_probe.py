@@ -276,9 +276,9 @@ class Probe:
         if os.fork() == 0:
             try:
                 os.setsid()
+                with open("/proc/self/comm", "w", encoding="ascii") as stream:  # its child has it from birth
+                    stream.write(process_name(request["address"]))
                 if os.fork() == 0:
-                    with open("/proc/self/comm", "w", encoding="ascii") as stream:
-                        stream.write(process_name(request["address"]))
                     leave_to_itself({finished, *(one.fileno() for one in self.listener.sockets)})
                     serve(self.listener, request, finished)
             finally:
@@ -337,11 +337,13 @@ def process_name(address: str) -> str:
 def end_leftover(address: str) -> bool:
     """End the listener of an earlier probe of this address whose peers never came; return whether there was one."""
     ended = []
+    listener = process_name(address)
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/comm", encoding="utf-8", errors="replace") as stream:
-                    if stream.read().strip() == process_name(address):
+                    # one that has ended and that nobody has reaped keeps its name
+                    if stream.read().strip() == listener and has_sockets(name):
                         os.kill(int(name), signal.SIGKILL)
                         ended.append(name)
             except OSError:

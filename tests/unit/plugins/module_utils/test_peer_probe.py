@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -175,6 +176,31 @@ def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
     assert not _peer_probe.end_leftover(address(99))
     assert _peer_probe.end_leftover(address(1))
     eventually(lambda: all_gone(1), seconds=5)
+
+
+def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, ours = _peer_probe.process_name, os.getpid()
+
+    def late(address: str) -> str:
+        time.sleep(0.5 if os.getpid() != ours else 0)
+        return name(address)
+
+    monkeypatch.setattr(_peer_probe, "process_name", late)
+    _peer_probe.Probe(request(1, 2)).answer()
+    assert _peer_probe.end_leftover(address(1))
+    eventually(lambda: all_gone(1), seconds=5)
+
+
+def test_one_that_has_ended_and_that_nobody_reaped_is_no_listener() -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            Path("/proc/self/comm").write_text(_peer_probe.process_name(address(1)))
+        finally:
+            os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert not _peer_probe.end_leftover(address(1))
+    os.waitpid(child, 0)
 
 
 def test_whoever_waits_for_our_output_does_not_wait_for_the_listener() -> None:
