@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: imported later it keeps it alive (see main)
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -108,6 +109,8 @@ def main() -> None:
         torch.set_num_threads(1)  # several ranks share the cores
     dist.init_process_group("nccl" if use_cuda else "gloo", init_method="env://")
     train(arguments, device)
+    # Ends the threads of gloo, if nothing else holds the group. One that wants the interpreter while that ends aborts
+    # the process: "terminate called without an active exception" (torch 2.13, Python before 3.14).
     dist.destroy_process_group()
 
 

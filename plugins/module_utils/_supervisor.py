@@ -207,6 +207,14 @@ TORCHRUN_FAILURE = re.compile(
 )
 
 
+# What the C++ of a rank says when Python, before 3.14, ends one of its threads by force.
+ENDED_BY_FORCE = "terminate called without an active exception"
+ABORTED_AT_ITS_END = (
+    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
+    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end"
+)
+
+
 def first_error(text: str) -> str:
     """Return the exception line ("ValueError: boom") that ended a program, from the end of what it wrote, or ""."""
     lines = RANK_PREFIX.sub("", text).splitlines()
@@ -307,6 +315,8 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
             error = recorded or first_error(text)
+            if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
+                error = ABORTED_AT_ITS_END
             said = last_words(text)
             if not error and said and code is not None and code > 0:  # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"

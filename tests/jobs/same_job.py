@@ -7,6 +7,7 @@ ranks were started, to the last digit of float32 arithmetic that sums in another
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group, which it would keep alive together with threads of gloo
 
 FEATURES, GLOBAL_BATCH = 8, 16
 
@@ -94,8 +96,6 @@ def train(kind: str, options: argparse.Namespace) -> None:
         if rank == options.raise_on and step == 3:
             raise ValueError("boom at step 3")
         time.sleep(options.pause)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def train_with_lightning(options: argparse.Namespace) -> None:
@@ -162,6 +162,8 @@ def main() -> None:
         train_with_lightning(options)
     else:
         train(options.kind, options)
+    gc.collect()  # engines and accelerators are cycles of references, and hold the group
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

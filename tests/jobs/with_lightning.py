@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 
@@ -46,6 +47,9 @@ def main() -> None:
         enable_model_summary=False,
     )
     trainer.fit(Line(), data)
+    del trainer  # which holds the group, and so threads of gloo
+    gc.collect()
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

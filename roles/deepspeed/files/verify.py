@@ -17,7 +17,7 @@ MARK = "MUSTER-RESULT "
 RANKS = 2
 TIMEOUT = 600  # seconds for two processes, each of which may build an op
 RANK = """
-import os, sys, torch, torch.distributed
+import gc, os, sys, torch, torch.distributed
 rank, size, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
 cuda = torch.cuda.device_count() >= size
@@ -26,8 +26,8 @@ if cuda:
 else:
     os.environ["DS_ACCELERATOR"] = "cpu"
 backend = "nccl" if cuda else "gloo"
-torch.distributed.init_process_group(backend, init_method="file://" + place, rank=rank, world_size=size)
 import deepspeed
+torch.distributed.init_process_group(backend, init_method="file://" + place, rank=rank, world_size=size)
 deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False)
 model = torch.nn.Linear(1, 1, bias=False)
 torch.nn.init.ones_(model.weight)
@@ -37,6 +37,10 @@ engine = deepspeed.initialize(
 engine.backward(engine(torch.full((1, 1), float(rank + 1), device=engine.device)).sum())
 engine.step()
 print("weight", engine.module.weight.item())
+# What holds the group goes first: threads of gloo that outlive it may abort a process that ends. Modules of torch that
+# are imported after it was made would hold it too.
+del engine, model
+gc.collect()
 torch.distributed.destroy_process_group()
 """
 REPORT = """

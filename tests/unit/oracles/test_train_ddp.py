@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -49,3 +51,40 @@ def test_it_learns_and_resumes_with_another_number_of_ranks(tmp_path: Path) -> N
     assert f"starting after epoch 20 with accuracy {first['accuracy']:.4f}" in resumed[0]
     assert [line.split()[1] for line in resumed if line.startswith("epoch ")] == ["21/21"]
     assert result_of(resumed)["accuracy"] > 0.95
+
+
+PROOF = """
+import runpy, sys, weakref
+import torch.distributed as dist
+
+destroy, seen = dist.destroy_process_group, []
+def destroy_and_look():
+    seen.append(weakref.ref(dist.group.WORLD))
+    destroy()
+dist.destroy_process_group = destroy_and_look
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("gone" if seen[0]() is None else "held")
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["examples/train_ddp.py", "--epochs", "1"],
+        *(["tests/jobs/same_job.py", kind] for kind in ("plain", "deepspeed", "accelerate", "lightning")),
+    ],
+)
+def test_the_group_is_gone_before_the_interpreter_ends(tmp_path: Path, words: list[str]) -> None:
+    """A thread of gloo that wants the interpreter while it ends aborts the process, on a busy machine often."""
+    place = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_SIZE": "1", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROOF, *words],
+        env={**os.environ, **place, "MASTER_PORT": "0", "MUSTER_RUN_DIRECTORY": str(tmp_path)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        cwd=CHECKOUT,
+    )
+    assert done.stdout.splitlines()[-1] == "gone"

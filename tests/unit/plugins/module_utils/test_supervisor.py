@@ -139,6 +139,14 @@ def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path:
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")], "a killed one chose no last words"
 
 
+def test_a_rank_that_its_own_threads_aborted_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("step 9\nterminate called without an active exception\n")
+    plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
+    ((_rank, _code, error),) = codes_and_errors(rank_reports(plan, str(tmp_path), -6))
+    assert error.startswith("was aborted while its interpreter ended") and "import torch.distributed.nn" in error
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
+
+
 def test_before_torchrun_has_started_its_ranks_their_log_is_the_launchers(tmp_path: Path) -> None:
     plan = {"rank_logs": "torchrun", "node": {"slots": 1, "first_rank": 0}}
     log = str(tmp_path / "launcher.log")
