@@ -273,7 +273,8 @@ class Probe:
         self.listener = Listener(request["address"], request["probe"]["candidates"], request["probe"]["fixed"])
         self.outcomes: dict[str, Any] = {}
         finished, self.finish = os.pipe()
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             try:
                 os.setsid()
                 with open("/proc/self/comm", "w", encoding="ascii") as stream:  # its child has it from birth
@@ -283,7 +284,7 @@ class Probe:
                     serve(self.listener, request, finished)
             finally:
                 os._exit(0)
-        os.wait()
+        os.waitpid(child, 0)  # and no other child of whoever calls
         os.close(finished)
         self.listener.close()
         self.greeter = threading.Thread(target=self.greet_all)

@@ -195,7 +195,8 @@ def write_program(path: str, python: str, source: str) -> None:
 def spawn_detached(arguments: list[str], log: str) -> None:
     """Start a process that outlives this one and its terminal; return once it runs."""
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.setsid()
         if os.fork() != 0:
             os._exit(0)
@@ -213,7 +214,7 @@ def spawn_detached(arguments: list[str], log: str) -> None:
             os.write(writer, str(error).encode())
         os._exit(127)
     os.close(writer)
-    os.wait()
+    os.waitpid(child, 0)  # and no other child of whoever calls
     with os.fdopen(reader, "rb") as stream:
         problem = stream.read().decode()
     if problem:

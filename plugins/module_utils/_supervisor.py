@@ -1223,8 +1223,7 @@ def guard(arguments: list[str]) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError):
         remove = read_json(os.path.join(directory, "plan.json")).get("remove")
         if remove:
-            run_quietly(remove, os.path.join(directory, "supervisor.log"))
-            os.wait()
+            os.waitpid(run_quietly(remove, os.path.join(directory, "supervisor.log")), 0)
     with contextlib.suppress(OSError, ValueError, KeyError):
         shutil.rmtree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"], ignore_errors=True)
     return min(abs(exit_code(status)), 255)

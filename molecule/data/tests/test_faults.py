@@ -231,6 +231,18 @@ def test_an_endpoint_that_dies_under_load_gives_errors_and_comes_back_by_itself(
     repaired(node)
 
 
+def test_an_endpoint_that_falls_silent_gives_errors_and_comes_back_by_itself(node: Data) -> None:
+    repaired(node)
+    node.s3.hangs = True
+    begun = time.monotonic()
+    # a name that nobody has asked for yet costs most: s3fs looks for it in several forms
+    reader = ["runuser", "-u", "muster", "--", "timeout", "90", "cat", f"{PATH}/large/two"]
+    done = node.lab.exec("node1", reader, timeout=120)
+    assert done.returncode == 1 and time.monotonic() - begun < GIVES_UP, f"{time.monotonic() - begun:.0f} s: {done}"
+    node.heal()
+    assert node.read("node1", f"{PATH}/large/two", seconds=30) == "2"
+
+
 def test_a_mount_that_hangs_is_taken_down_and_brought_back(node: Data) -> None:
     repaired(node)
     node.s3.hangs = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,43 @@ def test_secrets_are_shown_to_nobody(lab: Lab) -> None:
     assert "Enter the key into netrc" in play.output
     assert KEY not in play.output and TOKEN not in play.output
     assert KEY in login(lab, "node2", "cat ~/.netrc")
+
+
+def test_secrets_that_are_typed_are_not_shown(lab: Lab) -> None:
+    root(lab, "node2", "rm /home/muster/.netrc /home/muster/.cache/huggingface/token")
+    play = [str(drive.CHECKOUT / ".venv/bin/ansible-playbook"), STAND_INS, "-i", str(lab.inventory), "--limit", "node2"]
+    unset = {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    process, terminal = drive.terminal([*play, "-vvv", "-e", "part=typed"], unset)
+    seen = ""
+
+    def read() -> bool:
+        """Whether there is more to come; Linux tells the end of a terminal by an error."""
+        nonlocal seen
+        try:
+            seen += os.read(terminal, 65536).decode(errors="replace")
+        except OSError:
+            return False
+        return True
+
+    try:
+        for question, answer in (("Key of Weights and Biases", KEY), ("Token of Hugging Face", TOKEN)):
+            while f"{question} (it is not shown)" not in seen:
+                assert read(), seen
+            os.write(terminal, f"{answer}\r".encode())
+        while read():
+            pass
+        assert process.wait(30) == 0, seen
+    finally:
+        process.kill()
+        os.close(terminal)
+    assert KEY not in seen and TOKEN not in seen
+    assert KEY in login(lab, "node2", "cat ~/.netrc")
+    assert login(lab, "node2", "cat ~/.cache/huggingface/token") == TOKEN
+
+
+def test_who_cannot_be_asked_is_told_what_to_do(lab: Lab) -> None:
+    play = drive.run(STAND_INS, lab.inventory, options=("--limit", "node2"), part="typed")
+    assert play.rc == 2 and "no key of Weights and Biases is given. Needed: " in said(play), play.output
 
 
 def test_a_job_trains_there_without_a_word_about_interpreters(lab: Lab, tmp_path: Path) -> None:

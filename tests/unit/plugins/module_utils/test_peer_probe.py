@@ -178,7 +178,20 @@ def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
     eventually(lambda: all_gone(1), seconds=5)
 
 
+def ended_child() -> int:
+    """A child of this process that has ended with 7, and that nobody has reaped."""
+    child = os.fork()
+    if child == 0:
+        try:
+            Path("/proc/self/comm").write_text(_peer_probe.process_name(address(1)))
+        finally:
+            os._exit(7)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    return child
+
+
 def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ended_child()
     name, ours = _peer_probe.process_name, os.getpid()
 
     def late(address: str) -> str:
@@ -189,16 +202,11 @@ def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.Monk
     _peer_probe.Probe(request(1, 2)).answer()
     assert _peer_probe.end_leftover(address(1))
     eventually(lambda: all_gone(1), seconds=5)
+    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
 
 
 def test_one_that_has_ended_and_that_nobody_reaped_is_no_listener() -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            Path("/proc/self/comm").write_text(_peer_probe.process_name(address(1)))
-        finally:
-            os._exit(0)
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    child = ended_child()
     assert not _peer_probe.end_leftover(address(1))
     os.waitpid(child, 0)
 

@@ -230,6 +230,15 @@ def test_a_supervisor_that_cannot_be_started_is_said(tmp_path: Path) -> None:
         _run.spawn_detached(["/nowhere/python", "x"], str(tmp_path / "log"))
 
 
+def test_starting_one_leaves_other_children_to_whoever_calls(tmp_path: Path) -> None:
+    other = os.fork()
+    if other == 0:
+        os._exit(7)
+    os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
+    _run.spawn_detached(["/bin/true"], str(tmp_path / "log"))
+    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+
+
 def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
     try:
