@@ -74,7 +74,8 @@ class S3fs(Kind):
 
         Short timeouts: by default s3fs waits for 300 s to connect and 120 s for an answer, five times. A name is
         asked for in four forms, each with a pause of 4 s where it fails (curl.cpp, s3fs.cpp of 1.90): with one try of
-        each a reader hears after 16 s that S3 is gone. Errors are logged, by which a failure is explained.
+        each a reader hears after 16 s that S3 is gone, and after 60 s that it is silent (both seen). Errors are logged,
+        by which a failure is explained.
         """
         bucket, prefix = s3.bucket_and_prefix(wanted.source)
         own = {
