@@ -124,6 +124,8 @@ class Lab:
         self._in_network_of(node, "ip", "link", "set", "eth0", "down")
         podman("kill", "--signal=KILL", _container(self.name, node))
         eventually(f"{node} is off", lambda: not self.is_on(node), timeout=20)
+        # podman clears up in the background; a node started before that would get its old network, which is down
+        podman("container", "cleanup", _container(self.name, node))
 
     def power_on(self, node: str) -> None:
         """Start a node that is off: same address, host keys and disk. Returns when its user can log in."""

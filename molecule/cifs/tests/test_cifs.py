@@ -26,8 +26,6 @@ NEEDLES = ("Xk7Qw9", "Jd4Vt2")
 """What is searched for: whatever writes the passwords down may escape the rest."""
 LONGEST_WAIT = 30
 """Seconds that a fault may take. Plays get more: under emulation all of Python takes seconds."""
-GIVES_UP = 36
-"""Seconds within which who reads is told that the server is silent: 30, and some for an emulated machine."""
 
 
 @dataclass
@@ -200,7 +198,7 @@ def test_the_server_falls_silent(bench: Bench) -> None:
             started = time.monotonic()
             seen = bench.machine.run(f"cat {PATH}/written")
             took = time.monotonic() - started
-            assert seen.returncode == 1 and took < GIVES_UP, f"{took:.0f} s: {seen.stderr}"
+            assert seen.returncode == 1 and took < 60, f"{took:.0f} s: {seen.stderr}"
             bench.refused("does not answer", "private network")
     finally:
         done.set()

@@ -155,7 +155,7 @@ def test_cifs() -> None:
     assert {"rw", "nosuid", "nodev", "uid=1000", "gid=1001", "seal", "port=4450", "credentials=/c"} <= set(
         parts.options
     )
-    assert {"file_mode=0755", "dir_mode=0755", "echo_interval=2"} <= set(parts.options)
+    assert {"file_mode=0755", "dir_mode=0755", "echo_interval=5"} <= set(parts.options)
     assert not [word for word in parts.options if word.startswith(("vers", "user", "pass", "guest"))]
     guest = kind.parts(
         Wanted("/m", "//a/b", {"uid": 7, "file_mode": "0640", "seal": False}, read_only=True), ""
