@@ -32,6 +32,9 @@ _LABEL = "muster.lab"
 _NODE = "muster.node"
 _ADDRESS = "muster.address"
 _SPEC = "muster.spec"
+_ROOT = ("HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+_first_processes: dict[str, tuple[int, str]] = {}
+"""Container: the machine's number of its first process, and when that started: together they never come again."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,14 @@ class Lab:
 
     def exec(self, node: str, argv: Sequence[str], *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command as root in a node, without its network; the exit status is the caller's to judge."""
-        words = [*machine.podman_words(), "exec", _container(self.name, self.node(node).name), *argv]
-        return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+        pid = self._pid(node)
+        if pid is None:
+            return subprocess.CompletedProcess([*argv], 125, "", f"{node} is off.")
+        # `podman exec` takes 0.2 s, this 0.003 s
+        words = ["nsenter", f"--target={pid}", "--all", "--", "env", "-i", *_ROOT, *argv]
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        )
 
     def ssh(self, node: str, *command: str, options: Sequence[str] = ()) -> list[str]:
         """Words of an ssh command to a node, as its user, with the host key checked."""
@@ -301,8 +310,21 @@ def _first_process(container: str) -> int | None:
 
     podman's own records may be wrong about that after a crash of the machine.
     """
-    pid = podman("inspect", "--format", "{{.State.Pid}}", container, check=False).strip()
-    return int(pid) if pid not in ("", "0") and Path(f"/proc/{pid}").exists() else None
+    pid, start = _first_processes.get(container, (0, ""))
+    if start and _start(pid) == start:
+        return pid
+    pid = int(podman("inspect", "--format", "{{.State.Pid}}", container, check=False).strip() or 0)
+    start = _start(pid) if pid else ""
+    _first_processes[container] = pid, start
+    return pid if start else None
+
+
+def _start(pid: int) -> str:
+    """When a process started, in ticks since the machine did; "" where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _settings(name: str, node: str, seed: Path, mounts: Sequence[Path]) -> list[str]:
