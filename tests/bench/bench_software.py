@@ -9,6 +9,7 @@ By hand: python -m tests.bench.bench_software --rounds 1 --managers uv
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -29,10 +30,12 @@ MOST_RATIO = 1.5
 """Of the time of four nodes to that of one."""
 MOST_SECONDS_A_NODE = 10.0
 """Of a second run."""
+CORES = 0.8 * len(os.sched_getaffinity(0)) / NODES
+"""Of each node; the rest is for the controller."""
 EXPLANATION = """\
 Seconds of a play with python_env and pytorch (torch for the CPU, {requirements}; the proof left out), medians of
 {rounds} rounds. The first node has pip's cache, and nothing else is there. again: a second run on four nodes.
-The four nodes share the cores of this machine, so what each has to unpack is not done at once, as on four machines."""
+Each node has {cores:.1f} of a core and no more, when it is alone as well: four machines do not share theirs."""
 PLAY = """
 - hosts: training
   gather_facts: false
@@ -94,7 +97,9 @@ def main() -> int:
     with redirect_stdout(sys.stderr):
         lab = Lab.up(nodes=NODES, name=LAB)
     try:
-        print(EXPLANATION.format(requirements=", ".join(REQUIREMENTS), rounds=options.rounds))
+        for node in lab.nodes:
+            lab.limit_cpu(node.name, CORES)
+        print(EXPLANATION.format(requirements=", ".join(REQUIREMENTS), rounds=options.rounds, cores=CORES))
         print(f"\n{'':8}{'1 node':>8}{'4 nodes':>9}{'ratio':>7}{'again':>7}")
         for manager in options.managers:
             one, four, again = measure(lab, manager, options.rounds)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -24,6 +26,8 @@ VENV = CHECKOUT / ".venv"
 MOST_NODES = 16
 FIRST_ADDRESS = 11
 """Offset of node1's address in the lab's network; the machine itself is the first address."""
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+"""Where processor time is shared out, on machines that do not have all cgroups in one tree."""
 READY_TIMEOUT = 120.0
 """Seconds from the start of a node to its first login; 2 to 10 were seen with 1 to 16 nodes on two cores."""
 
@@ -164,6 +168,25 @@ class Lab:
         """End `cut_off`."""
         self._filter(node)
 
+    def limit_cpu(self, node: str, cores: float) -> None:
+        """Let a node have so many of this machine's cores and no more, until it is switched off."""
+        container = _container(self.name, self.node(node).name)
+        if not CPU_GROUPS.is_dir():
+            podman("update", f"--cpus={cores}", container)
+            return
+        pid = self._pid(node)
+        if pid is None:
+            raise LabError(f"{node} is off.")
+        group = CPU_GROUPS / container
+        group.mkdir(exist_ok=True)
+        (group / "cpu.cfs_quota_us").write_text(str(round(cores * 100_000)))  # of 100 ms
+        moved: set[int] = set()
+        while new := _all_processes(pid) - moved:  # one that was not yet moved may have started others
+            for one in new:
+                with contextlib.suppress(ProcessLookupError):  # it has ended
+                    (group / "cgroup.procs").write_text(str(one))
+            moved |= new
+
     def mend(self) -> None:
         """Turn on each node that is off, and end `cut_off` on all others."""
         for node in self.nodes:
@@ -194,6 +217,8 @@ def down(name: str = "lab") -> None:
         machine.ensure_namespace()
         for container in _containers(name):
             _remove(container)
+            with contextlib.suppress(FileNotFoundError):  # made by limit_cpu
+                (CPU_GROUPS / _container(name, container["Labels"][_NODE])).rmdir()
         if network := _network_name(name):
             bridge = _bridge(network)
             podman("network", "rm", "--force", network)
@@ -317,6 +342,17 @@ def _first_process(container: str) -> int | None:
     start = _start(pid) if pid else ""
     _first_processes[container] = pid, start
     return pid if start else None
+
+
+def _all_processes(first: int) -> set[int]:
+    """This machine's numbers of all processes of the node with this first one."""
+    own = os.readlink(f"/proc/{first}/ns/pid")
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.readlink(path / "ns" / "pid") == own:
+                found.add(int(path.name))
+    return found
 
 
 def _start(pid: int) -> str:

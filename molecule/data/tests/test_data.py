@@ -129,6 +129,21 @@ def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
     assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
 
 
+def test_a_server_that_falls_silent_under_a_run_is_told_before_who_reads_hears_of_it(
+    data: Data, mounted: drive.Play
+) -> None:
+    play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="silent", nproc_per_node=1)
+    play.wait_for("epoch 2: 60 points", timeout=60)
+    data.s3.hangs = True
+    try:
+        play.wait_for(rf"the mount {PATH} on node\d has died: no answer within 1\d s", timeout=30)
+    finally:
+        data.heal()
+    assert drive.run("stop.yml", data.lab.inventory, run_id="silent").rc == 0
+    play.wait(30)
+    drive.nothing_left(data.lab, NODES, within=30)
+
+
 def test_a_mount_that_dies_under_a_run_shows_in_its_verdict(data: Data, mounted: drive.Play) -> None:
     play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="dies", nproc_per_node=1)
     play.wait_for("epoch 2: 60 points", timeout=60)

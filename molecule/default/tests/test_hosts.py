@@ -141,6 +141,14 @@ def test_node_comes_back_by_itself_after_a_reboot_only(breakable: Lab) -> None:
     assert _answers(breakable, node)
 
 
+def test_a_node_has_no_more_of_the_cores_than_it_is_given(breakable: Lab) -> None:
+    node = breakable.nodes[0]
+    breakable.limit_cpu(node.name, 0.1)
+    program = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 2: pass\nprint(time.process_time())"
+    with _python(breakable, node.name, program) as printed:
+        assert float(printed.read()) < 0.4
+
+
 def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
     with _python(lab, lab.nodes[0].name, "import time; time.sleep(30)"):
         eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=10)
