@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -34,7 +34,7 @@ VERY_ALIKE = 0.81  # of a short name: run_di is like run_id, but node_count, whi
 def entry_points(role: Path) -> dict[str, Any]:
     """What the role documents, by entry point. Read once: a launch asks for the names, and then for the values."""
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
-    specs: dict[str, Any] = yaml.safe_load(text)["argument_specs"]
+    specs: dict[str, Any] = yaml_load(text)["argument_specs"]
     return specs
 
 

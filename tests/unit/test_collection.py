@@ -16,7 +16,7 @@ import yaml
 from ansible.inventory.manager import InventoryManager
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import filter_loader, fragment_loader, inventory_loader, module_loader
+from ansible.plugins.loader import filter_loader, fragment_loader, inventory_loader, lookup_loader, module_loader
 from ansible.release import __version__ as ansible_core_version
 from ansible.template import Templar, trust_as_template
 from ansible.utils.plugin_docs import get_plugin_docs
@@ -36,7 +36,12 @@ TYPES = {
     "pathlist": "list",
     "tmppath": "path",
 }
-LOADERS = {"filter": filter_loader, "inventory": inventory_loader, "modules": module_loader}
+LOADERS = {
+    "filter": filter_loader,
+    "inventory": inventory_loader,
+    "lookup": lookup_loader,
+    "modules": module_loader,
+}
 
 
 def load(path: Path) -> Any:
@@ -181,8 +186,8 @@ def test_examples_of_inventories_are_accepted_by_the_plugin(name: str) -> None:
         assert problems_of(docs["options"], document) == [], document
 
 
-@pytest.mark.parametrize("name", plugins("filter"))
-def test_examples_of_filters_render(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("filter", "lookup") for name in plugins(kind)])
+def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "nodes.yml").write_text(
         yaml.safe_dump(
             {
@@ -207,14 +212,14 @@ def test_examples_of_filters_render(name: str, tmp_path: Path) -> None:
     manager = VariableManager(loader=loader, inventory=inventory)
     variables = manager.get_vars(host=inventory.get_host("node0"))
     variables["hostvars"] = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
-    _docs, examples = documentation("filter", name)
+    _docs, examples = documentation(kind, name)
     rendered = []
     for task in trusted(yaml.safe_load(examples)):
         templar = Templar(loader=loader, variables={**variables, **task.get("vars", {})})
         for module, arguments in task.items():
             if "." in module and f"{COLLECTION}.{name}" in str(task):
                 rendered.append(templar.template(arguments))
-    assert rendered, "no example uses the filter itself"
+    assert rendered, f"no example uses the {kind} itself"
     for arguments in rendered:
         assert all(arguments.values())
         assert "{{" not in str(arguments)
