@@ -25,8 +25,8 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
 
 ECHO_INTERVAL = 5
 """Seconds between signs of life. A server that has missed three is lost, and what waits for it ends with an error after
-one to five tries of 20 s to reach it again (39 to 106 s in all were seen, no less with 2). The kernel's own 60 would let
-a job hang for minutes."""
+one to five tries of 20 s to reach it again (39 to 106 s in all were seen, no less with 2). The kernel's own 60 would
+let a job hang for minutes."""
 LONGEST_PASSWORD = 512
 """Bytes; mount.cifs says of more: Converted password too long."""
 SHARE = re.compile(r"//[^/\s,]+(/[^/,\x00-\x1f\x7f]+)+")
