@@ -131,7 +131,7 @@ def test_secrets_that_are_typed_are_not_shown(lab: Lab) -> None:
 
 
 def test_where_nobody_can_be_asked_it_is_said_what_to_do(lab: Lab) -> None:
-    words, env = typed(lab), {**os.environ, **NO_SECRETS}
+    words, env = typed(lab), {**os.environ, **NO_SECRETS, "ANSIBLE_FORCE_COLOR": "0"}
     done = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
