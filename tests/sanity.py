@@ -15,10 +15,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WORK = CHECKOUT / "build" / "sanity"
+INTERPRETERS = WORK / "bin"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # ansible-test fetches get-pip.py from the Internet; pip as it comes with every Python does as well.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
@@ -93,35 +95,43 @@ def prepare_home(home: Path) -> None:
     (pip / "pip.conf").write_text(pip_configuration())
 
 
-def main() -> int:
-    collection = WORK / "ansible_collections" / "muster" / "training"
-    home, interpreters = WORK / "home", WORK / "bin"
+def sanity(venv: Path) -> subprocess.CompletedProcess[str]:
+    """Run ansible-test with a virtual environment, on a copy of the checkout and with a home of its own."""
+    work = WORK / venv.name.lstrip(".")
+    collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
     copy_collection(collection)
-    link_interpreters(interpreters)
     prepare_home(home)
-    status = 0
-    for venv in map(Path, sys.argv[1:]):
-        binaries = (CHECKOUT / venv / "bin").absolute()
-        # ansible-test takes the Python that runs it for the controller's.
-        command = [
-            str(binaries / "python"),
-            str(binaries / "ansible-test"),
-            "sanity",
-            "--local",
-            "--requirements",
-            "--color",
-            "no",
-        ]
-        environment = {
-            **os.environ,
-            "HOME": str(home),
-            "PATH": os.pathsep.join([str(binaries), str(interpreters), os.environ["PATH"]]),
-        }
-        print(f"sanity: {shlex.join(command)}", flush=True)
-        status |= subprocess.run(
-            command, cwd=collection, env=environment, stdin=subprocess.DEVNULL, check=False
-        ).returncode
-    return 1 if status else 0
+    binaries = (CHECKOUT / venv / "bin").absolute()
+    # ansible-test takes the Python that runs it for the controller's.
+    command = [str(binaries / "python"), str(binaries / "ansible-test"), "sanity"]
+    command += ["--local", "--requirements", "--color", "no"]
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": os.pathsep.join([str(binaries), str(INTERPRETERS), os.environ["PATH"]]),
+    }
+    return subprocess.run(
+        command,
+        cwd=collection,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def main() -> int:
+    """All side by side: each takes one core."""
+    link_interpreters(INTERPRETERS)
+    venvs = [Path(name) for name in sys.argv[1:]]
+    print(f"sanity: ansible-test sanity with {' and '.join(sys.argv[1:])}, told when it has ended", flush=True)
+    with ThreadPoolExecutor() as pool:
+        ended = list(pool.map(sanity, venvs))
+    for done in ended:
+        print(f"sanity: {shlex.join(done.args)}\n{done.stdout}", flush=True)
+    return 1 if any(done.returncode for done in ended) else 0
 
 
 if __name__ == "__main__":
