@@ -36,8 +36,10 @@ NEWEST_READY := $(NEWEST)/.ready
 TREE := build/tree/ansible_collections/muster/training
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
 
-# The targets of `make test` run one after the other, also with -j.
+# The targets of `make test` run one after the other, also with -j; the parts of lint alone run side by side.
+ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
+endif
 
 .PHONY: help
 help: ## Print the targets
@@ -101,7 +103,8 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 test: system-packages lint unit unit-newest sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: lint
-lint: lint-python lint-ansible lint-docs ## All of lint; make -k lint goes on after the first that fails
+lint: $(TEST_READY) $(TREE) ## All of lint; make -k lint goes on after the first that fails
+	@$(MAKE) --no-print-directory --jobs --output-sync SIDE_BY_SIDE=yes lint-python lint-ansible lint-docs
 
 .PHONY: lint-python
 lint-python: $(TEST_READY) $(TREE) ## ruff, mypy
