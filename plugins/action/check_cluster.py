@@ -19,12 +19,13 @@ from ansible_collections.muster.training.plugins.module_utils._findings import F
 from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
-from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, judge
+from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "dict", "required": True},
-    "facts": {"type": "dict", "required": True},
+    "facts": {"type": "dict", "default": {}},
+    "facts_from": {"type": "str", "default": ""},
     "nproc_per_node": {"type": "int"},
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
     "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
@@ -67,8 +68,10 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Show all that is wrong."""
-        super().run(tmp, task_vars or {})
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        args["facts"] = answers(args, task_vars.get("hostvars"))
         arguments = {**NO_JOB, **args}
         try:
             table, findings = judge(arguments, read_job(arguments, target_needed=False), names_needed=args["names"])

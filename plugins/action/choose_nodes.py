@@ -23,6 +23,7 @@ ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
     "nnodes": {"type": "raw"},
     "nodes": {"type": "list", "elements": "str", "default": []},
+    "ports": {"type": "list", "elements": "int", "default": []},
 }
 EPHEMERAL = range(32768, 61000)  # net.ipv4.ip_local_port_range as Linux comes
 
@@ -71,6 +72,11 @@ def choose(
         raise AnsibleActionFail(str(error)) from error
 
 
+def masters(nodes: list[dict[str, Any]]) -> set[str]:
+    """The nodes of which one will have rank 0: the first one, or of c10d the one whose address sorts first."""
+    return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
+
+
 class ActionModule(ActionBase):
     """Pure: reads the inventory that Ansible holds."""
 
@@ -83,12 +89,20 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         refuse_unread_sources(task_vars["hostvars"])
-        nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
+        limit = task_vars.get("ansible_limit") if args["nodes"] else None
+        left = f"--limit {limit} leaves {', '.join(args['nodes'])}: with --limit name exactly the nodes of the run"
+        try:
+            nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
+        except AnsibleActionFail as problem:
+            raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
+        if limit and len(nodes) < len(args["nodes"]):  # the play goes on with all that are left
+            raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left}")
         return {
             "changed": False,
             "names": [node["name"] for node in nodes],
             "nodes": nodes,
             "addresses": {node["name"]: node["address"] for node in nodes},
+            "ports": {node["name"]: args["ports"] if node["name"] in masters(nodes) else [] for node in nodes},
             "probe": {
                 "token": secrets.token_hex(16),
                 "candidates": random.sample(EPHEMERAL, 3),

@@ -17,12 +17,13 @@ from ansible_collections.muster.training.plugins.module_utils._findings import F
 from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS, Job
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
-from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, judge
+from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
+    "facts_from": {"type": "str", "default": ""},
     "nnodes": {"type": "raw"},
     "nproc_per_node": {"type": "int"},
     "run_id": {"type": "str", "default": ""},
@@ -93,8 +94,10 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the plan, or fail with all that is in its way."""
-        super().run(tmp, task_vars or {})
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        args["facts"] = answers(args, task_vars.get("hostvars"))
         try:
             job, table, findings = make_plan(args)
         except RankTableError as problem:

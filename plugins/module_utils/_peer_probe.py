@@ -91,10 +91,12 @@ def read_json_line(connection: socket.socket) -> Any:
     """Return the object in the first line that comes, None if what comes is none."""
     line = b""
     while not line.endswith(b"\n"):
-        byte = connection.recv(1)  # the bulk follows: not a byte more than the line
-        if not byte or len(line) > GREETING_LIMIT:
+        there = connection.recv(
+            GREETING_LIMIT, socket.MSG_PEEK
+        )  # the bulk follows: not a byte more than the line is read
+        if not there or len(line) > GREETING_LIMIT:
             return None
-        line += byte
+        line += connection.recv(there.find(b"\n") + 1 or len(there))
     try:
         return json.loads(line)
     except ValueError:

@@ -42,7 +42,11 @@ options:
       - For each name of a node the registered result of M(muster.training.node_facts). A node without facts counts as
         unreachable. Parts that were not read are not judged.
     type: dict
-    required: true
+    default: {}
+  facts_from:
+    description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
+    type: str
+    default: ""
   nproc_per_node:
     description: Processes on each node, instead of what O(nodes) or the GPUs say.
     type: int
@@ -135,7 +139,7 @@ EXAMPLES = r"""
 - name: Check the cluster
   muster.training.check_cluster:
     nodes: "{{ chosen.nodes }}"
-    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'read'))) }}"
+    facts_from: read
     skip: [skew-kernel]
     json_file: preflight.json
   register: checked

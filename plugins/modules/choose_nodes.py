@@ -46,8 +46,14 @@ options:
     description:
       - Names of the hosts to choose from, each of them in O(group). They keep the order of their C(node_rank).
       - Empty, all hosts of the group are chosen from.
+      - Under C(--limit) all of them have to be taken, so that who limits a play says exactly which nodes a run has.
     type: list
     elements: str
+    default: []
+  ports:
+    description: TCP ports that a run needs on the node of rank 0.
+    type: list
+    elements: int
     default: []
 seealso:
   - module: muster.training.launch_plan
@@ -81,6 +87,13 @@ addresses:
   returned: success
   type: dict
   sample: {node0: 10.0.0.10, node1: 10.0.0.11}
+ports:
+  description:
+    - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d rank 0 goes to the
+      node whose address sorts first.
+  returned: success
+  type: dict
+  sample: {node0: [29500, 29499], node1: []}
 nodes:
   description: The chosen hosts as O(muster.training.launch_plan#module:nodes) takes them.
   returned: success

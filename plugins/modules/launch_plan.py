@@ -46,6 +46,10 @@ options:
         unreachable.
     type: dict
     default: {}
+  facts_from:
+    description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
+    type: str
+    default: ""
   nnodes:
     description:
       - How many of O(nodes) to take, from the first. Empty or left out, all.
@@ -263,7 +267,7 @@ EXAMPLES = r"""
 - name: Plan the run
   muster.training.launch_plan:
     nodes: "{{ chosen.nodes }}"
-    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    facts_from: node
     nproc_per_node: 8
     interpreter: /opt/venv/bin/python
     script: train.py
@@ -286,7 +290,7 @@ EXAMPLES = r"""
 - name: Plan an elastic run
   muster.training.launch_plan:
     nodes: "{{ chosen.nodes }}"
-    facts: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
+    facts_from: node
     nnodes: "2:4"
     module: project.train
     run_id: first-try

@@ -98,7 +98,7 @@ options:
     default: [gpus, software, storage, system, names]
   probe:
     description:
-      - How the nodes find each other for the part V(connections) of O(parts), equal on all nodes but for C(fixed), as
+      - How the nodes find each other for the part V(connections) of O(parts), equal on all nodes, as
         RV(muster.training.choose_nodes#module:probe) gives it.
       - A node first listens and then greets its peers, who connect back. A small process goes on listening until each
         peer has been there, so that the nodes can be asked at once or in turns.
@@ -113,11 +113,6 @@ options:
         type: list
         elements: int
         required: true
-      fixed:
-        description: Further ports to listen on and to be reached at, such as those of a run on its first node.
-        type: list
-        elements: int
-        default: []
       lifetime:
         description: Seconds for which peers are awaited. Left out, 10, and one more for every four of O(peers).
         type: int

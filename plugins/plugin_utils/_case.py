@@ -55,6 +55,17 @@ def shortened(message: str) -> str:
     return re.sub(r"^Task failed: |.*Make sure this host can be reached over ssh: ", "", " ".join(message.split()))
 
 
+def answers(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
+    """What each of args["nodes"] has answered: args["facts"], or what is registered under the name args["facts_from"].
+
+    The answers of many nodes are large: as an argument Ansible would copy them several times.
+    """
+    if not args["facts_from"]:
+        return dict(args["facts"])
+    names = [str(node.get("name")) for node in args["nodes"]]
+    return {name: hostvars.raw_get(name).get(args["facts_from"]) for name in names if name in hostvars}
+
+
 def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str]:
     """The nodes without facts, each with the reason."""
     reasons = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,13 @@ def test_too_many_nodes(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_limit(lab: Lab, nodes: list[str]) -> None:
-    refused(lab, nodes, "--limit", nnodes=2, options=("--limit", "node1"))
+    """It names the nodes of a run, as people who know Ansible expect, if it names exactly them."""
+    refused(lab, nodes, "--limit node1 leaves node1: with --limit name exactly", nnodes=2, options=("--limit", "node1"))
+    limit = "node2,node3,node4"
+    refused(lab, nodes, "nnodes is 2, but --limit node2,node3,node4 leaves", nnodes=2, options=("--limit", limit))
+    play = drive.launch(lab, "loop.py", nnodes=2, options=("--limit", "node2,node3", "--check")).wait()
+    assert play.rc == 0 and "2 nodes" in play.output, play.output
+    assert re.search(r"node 0  node2 .*\n +node 1  node3 ", play.output), play.output
 
 
 def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from tests import drive
 from tests.lab import Lab
 
@@ -23,6 +25,8 @@ def test_only_the_first_node_can_compile(lab: Lab) -> None:
 
 
 def test_a_program_of_mpi4py(lab: Lab) -> None:
+    # of an earlier run of this test
+    shutil.rmtree(lab.inventory.parent / "runs" / "mpi4py", ignore_errors=True)
     for name in ("node1", "node2", "node3"):
         lab.exec(name, ["rm", "-rf", f"{RUNS}/mpi4py"])
     settings = {"nodes": "node1,node2,node3", "launch_launcher": "mpirun", "launch_python": "/usr/bin/python3"}

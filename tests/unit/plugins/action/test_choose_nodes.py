@@ -9,7 +9,7 @@ from ansible.errors import AnsibleActionFail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.choose_nodes import choose
+from ansible_collections.muster.training.plugins.action.choose_nodes import choose, masters
 
 
 def host(number: int, **more: Any) -> dict[str, Any]:
@@ -56,6 +56,12 @@ def test_each_node_comes_with_its_address_and_the_slots_of_the_inventory() -> No
         {"name": "b", "address": "10.0.0.2", "slots": "4"},
         {"name": "c", "address": "10.0.0.3", "slots": None},
     ]
+
+
+def test_rank_0_is_the_first_or_of_c10d_the_one_whose_address_sorts_first() -> None:
+    nodes = choose("training", GROUPS, {"a": host(9), "b": host(30), "c": host(4)}, None, [])
+    assert masters(nodes) == {"a", "b"}  # as texts: 10.0.0.30 comes before 10.0.0.9
+    assert masters(nodes[2:]) == {"c"}
 
 
 @pytest.mark.parametrize("nnodes", [0, "0", "4:2", "two", -1, True, [], {"a": 1}])
