@@ -36,7 +36,7 @@ NEWEST_READY := $(NEWEST)/.ready
 TREE := build/tree/ansible_collections/muster/training
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
 
-# The targets of `make test` run one after the other, also with -j; the parts of lint alone run side by side.
+# The targets of `make test` run one after the other, also with -j; what runs side by side says so.
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
@@ -100,7 +100,11 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages lint unit unit-newest sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint unit unit-newest sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+
+.PHONY: environments
+environments: # both at once: pip keeps one core busy
+	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
 
 .PHONY: lint
 lint: $(TEST_READY) $(TREE) ## All of lint; make -k lint goes on after the first that fails
