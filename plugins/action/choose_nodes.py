@@ -97,12 +97,13 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
         if limit and len(nodes) < len(args["nodes"]):  # the play goes on with all that are left
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left}")
+        first = masters(nodes)
         return {
             "changed": False,
             "names": [node["name"] for node in nodes],
             "nodes": nodes,
             "addresses": {node["name"]: node["address"] for node in nodes},
-            "ports": {node["name"]: args["ports"] if node["name"] in masters(nodes) else [] for node in nodes},
+            "ports": {node["name"]: args["ports"] if node["name"] in first else [] for node in nodes},
             "probe": {
                 "token": secrets.token_hex(16),
                 "candidates": random.sample(EPHEMERAL, 3),

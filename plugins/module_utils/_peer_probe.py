@@ -91,9 +91,7 @@ def read_json_line(connection: socket.socket) -> Any:
     """Return the object in the first line that comes, None if what comes is none."""
     line = b""
     while not line.endswith(b"\n"):
-        there = connection.recv(
-            GREETING_LIMIT, socket.MSG_PEEK
-        )  # the bulk follows: not a byte more than the line is read
+        there = connection.recv(GREETING_LIMIT, socket.MSG_PEEK)  # the bulk follows: only the line is taken
         if not there or len(line) > GREETING_LIMIT:
             return None
         line += connection.recv(there.find(b"\n") + 1 or len(there))
