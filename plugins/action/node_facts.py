@@ -71,10 +71,8 @@ class ActionModule(ActionBase):
         if "connections" in request["parts"] and not (request["probe"] and request["address"] and request["peers"]):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
         request["node"] = task_vars["inventory_hostname"]
-        if request["probe"]:
-            request["probe"]["fixed"] = request["ports"]
-            if request["probe"]["lifetime"] is None:
-                request["probe"]["lifetime"] = LEAST_LIFETIME + len(request["peers"]) // 4
+        if request["probe"] and request["probe"]["lifetime"] is None:
+            request["probe"]["lifetime"] = LEAST_LIFETIME + len(request["peers"]) // 4
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
         before = time.time()
         try:

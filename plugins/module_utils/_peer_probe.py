@@ -264,13 +264,13 @@ def talk(
 class Probe:
     """This node's part: it listens from the moment this is made, and greets all peers when asked to.
 
-    request: node (own name), address, peers ({name: address}), probe: token; candidates (ephemeral ports, the same on
-    all nodes, of which the first free one is taken); fixed (ports of the run to try as well); lifetime (seconds).
+    request: node (own name), address, peers ({name: address}), ports (of the run, to try as well), probe: token;
+    candidates (ephemeral ports, the same on all nodes, of which the first free one is taken); lifetime (seconds).
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.request = request
-        self.listener = Listener(request["address"], request["probe"]["candidates"], request["probe"]["fixed"])
+        self.listener = Listener(request["address"], request["probe"]["candidates"], request["ports"])
         self.outcomes: dict[str, Any] = {}
         finished, self.finish = os.pipe()
         child = os.fork()

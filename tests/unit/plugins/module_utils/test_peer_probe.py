@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ def address(number: int) -> str:
     return f"{NETWORK}.{number}"
 
 
-def request(number: int, count: int, **given: Any) -> dict[str, Any]:
-    probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "fixed": [], "lifetime": 20, **given}
+def request(number: int, count: int, ports: Sequence[int] = (), **given: Any) -> dict[str, Any]:
+    probe = {"token": TOKEN, "candidates": [PORT, SECOND, THIRD], "lifetime": 20, **given}
     peers = {f"node{one}": address(one) for one in range(1, count + 1)}
-    return {"node": f"node{number}", "address": address(number), "peers": peers, "probe": probe}
+    return {"node": f"node{number}", "address": address(number), "peers": peers, "ports": ports, "probe": probe}
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -57,7 +57,7 @@ def leave_nothing() -> Iterator[None]:
 
 def test_nodes_that_come_one_after_the_other_prove_both_ways_of_each_pair() -> None:
     fixed = {1: [FIXED], 2: [], 3: []}
-    answers = {number: _peer_probe.Probe(request(number, 3, fixed=fixed[number])).answer() for number in (1, 2, 3)}
+    answers = {number: _peer_probe.Probe(request(number, 3, ports=fixed[number])).answer() for number in (1, 2, 3)}
     assert {answer["port"] for answer in answers.values()} == {PORT}
     assert answers[1]["fixed"] == [FIXED]
     # who came first was refused by all, who came last met all
@@ -90,7 +90,7 @@ def test_a_taken_port_makes_all_meet_at_the_next(monkeypatch: pytest.MonkeyPatch
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port of the test before
         stranger.bind((address(1), PORT))
         stranger.listen()
-        first = _peer_probe.Probe(request(1, 2, fixed=[PORT])).answer()
+        first = _peer_probe.Probe(request(1, 2, ports=[PORT])).answer()
         assert first["port"] == SECOND
         assert first["fixed"] == []  # nothing of ours listens there: that it is taken is another check's matter
         second = _peer_probe.Probe(request(2, 2)).answer()
