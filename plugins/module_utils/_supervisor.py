@@ -30,9 +30,7 @@ import hmac
 import json
 import os
 import re
-import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -57,6 +55,7 @@ RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back be
 KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
 TAIL_BYTES = 65536  # what is read of a log's end to find an error
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
+HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others
 LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
@@ -104,6 +103,12 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
             return stream.read(size).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def remove_tree(path: str) -> None:
+    import shutil  # a start would wait for it, and nobody waits at the end
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -344,7 +349,7 @@ class Wire:
         self.outbox = b""
         self.opened = now
         self.heard = now
-        self.nonce = secrets.token_hex(16)
+        self.nonce = os.urandom(16).hex()
         self.node_rank: int | None = None  # set once the other side has shown the token
         self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 has to show
@@ -570,7 +575,7 @@ class Supervisor:
 
     def connect(self, now: float) -> None:
         """Open a peer's wire to rank 0; tried again until the start or silence timeout."""
-        self.hub_retry = now + 0.25
+        self.hub_retry = now + 0.1
         lifeline = self.plan["lifeline"]
         family = socket.AF_INET6 if ":" in lifeline["address"] else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -751,10 +756,12 @@ class Supervisor:
                     self.event("go", f"{there}, starting without {', '.join(missing)}")
                 else:
                     self.event("go", f"all {len(ready)} nodes have checked in")
+                # It opens the store: torch on a node that finds it closed waits 0.25 to 0.75 s, and all wait for that node.
+                self.start_launcher()
+                time.sleep(HEAD_START)
                 for wire in self.wires:
                     if wire.node_rank is not None:
                         wire.send({"type": "go"})
-                self.start_launcher()
             elif late:
                 missing = [node["name"] for node in self.nodes if node["state"] != "ready"]
                 self.event("failure", f"no word from {', '.join(missing)}")
@@ -1119,6 +1126,7 @@ class Supervisor:
             self.event("failure", reason)
             self.stop_everywhere(reason)
             self.hub_deadline = 0.0  # nobody can have checked in
+        self.turn(0.0)  # a peer checks in without waiting first
         while not self.done:
             busy = self.state == "starting" or (self.ending_since is not None and self.report is None)
             busy = busy or (self.is_hub and self.plan.get("remote_start") and not all(n["asked"] for n in self.nodes))
@@ -1157,7 +1165,7 @@ class Supervisor:
             self.listener.close()
         self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
         self.write_status(time.monotonic())
-        shutil.rmtree(self.temporary, ignore_errors=True)
+        remove_tree(self.temporary)
         for name in ("token", "environment.json"):  # not needed any more, and the environment may hold secrets
             with contextlib.suppress(OSError):
                 os.unlink(self.path(name))
@@ -1225,7 +1233,7 @@ def guard(arguments: list[str]) -> int:
         if remove:
             os.waitpid(run_quietly(remove, os.path.join(directory, "supervisor.log")), 0)
     with contextlib.suppress(OSError, ValueError, KeyError):
-        shutil.rmtree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"], ignore_errors=True)
+        remove_tree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"])
     return min(abs(exit_code(status)), 255)
 
 
