@@ -14,7 +14,8 @@ from typing import Any, Mapping
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
     r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
-    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException",
+    r"DistBackendError|DistNetworkError|ChildFailedError|Watchdog caught|SignalException|SIGTERMException|"
+    r"killed by signal: Terminated",
     re.IGNORECASE,
 )
 CONSEQUENCE = 2  # the weight from which on a failure is what others' failures do to a rank or launcher
@@ -44,7 +45,9 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     found = []
     for rank in report["ranks"]:
-        if rank["exit_code"] in (0, *STOPPED_BY_US):
+        # A launcher that we stopped before it had noticed does not tell how its rank ended: then its exception does.
+        unknown = rank["exit_code"] is None
+        if rank["exit_code"] in (0, -signal.SIGTERM) or (unknown and not rank["error"]):
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
@@ -58,7 +61,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": rank["rank"],
                 "error": error,
                 "log": rank["log"],
-                "weight": CONSEQUENCE if secondary else 0,
+                "weight": CONSEQUENCE if secondary else int(unknown),
             }
         )
     code = report["exit_code"]

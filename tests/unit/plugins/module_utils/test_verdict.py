@@ -94,6 +94,8 @@ def test_the_rank_that_raised_and_not_the_peers_that_noticed() -> None:
         "BrokenPipeError: [Errno 32] Broken pipe",
         "torch.distributed.DistStoreError: wait timeout after 300000ms",
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15",
+        "lightning.pytorch.utilities.exceptions.SIGTERMException",
+        "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
     ],
 )
 def test_what_a_rank_says_whose_peer_is_gone_is_a_consequence(said: str) -> None:
@@ -113,6 +115,17 @@ def test_a_killed_rank() -> None:
         report(1, rank(0, 1, CLOSED), rank(1, 1, CLOSED)), report(1, rank(2, -9), rank(3, TERMINATED)), first="node0"
     )
     assert cause(made) == ("node1", 2, "was killed by SIGKILL")
+
+
+def test_a_rank_whose_launcher_was_stopped_before_it_told_how_it_ended() -> None:
+    stopped = report(TERMINATED, rank(1, None, "ValueError: boom"), said="SignalException: got signal: 15")
+    assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node0")) == ("node1", 1, "ValueError: boom")
+
+
+def test_what_a_stopped_rank_has_caught_and_logged_is_no_cause() -> None:
+    stopped = report(TERMINATED, rank(1, None, "KeyError: 'caught'"))
+    made = result(report(1, rank(0, 1, "ValueError: boom")), stopped, first="node1")
+    assert cause(made) == ("node0", 0, "ValueError: boom")
 
 
 def test_a_rank_killed_for_memory() -> None:
