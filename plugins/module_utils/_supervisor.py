@@ -756,7 +756,7 @@ class Supervisor:
                     self.event("go", f"{there}, starting without {', '.join(missing)}")
                 else:
                     self.event("go", f"all {len(ready)} nodes have checked in")
-                # It opens the store: torch on a node that finds it closed waits 0.25 to 0.75 s, and all wait for that node.
+                # It opens the store: a torch that finds it closed waits 0.25 to 0.75 s, and all others for that one.
                 self.start_launcher()
                 time.sleep(HEAD_START)
                 for wire in self.wires:

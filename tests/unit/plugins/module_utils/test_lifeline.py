@@ -95,6 +95,15 @@ def test_nothing_starts_before_all_nodes_have_checked_in(make: RunMaker) -> None
     run.wait_for("succeeded")
 
 
+def test_rank_0_starts_ahead_of_the_others(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, FOREVER)
+    run.start()
+    run.wait_for("running")
+    first, *others = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
+    tick = 0.02  # the file system's clock
+    assert min(others) - first > _supervisor.HEAD_START - tick
+
+
 def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"start": 1.0})
     run.start(0, 1)
