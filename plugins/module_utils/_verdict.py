@@ -44,10 +44,12 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     if report is None:
         return []
     found = []
+    code, said = report["exit_code"], report["launcher_error"]
+    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or by what others did
     for rank in report["ranks"]:
-        # A launcher that we stopped before it had noticed does not tell how its rank ended: then its exception does.
-        unknown = rank["exit_code"] is None
-        if rank["exit_code"] in (0, -signal.SIGTERM) or (unknown and not rank["error"]):
+        # A launcher stopped before it had noticed does not tell how its rank ended: then the rank's exception does.
+        untold = rank["exit_code"] is None and stopped and bool(rank["error"])
+        if rank["exit_code"] in (0, *STOPPED_BY_US) and not untold:
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
@@ -61,13 +63,10 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": rank["rank"],
                 "error": error,
                 "log": rank["log"],
-                "weight": CONSEQUENCE if secondary else int(unknown),
+                "weight": CONSEQUENCE if secondary else int(untold),
             }
         )
-    code = report["exit_code"]
     if not found and code not in (0, *STOPPED_BY_US):
-        said = report["launcher_error"]
-        secondary = bool(SECONDARY.search(said))
         error = said or f"the launcher {describe_exit(code)}"
         found.append(
             {
@@ -75,7 +74,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": None,
                 "error": error,
                 "log": report["launcher_log"],
-                "weight": CONSEQUENCE + 1 if secondary else 1,
+                "weight": CONSEQUENCE + 1 if stopped else 1,
             }
         )
     return found

@@ -128,6 +128,11 @@ def test_what_a_stopped_rank_has_caught_and_logged_is_no_cause() -> None:
     assert cause(made) == ("node0", 0, "ValueError: boom")
 
 
+def test_a_killed_launcher_comes_before_what_its_rank_has_caught_and_logged() -> None:
+    made = result(report(-signal.SIGKILL, rank(0, None, "KeyError: 'caught'")), report(TERMINATED), first="node0")
+    assert cause(made) == ("node0", None, "the launcher was killed by SIGKILL")
+
+
 def test_a_rank_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), oom_kills=1))
     node, number, error = cause(made)
