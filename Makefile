@@ -21,6 +21,8 @@ NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
 ARGS ?=
 # make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
+# Processes of pytest, one more than cores: tests wait for processes, ports and time-outs.
+PROCESSES ?= $(shell expr $$(nproc) + 1)
 # make bench BENCH_ARGS="--nodes 8 --rounds 9": handed to tests/bench/bench_launch.py
 BENCH_ARGS ?=
 
@@ -100,7 +102,7 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages environments lint unit unit-newest sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
@@ -137,14 +139,21 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 
 .PHONY: unit
 unit: $(TEST_READY) ## Unit tests
-	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(PYTEST_ARGS)
+
+# Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
+.PHONY: units-and-sanity units
+units-and-sanity: $(TEST_READY)
+	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity
+units:
+	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
 
 # Without what does not know of ansible-core: other programs that judge our output, and roles' programs for the nodes.
 .PHONY: unit-newest
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses auto --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
 	fi
