@@ -29,7 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._group import memb
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["opened", "read", "closed"], "required": True},
+    "state": {"type": "str", "choices": ["opened", "read", "closed", "judged"], "required": True},
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
     "run_id": {"type": "str", "default": ""},
@@ -124,13 +124,45 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         return {"failed": True, "changed": False, "msg": message}
     verdict = from_hub(plan, args["result"]) if args["result"] is not None else without_hub(plan, reads, time.time())
+    answer = settle(record, verdict, args["said"])
+    if verdict["state"] != "succeeded":
+        return {"failed": True, **answer, "msg": in_a_line(verdict)}
+    return answer
+
+
+def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """Write the verdict into the record, and show it."""
     path = record / "result.json"
-    write(path, verdict | {"said": args["said"]})
+    write(path, verdict | {"said": said})
     (record / "token").unlink(missing_ok=True)
-    Display().display(render_verdict(verdict, str(path), args["said"]))
-    if verdict["state"] == "succeeded":
-        return {"changed": True, "record": str(path), "verdict": verdict}
-    return {"failed": True, "changed": True, "record": str(path), "msg": in_a_line(verdict)}
+    Display().display(render_verdict(verdict, str(path), said))
+    return {"changed": True, "record": str(path), "verdict": verdict}
+
+
+def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
+    """Show the verdict of a run that nobody has watched to its end, and write it where it is not there yet.
+
+    Nothing where the run goes on, or the node of rank 0 gives no answer: what it knows, no other does.
+    """
+    record = directory / (args["run_id"] or LATEST)
+    nothing = {"changed": False, "record": "", "verdict": None}
+    try:
+        plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return nothing  # it was launched from elsewhere
+    path = record / "result.json"
+    if path.exists():
+        verdict = json.loads(path.read_text(encoding="utf-8"))
+        said = verdict.pop("said")
+        Display().display(render_verdict(verdict, str(path), said))
+        return {"changed": False, "record": str(path), "verdict": verdict}
+    reads = args["reads"]
+    master = reads.get(plan["nodes"][0]["name"])
+    active = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
+    if master is None or (master["result"] is None and active):
+        return nothing
+    verdict = from_hub(plan, master["result"]) if master["result"] else without_hub(plan, reads, time.time())
+    return settle(record, verdict, {})
 
 
 class ActionModule(ActionBase):
@@ -158,7 +190,10 @@ class ActionModule(ActionBase):
                 refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing
             return answer
         if self._task.check_mode:
-            return {"changed": True, "run_id": args["run_id"], "record": str(directory / args["run_id"])}
+            record = str(directory / args["run_id"])
+            return {"changed": args["state"] != "judged", "run_id": args["run_id"], "record": record}
+        if args["state"] == "judged":
+            return judge_record(directory, args)
         if args["state"] == "opened":
             return open_record(directory, args["run_id"], args["plan"])
         return close_record(directory, args)

@@ -35,11 +35,26 @@ ACTIVE_STATES = ("starting", "running", "stopping")
 CHUNK = 262144  # bytes of one log that one answer carries
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
+SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
 
 class RunError(Exception):
     """What is wrong, in words for a person."""
+
+
+def act_as(user: str) -> None:
+    """Have the run's user's rights from now on, where we are root: whatever that user owns may be a link to anything.
+
+    Root stays within reach of as_root().
+    """
+    entry = user_entry(user)
+    if os.geteuid() != 0 or entry.pw_uid == 0:
+        return
+    os.initgroups(user, entry.pw_gid)
+    os.setegid(entry.pw_gid)
+    os.seteuid(entry.pw_uid)
+    os.environ.update(HOME=entry.pw_dir, USER=user, LOGNAME=user, SHELL=entry.pw_shell)
 
 
 def runs_directory(request: Data) -> str:
@@ -119,16 +134,50 @@ def marked_processes(directory: str) -> list[int]:
     return found
 
 
+def alive_elsewhere(request: Data) -> None:
+    """Raise RunError where the run of the request lives on this machine, in another directory than was looked in."""
+    looked_in = runs_directory(request)
+    for one in supervisors():
+        runs = os.path.dirname(os.path.dirname(one["directory"]))
+        if one["run_id"] == request.get("run_id") and runs != looked_in:
+            try:
+                user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
+            except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
+                user = "another user"
+            raise RunError(
+                f"run {one['run_id']} is alive here, but in {one['directory']}, of {user}, not in {looked_in}: say "
+                f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
+            )
+
+
 # --- start -----------------------------------------------------------------------------------------------------------
+
+
+def be_root() -> None:
+    """Undo act_as()."""
+    os.seteuid(0)
+    os.setegid(0)
+    os.setgroups([])
+
+
+def be_the_user() -> None:
+    """Make act_as() final."""
+    user, group = os.geteuid(), os.getegid()
+    os.seteuid(0)
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
 
 
 def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     """Run a command as root; return how it ended, None where root is not to be had."""
 
     def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        regain = None if os.getuid() == os.geteuid() else be_root
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, preexec_fn=regain
+        )
 
-    if os.geteuid() == 0:
+    if os.getuid() == 0:
         return run(command)
     if not shutil.which("sudo"):
         return None
@@ -151,13 +200,14 @@ def may_raise_limits() -> bool:
 
 def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) -> list[str]:
     """Return the systemd-run command of a run's unit."""
+    leftovers = [plan["temporary_directory"], *(os.path.join(directory, name) for name in SECRETS)]
     properties = [
         "KillMode=mixed",
         f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
         "OOMPolicy=continue",
         f"StandardOutput=append:{directory}/supervisor.log",
         f"StandardError=append:{directory}/supervisor.log",
-        f"ExecStopPost=/bin/rm -rf {plan['temporary_directory']}",
+        f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
     if plan.get("remove"):
         properties.append(f"ExecStopPost=-/usr/bin/env {' '.join(plan['remove'])}")
@@ -202,6 +252,8 @@ def spawn_detached(arguments: list[str], log: str) -> None:
             os._exit(0)
         try:
             os.close(reader)
+            if os.getuid() != os.geteuid():
+                be_the_user()
             output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
@@ -227,18 +279,26 @@ def start(request: Data) -> Data:
     The plan has been checked against the node's facts.
     """
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
-    runs = runs_directory(request)
-    directory = os.path.join(runs, plan["run_id"], f"node{plan['node']['node_rank']}")
+    directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     for one in supervisors():
         if one["directory"] == directory:
             plan_there = read_json(os.path.join(directory, "plan.json"))
             if plan_there == plan:
-                return {"changed": False, "directory": directory, "supervision": plan_there.get("supervision", "")}
+                how = supervision(plan["unit"] if is_active(unit_of(directory)) else "")
+                return {"changed": False, "directory": directory, "supervision": how, "stopped": []}
             raise RunError(
                 f"run {plan['run_id']} is running here already with another plan: "
                 "stop it first, or choose another run_id"
             )
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
+    for one in supervisors():
+        # nodes of one machine have addresses of their own there, or are of the same run
+        here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
+        if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
+            raise RunError(
+                f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
+                "launched (its launch_user, its launch_node_directory) with stop.yml"
+            )
     try:
         os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
         os.mkdir(directory, 0o700)
@@ -265,8 +325,6 @@ def start(request: Data) -> Data:
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise RunError(f"cannot write the run directory {directory}: {error}") from None
-    if os.geteuid() == 0 and user != "root":
-        give_away(runs, directory, user_entry(user))
     program = os.path.join(directory, "supervisor.py")
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
@@ -275,20 +333,20 @@ def start(request: Data) -> Data:
             shutil.rmtree(directory, ignore_errors=True)
             raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
         if done is not None:
-            supervision = "unit " + plan["unit"]
-            return {"changed": True, "directory": directory, "supervision": supervision, "stopped": stopped}
-    spawn_detached([sys.executable, "-I", "-S", program, "--guard"] + tail, os.path.join(directory, "supervisor.log"))
-    return {"changed": True, "directory": directory, "supervision": "process group", "stopped": stopped}
+            how = supervision(plan["unit"])
+            return {"changed": True, "directory": directory, "supervision": how, "stopped": stopped}
+    guarded = [sys.executable, "-I", "-S", program, "--guard"] + tail
+    try:
+        spawn_detached(guarded, os.path.join(directory, "supervisor.log"))
+    except RunError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return {"changed": True, "directory": directory, "supervision": supervision(""), "stopped": stopped}
 
 
-def give_away(runs: str, directory: str, entry: pwd.struct_passwd) -> None:
-    """Hand a run directory that root has made to the run's user, the directories above it as far as they are new."""
-    for path in (runs, os.path.dirname(directory)):
-        if os.stat(path).st_uid == 0:
-            os.chown(path, entry.pw_uid, entry.pw_gid)
-    for current, names, files in os.walk(directory):
-        for path in [current] + [os.path.join(current, name) for name in names + files]:
-            os.chown(path, entry.pw_uid, entry.pw_gid)
+def supervision(unit: str) -> str:
+    """What ends a run's processes should its supervisor be killed; unit: "" without one."""
+    return f"unit {unit}" if unit else "process group"
 
 
 # --- read ------------------------------------------------------------------------------------------------------------
@@ -354,6 +412,8 @@ def read(request: Data) -> Data:
     ``wait``: seconds to wait for its end first.
     """
     found = node_directories(request)
+    if not found:
+        alive_elsewhere(request)
     deadline = time.monotonic() + request["wait"]
     while found and is_alive(found[0][0]) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -366,12 +426,19 @@ def read(request: Data) -> Data:
 def stop(request: Data) -> Data:
     """End a run on this node and return once nothing of it is left."""
     stopped, left = [], []
-    for path, plan in node_directories(request):
+    found = node_directories(request)
+    if not found:
+        alive_elsewhere(request)
+    for path, plan in found:
         alive = is_alive(path)
         if alive or (request.get("run_id") and marked_processes(path)):
             stopped.append(plan["run_id"])
             if not request["check"]:
                 left += stop_one(path, plan, alive)
+        elif not request["check"]:
+            for name in SECRETS:  # left where supervisor and machine went down together
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(path, name))
     if left:
         pids = ", ".join(str(pid) for pid in left)
         raise RunError(
@@ -382,16 +449,28 @@ def stop(request: Data) -> Data:
 
 
 def is_active(unit: str) -> bool:
+    if not os.path.isdir("/run/systemd/system"):
+        return False
     command = ["systemctl", "is-active", "--quiet", unit]
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def unit_of(path: str) -> str:
+    """The unit of a run directory, by the directory's name: a plan lies there for its user to write."""
+    run_id = os.path.basename(os.path.dirname(path))
+    if not all(letter.isalnum() or letter in "._-" for letter in run_id):
+        raise RunError(f"{path} is no run of ours: remove it")
+    return f"muster-{run_id}.service"
 
 
 def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
     """Stop one run; return the pids that are left."""
     deadline = time.monotonic() + plan["timeouts"]["grace"] + 15.0
-    unit = plan["unit"] + ".service"
+    unit = unit_of(path)
     if alive:
-        in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and is_active(unit)
+        with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
+            pass  # tells a person's wish from the end of the machine, after which an elastic run goes on elsewhere
+        in_unit = plan["supervision"] == "auto" and is_active(unit)
         if not in_unit or as_root(["systemctl", "stop", unit]) is None:
             for one in supervisors():
                 if one["directory"] == path:
@@ -399,6 +478,10 @@ def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
                         os.kill(one["pid"], signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(0.05)
+        for one in supervisors():
+            if one["directory"] == path:  # its guard too, which waits for a container engine
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one["pid"], signal.SIGKILL)
     # where supervisor and guard were both killed there is no unit left to end: only what carries this run's mark
     deadline = time.monotonic() + 5.0
     while True:
@@ -480,7 +563,7 @@ def watch(request: Data) -> Data:
         events = [
             json.loads(line) for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines()
         ]
-        more = any(os.path.getsize(log) > cursors[log] for log in outputs)
+        more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
         if outputs or events or not active or time.monotonic() >= began + request["wait"]:
             return {
                 "changed": False,
@@ -513,7 +596,8 @@ def pack(request: Data) -> Data:
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
         for name in sorted(os.listdir(path)):
-            if name in ("plan.json", "status.json", "result.json", "events.jsonl", "ranks") or name.endswith(".log"):
+            told = name.endswith(".log") or name.startswith("flight_recorder_rank_")
+            if told or name in ("plan.json", "status.json", "result.json", "events.jsonl", "ranks"):
                 tar.add(os.path.join(path, name), arcname=os.path.join(f"node{plan['node']['node_rank']}", name))
     return {"changed": False, "size": os.path.getsize(archive_of(path))}
 
@@ -543,6 +627,8 @@ OPERATIONS = {
 def main(request: Data) -> Data:
     """Carry out one request; the answer holds ``error`` where it cannot be done."""
     try:
+        if request.get("user"):
+            act_as(request["user"])
         return OPERATIONS[request["operation"]](request)
     except RunError as error:
         return {"error": str(error)}

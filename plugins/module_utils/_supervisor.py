@@ -15,7 +15,8 @@ killed; elsewhere a guard process of ours is (``--guard``).
 
 The lifeline speaks JSON, one object a line, at most 64 KiB:
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
-  peer:   {"type": "beat"} | {"type": "ready"} | {"type": "report", "report"} | {"type": "stop", "reason"}
+  peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
+  peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
   peer:   {"type": "mount", "text"} where a mount under the run has died or come back
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
@@ -25,21 +26,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 import selectors
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any, Dict
 
     Data = Dict[str, Any]
@@ -56,8 +60,11 @@ KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
 TAIL_BYTES = 65536  # what is read of a log's end to find an error
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
 HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
+RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
 LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
+REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
+SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -105,6 +112,15 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
         return ""
 
 
+def make_private(path: str) -> None:
+    """Make a directory that is this user's alone; one that is there must be so. Raise OSError where it is not."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(errno.EEXIST, "it is there and not a directory of this user alone: remove it", path)
+
+
 def remove_tree(path: str) -> None:
     import shutil  # a start would wait for it, and nobody waits at the end
 
@@ -121,8 +137,8 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def process_table() -> dict[int, tuple[int, str, int]]:
-    """Return {pid: (parent pid, state letter, start time in ticks)} of every process that can be seen."""
+def process_table() -> dict[int, tuple[int, str]]:
+    """Return {pid: (parent pid, state letter)} of every process that can be seen."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -131,7 +147,7 @@ def process_table() -> dict[int, tuple[int, str, int]]:
                     fields = stream.read().rpartition(b")")[2].split()
             except OSError:  # it ended meanwhile
                 continue
-            table[int(name)] = (int(fields[1]), fields[0].decode(), int(fields[19]))
+            table[int(name)] = (int(fields[1]), fields[0].decode())
     return table
 
 
@@ -139,7 +155,7 @@ def descendants(root: int) -> list[int]:
     """Return the pids below root that still run (zombies left out)."""
     table = process_table()
     children: dict[int, list[int]] = {}
-    for pid, (parent, _state, _start) in table.items():
+    for pid, (parent, _state) in table.items():
         children.setdefault(parent, []).append(pid)
     found, queue = [], list(children.get(root, ()))
     while queue:
@@ -153,7 +169,9 @@ def descendants(root: int) -> list[int]:
 def run_quietly(command: list[str], log: str) -> int:
     """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
     with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream).pid
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+        process.returncode = 0  # subprocess would collect what it takes for alive, and reap() would never see its end
+        return process.pid
     return 0
 
 
@@ -429,6 +447,7 @@ class Supervisor:
         self.hub_retry = 0.0
         self.connect_error = ""
         self.asked: int | None = None  # the signal by which somebody asked this node to stop
+        self.asked_deadline = math.inf  # until when a peer that was asked to stop waits for rank 0's last word
         self.launcher: subprocess.Popen[bytes] | None = None
         self.launcher_code: int | None = None
         self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
@@ -452,7 +471,7 @@ class Supervisor:
         self.since = time.time()
         self.beat_due = 0.0
         self.status_due = 0.0
-        self.last_status = None
+        self.unwritten = ""  # why the run directory could not be written, if that has happened
         self.oom_before = oom_kills()
         self.temporary = self.plan["temporary_directory"]
         # rank 0's view of each node: state waiting | ready | running | ended | lost, by node_rank
@@ -466,6 +485,8 @@ class Supervisor:
                 "broken": None,
                 "heard": 0.0,
                 "why": "",
+                "survived": False,  # an elastic run has gone on without it
+                "launcher_log": self.path("launcher.log") if rank == 0 else "",  # each has its own home
                 "asked": rank == 0,  # of a launcher that starts all nodes: whether this one was started
                 "answered": rank == 0,
             }
@@ -483,8 +504,22 @@ class Supervisor:
         """Append to events.jsonl what a person who watches should read."""
         record = {"time": time.time(), "event": kind, "text": text}
         record.update(more)
-        with open(self.path("events.jsonl"), "a", encoding="utf-8", opener=private) as stream:
+        path = self.path("events.jsonl")
+        with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=private) as stream:
             stream.write(json.dumps(record) + "\n")
+
+    @contextlib.contextmanager
+    def however_full_the_disk(self) -> Iterator[None]:
+        """Note that the run directory could not be written, and live on: a job may do so without what stands there."""
+        try:
+            yield
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
+
+    def make_room(self) -> None:
+        """Give back what was kept for the last words, once no process of the job is there to take it."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path("reserve"))
 
     def set_state(self, state: str, message: str = "") -> None:
         if (state, message) != (self.state, self.message):
@@ -508,7 +543,8 @@ class Supervisor:
                 {key: node[key] for key in ("name", "node_rank", "state", "since")} for node in self.nodes
             ]
         self.status_due = now + self.timeouts["heartbeat"]
-        write_json(self.path("status.json"), status)
+        with self.however_full_the_disk():
+            write_json(self.path("status.json"), status)
 
     # - lifeline, both ends
 
@@ -607,8 +643,10 @@ class Supervisor:
                 return
             wire.stage = "open"
             wire.node_rank = 0
+            self.connect_error = ""
             self.hub_heard, self.hub_broken = now, None
-            wire.send({"type": "report", "report": self.report} if self.report else {"type": "ready"})
+            ready = {"type": "ready", "launcher_log": self.path("launcher.log")}
+            wire.send({"type": "report", "report": self.report} if self.report else ready)
             if self.launcher and not self.report:
                 wire.send({"type": "running"})
             if self.stop_wanted:
@@ -622,7 +660,7 @@ class Supervisor:
             else:
                 self.start_launcher()
             wire.send({"type": "running"})
-        elif kind == "start":
+        elif kind == "start" and self.plan.get("remote_start"):
             self.plan["command"] = ["/bin/sh", "-c", str(message.get("command", ""))]
             self.start_launcher()
         elif kind == "stop":
@@ -637,8 +675,10 @@ class Supervisor:
         node = self.nodes[wire.node_rank or 0]
         node["heard"] = time.time()
         kind = message.get("type")
-        if kind == "ready" and node["state"] in ("waiting", "lost") and not self.go:
-            self.set_node(node, "ready")
+        if kind == "ready":
+            node["launcher_log"] = str(message.get("launcher_log", ""))
+            if node["state"] in ("waiting", "lost") and not self.go:
+                self.set_node(node, "ready")
         elif kind == "running" and node["state"] != "ended":
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
@@ -703,6 +743,7 @@ class Supervisor:
                 f"(at least {self.plan['min_nnodes']} are needed)",
                 node=node["name"],
             )
+            node["survived"] = True
             self.wake_ranks(node)
         else:
             self.first_node = node["name"]
@@ -720,9 +761,7 @@ class Supervisor:
         if newest is None or self.launcher is None or os.stat(newest).st_mtime > node["heard"]:
             return
         table = process_table()
-        signal_all(
-            [pid for pid, (parent, _state, _start) in table.items() if parent == self.launcher.pid], signal.SIGKILL
-        )
+        signal_all([pid for pid, (parent, _state) in table.items() if parent == self.launcher.pid], signal.SIGKILL)
 
     @staticmethod
     def has_failed(node: Data) -> bool:
@@ -750,6 +789,7 @@ class Supervisor:
                 for node in self.nodes:
                     if node["state"] != "ready":
                         self.set_node(node, "lost")
+                        node["survived"] = True
                 missing = [node["name"] for node in self.nodes if node["state"] == "lost"]
                 if missing:
                     there = f"{len(ready)} of {len(self.nodes)} nodes have checked in"
@@ -795,6 +835,16 @@ class Supervisor:
         else:
             state = "failed"
         self.set_state(state, self.stop_reason or "")
+        self.make_room()
+        with self.however_full_the_disk():
+            self.write_result(state)
+        for wire in self.wires:
+            if wire.node_rank is not None:
+                wire.send({"type": "end", "state": state, "message": self.stop_reason or ""})
+        self.result_state = state
+        self.done = True
+
+    def write_result(self, state: str) -> None:
         write_json(
             self.path("result.json"),
             {
@@ -814,16 +864,13 @@ class Supervisor:
                         "since": node["since"],
                         "report": node["report"],
                         "why": node["why"],
+                        "survived": node["survived"],
+                        "launcher_log": node["launcher_log"],
                     }
                     for node in self.nodes
                 ],
             },
         )
-        for wire in self.wires:
-            if wire.node_rank is not None:
-                wire.send({"type": "end", "state": state, "message": self.stop_reason or ""})
-        self.result_state = state
-        self.done = True
 
     def plan_started(self) -> float:
         return time.time() - (time.monotonic() - self.started)
@@ -838,13 +885,13 @@ class Supervisor:
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
         if not self.plan.get("bare_launcher"):  # one that would write what it finds there into command lines
             environment.update(self.plan["environment"])
-            environment.update(read_json(self.path("environment.json")))
+            environment.update(read_json(self.path("environment.json")) or {})
         environment.update(self.plan.get("launcher_environment", {}))
         if os.path.isdir(self.path("bin")):  # our ssh and muster-rank, before any other
             environment["PATH"] = self.path("bin") + os.pathsep + environment["PATH"]
-        os.makedirs(self.temporary, mode=0o700, exist_ok=True)
         environment.setdefault("TMPDIR", self.temporary)
         try:
+            make_private(self.temporary)
             with open(self.path("launcher.log"), "ab", buffering=0, opener=private) as log:
                 self.launcher = subprocess.Popen(
                     self.plan.get("wrap", []) + self.plan["command"],
@@ -856,10 +903,10 @@ class Supervisor:
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:  # ValueError: a NUL, or what the file system's encoding does not know
-            with open(self.path("launcher.log"), "a", encoding="utf-8", opener=private) as log:
-                log.write(
-                    f"muster: cannot start {self.plan['command'][0]} in {self.plan['working_directory']}: {error}\n"
-                )
+            what = f"muster: cannot start {self.plan['command'][0]} in {self.plan['working_directory']}: {error}\n"
+            path = self.path("launcher.log")
+            with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=private) as log:
+                log.write(what)
             self.launcher_code = 127
             self.ending_since = time.monotonic()
             return
@@ -905,10 +952,11 @@ class Supervisor:
             self.remover = run_quietly(self.plan["remove"], self.path("supervisor.log"))
         looks = [pid for pid, _since in self.looks.values()]
         left = [pid for pid in descendants(os.getpid()) if pid not in looks]
+        killed = [pid for pid in left if pid != self.remover]
         if left and now - self.ending_since > grace:
             if self.killing_since is None:
                 self.killing_since = now
-            signal_all([pid for pid in left if pid != self.remover], signal.SIGKILL)
+            signal_all(killed, signal.SIGKILL)
         stuck = bool(left) and self.killing_since is not None and now - self.killing_since > KILL_PATIENCE
         if not left or stuck:
             if self.launcher is not None and self.launcher_code is None:
@@ -922,7 +970,11 @@ class Supervisor:
                     self.look(now)
                 if self.looks and now - self.last_look < LAST_LOOK_PATIENCE:
                     return
-            self.make_report(left)
+            if self.remover in left:
+                remove = " ".join(self.plan["remove"])
+                name = self.plan["node"]["name"]
+                self.event("container", f"the container on {name} is not gone yet; see there whether it goes: {remove}")
+            self.make_report(killed)
 
     def look(self, now: float) -> None:
         """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
@@ -991,6 +1043,7 @@ class Supervisor:
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "stuck": stuck,
             "mounts": self.mounts,
+            "unwritten": self.unwritten,
         }
         shorten_report(self.report)
         if not self.stop_reason:
@@ -1041,23 +1094,21 @@ class Supervisor:
         master = self.names[0]
         if self.hub is None and now >= self.hub_retry:
             self.connect(now)
-        if not self.launcher and self.hub_broken is None and now - self.started > self.timeouts["start"] + 5.0:
+        checked_in = self.hub is not None and self.hub.stage == "open"  # then rank 0 decides, who may have begun later
+        late = now - self.started > self.timeouts["start"] + 5.0
+        if late and not checked_in and not self.launcher and self.hub_broken is None:
             self.stop(
                 f"{self.plan['node']['name']} could not check in with {master} within {self.timeouts['start']:g} s: "
                 f"{self.connect_error or 'no answer'}"
             )
             self.result_state = "failed"
-        elif (
-            self.hub_broken is not None
-            and now - self.hub_broken > RECONNECT_PATIENCE
-            and (self.hub is None or self.hub.stage != "open")
-        ):
+        elif self.hub_broken is not None and now - self.hub_broken > RECONNECT_PATIENCE and not checked_in:
             self.stop(
                 f"{master} is lost: its supervisor closed the lifeline and did not come back "
                 "(killed, or the node went down)"
             )
             self.result_state = "failed"
-        elif self.hub is not None and self.hub.stage == "open" and now - self.hub_heard > silence:
+        elif checked_in and now - self.hub_heard > silence:
             self.stop(f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off the network)")
             self.result_state = "failed"
         if now >= self.beat_due and self.hub is not None and self.hub.stage == "open":
@@ -1098,7 +1149,8 @@ class Supervisor:
         self.tend_lifeline(now)
         if self.is_hub:
             self.judge(now)
-        elif self.report is not None and self.result_state is not None:
+        elif self.report is not None and (self.result_state is not None or now > self.asked_deadline):
+            self.result_state = self.result_state or "stopped"
             self.done = True
         if now >= self.status_due:
             self.write_status(now)
@@ -1115,7 +1167,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        write_json(self.path("supervisor.json"), identity(os.getpid()))
+        write_json(self.path("supervisor.json"), {"pid": os.getpid()})
+        with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=private) as reserve:
+            os.posix_fallocate(reserve.fileno(), 0, RESERVE)
         try:
             if self.is_hub:
                 self.listen()
@@ -1144,6 +1198,11 @@ class Supervisor:
         self.asked = None
         if self.is_hub:
             self.stop_everywhere(reason, wanted=True)
+        elif self.plan["elastic"] and not os.path.exists(self.path("stop")):
+            # this machine goes down, and the others may go on
+            self.rank_failed = f"{self.plan['node']['name']} was told to leave ({asked})"
+            self.stop(self.rank_failed)
+            self.result_state = self.result_state or "stopped"
         else:
             self.stop_wanted = True
             if self.hub is not None and self.hub.stage == "open":
@@ -1152,6 +1211,7 @@ class Supervisor:
             # rank 0 may be gone, or be ended by the same hand: do not outlive the unit's stop timeout for its last word
             if self.result_state is None and self.hub is None:
                 self.result_state = "stopped"
+            self.asked_deadline = time.monotonic() + self.timeouts["grace"] + KILL_PATIENCE + 2.0
 
     def clean_up(self) -> None:
         deadline = time.monotonic() + 1.0
@@ -1163,12 +1223,13 @@ class Supervisor:
             self.drop(wire)
         if self.listener is not None:
             self.listener.close()
+        for name in SECRETS:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path(name))
+        self.make_room()
         self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
         self.write_status(time.monotonic())
         remove_tree(self.temporary)
-        for name in ("token", "environment.json"):  # not needed any more, and the environment may hold secrets
-            with contextlib.suppress(OSError):
-                os.unlink(self.path(name))
 
 
 def describe_exit(code: int | None) -> str:
@@ -1196,15 +1257,6 @@ def shorten_report(report: Data) -> None:
         del report["ranks"][100:]
 
 
-def identity(pid: int) -> Data:
-    """Return what tells this process from a later one of the same pid: pid, start time in ticks, boot id."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-        boot_id = stream.read().strip()
-    with open("/proc/1/stat", "rb") as stream:
-        first = int(stream.read().rpartition(b")")[2].split()[19])  # containers share the kernel's boot id, not PID 1
-    return {"pid": pid, "start": process_table()[pid][2], "boot_id": f"{boot_id}-{first}"}
-
-
 def guard(arguments: list[str]) -> int:
     """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed."""
     become_subreaper()
@@ -1228,10 +1280,18 @@ def guard(arguments: list[str]) -> int:
         reap()
         time.sleep(0.02)
     directory = arguments[1]
+    for name in SECRETS:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
     with contextlib.suppress(OSError, ValueError, KeyError):
         remove = read_json(os.path.join(directory, "plan.json")).get("remove")
         if remove:
-            os.waitpid(run_quietly(remove, os.path.join(directory, "supervisor.log")), 0)
+            run_quietly(remove, os.path.join(directory, "supervisor.log"))
+            deadline = time.monotonic() + REMOVE_PATIENCE
+            while descendants(os.getpid()) and time.monotonic() < deadline:
+                reap()
+                time.sleep(0.1)
+            signal_all(descendants(os.getpid()), signal.SIGKILL)
     with contextlib.suppress(OSError, ValueError, KeyError):
         remove_tree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"])
     return min(abs(exit_code(status)), 255)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import signal
 from typing import Any, Mapping
@@ -83,15 +84,18 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """What failed first: a lost node before what its peers said of it, then causes before consequences."""
     first_node = result.get("first_node")
-    lost = [node for node in result["nodes"] if node["state"] == "lost"]
-    found = [one for node in result["nodes"] for one in candidates(node)]
+    # an elastic run has gone on without some: what ended it is elsewhere
+    nodes = [node for node in result["nodes"] if not node.get("survived")]
+    lost = [node for node in nodes if node["state"] == "lost"]
+    found = [one for node in nodes for one in candidates(node)]
     best = min(found, key=lambda one: (one["weight"], one["node"] != first_node), default=None)
     # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
     of_others = best is None or best["weight"] >= CONSEQUENCE or best["rank"] is None
     if lost and (of_others or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
         error = node.get("why") or result["reason"]
-        return {"node": node["name"], "node_rank": node["node_rank"], "rank": None, "error": error, "log": None}
+        log = node["launcher_log"] or None
+        return {"node": node["name"], "node_rank": node["node_rank"], "rank": None, "error": error, "log": log}
     return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log")} if best else None
 
 
@@ -106,8 +110,10 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "node_rank": node["node_rank"],
                 "state": node["state"],
                 "exit_code": report.get("exit_code"),
+                "log": node["launcher_log"],
                 "stuck": report.get("stuck", []),
                 "mounts": report.get("mounts", {}),
+                "unwritten": report.get("unwritten", ""),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
@@ -130,18 +136,23 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
     reads: name of a node to its run as training_run reads it, or None where it could not be asked.
     """
     nodes, reasons = [], []
+    master = plan["nodes"][0]["name"]
+    last_resort = f"{master} is lost: it gives no answer"
     for index, peer in enumerate(plan["nodes"]):
         run = reads.get(peer["name"])
         report = (run or {}).get("report")
         state = "lost" if run is None or run["state"] == "died" else run["state"]
         if run is not None and run["message"] and run["state"] != "died":
             reasons.append(run["message"])
-        nodes.append({"name": peer["name"], "node_rank": index, "state": state, "since": now, "report": report})
-    master = plan["nodes"][0]["name"]
+        elif run is not None and index == 0:
+            last_resort = f"{peer['name']} is lost: {run['message']}"
+        log = run["directory"] + "/launcher.log" if run else ""
+        told = {"state": state, "since": now, "report": report, "launcher_log": log}
+        nodes.append({"name": peer["name"], "node_rank": index, **told})
     result = {
         "run_id": plan["run_id"],
         "state": "failed",
-        "reason": next(iter(reasons), f"{master} is lost: it gives no answer"),
+        "reason": next(iter(reasons), last_resort),
         "world_size": plan["world_size"],
         "nnodes": len(nodes),
         "started": None,
@@ -191,8 +202,11 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
         )
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
-    elif verdict["reason"]:
-        lines.append(f"  reason: {verdict['reason']}")
+    else:
+        if verdict["reason"]:
+            lines.append(f"  reason: {verdict['reason']}")
+        first = verdict["nodes"][0]
+        lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
     if failure and verdict["reason"] and failure["error"] != verdict["reason"]:
         lines.append(f"  the run ended because {verdict['reason']}")
     missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
@@ -203,6 +217,11 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             pids = ", ".join(str(pid) for pid in node["stuck"])
             lines.append(
                 f"  on {node['name']} these processes do not end, not even by SIGKILL: {pids}; the node needs a reboot"
+            )
+        if node["unwritten"]:
+            lines.append(
+                f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
+                f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
         for point, error in node["mounts"].items():
             lines.append(

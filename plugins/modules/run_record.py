@@ -35,8 +35,11 @@ options:
       - V(read) looks a run up, the latest where O(run_id) is empty.
       - V(closed) writes the verdict, shows it, and fails where the run has not succeeded, or where it was lost sight
         of.
+      - V(judged) is for a run that nobody has watched to its end. It shows the verdict, and writes it where it is not
+        there yet. It does nothing where the run goes on, where the node of rank 0 could not be read, or without a
+        record. How the run went fails no task.
     type: str
-    choices: [opened, read, closed]
+    choices: [opened, read, closed, judged]
     required: true
   directory:
     description:
@@ -49,11 +52,12 @@ options:
     type: str
     default: training
   run_id:
-    description: Name of the run. Needed unless O(state=read).
+    description: Name of the run. Needed for V(opened) and V(closed). Else the run that was opened last.
     type: str
     default: ""
   plan:
-    description: The plan of the node of rank 0, from M(muster.training.launch_plan). Needed unless O(state=read).
+    description:
+      - The plan of the node of rank 0, from M(muster.training.launch_plan). Needed for V(opened) and V(closed).
     type: dict
   result:
     description:
@@ -64,7 +68,7 @@ options:
     description:
       - By the name of a node, RV(muster.training.training_run#module:run) as it was read there, V(null) where it
         could not be read.
-      - What O(state=closed) goes by without O(result).
+      - What O(state=judged) goes by, and O(state=closed) without O(result).
     type: dict
     default: {}
   said:
@@ -110,7 +114,7 @@ run_id:
   type: str
   sample: first-try
 record:
-  description: The record's directory, or after O(state=closed) the file that holds the verdict.
+  description: The record's directory, or after V(closed) and V(judged) the file that holds the verdict.
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try
@@ -126,7 +130,7 @@ names:
   sample: [node0, node1]
 verdict:
   description: How the run went.
-  returned: when O(state=closed) and the run has succeeded
+  returned: when O(state) is V(closed) or V(judged), not in check mode; V(null) where V(judged) found none
   type: dict
   contains:
     run_id:
@@ -169,7 +173,8 @@ verdict:
         log: /home/ubuntu/.muster/runs/first-try/node1/launcher.log
     nodes:
       description:
-        - Each node with C(name), C(node_rank), C(state), C(exit_code), C(stuck) (processes that do not end) and
+        - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
+          that do not end), C(mounts) (that died), C(unwritten) (why the run directory could not be written) and
           C(ranks).
       type: list
       elements: dict

@@ -161,10 +161,16 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def make_run(directory: Path, commands: list[list[str]], timeouts: dict[str, float] | None = None, **given: Any) -> Run:
-    """A run of one node a command, planned as every run; only command and times are ours."""
+def make_run(
+    directory: Path,
+    commands: list[list[str]],
+    timeouts: dict[str, float] | None = None,
+    first_address: int = 1,
+    **given: Any,
+) -> Run:
+    """A run of one node a command, planned as every run; only command, addresses and times are ours."""
     job = make_job(**given)
-    hosts = [Host(f"node{n}", f"{NETWORK}.{n + 1}", 1) for n in range(len(commands))]
+    hosts = [Host(f"node{n}", f"{NETWORK}.{n + first_address}", 1) for n in range(len(commands))]
     table = launcher_of(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": sys.executable,

@@ -11,6 +11,7 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.action.run_record import (
     close_record,
+    judge_record,
     open_record,
     read_record,
     records_directory,
@@ -21,6 +22,7 @@ PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name"
 
 def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any]:
     report = {"exit_code": code, "ranks": [], "launcher_error": "", "launcher_log": "/l", "oom_kills": 0, "stuck": []}
+    there = {"state": "ended", "report": report, "launcher_log": "/l"}
     return {
         "run_id": "first",
         "state": state,
@@ -30,7 +32,7 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
         "nnodes": 2,
         "started": 1.0,
         "ended": 2.0,
-        "nodes": [{"name": f"node{n}", "node_rank": n, "state": "ended", "report": report} for n in (0, 1)],
+        "nodes": [{"name": f"node{n}", "node_rank": n, **there} for n in (0, 1)],
         **more,
     }
 
@@ -142,8 +144,9 @@ def test_a_run_that_did_not_go_well_fails_the_task(tmp_path: Path, state: str) -
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
-RUNNING = {"state": "running", "message": "", "report": None}
-FAILED = {"state": "failed", "message": "node0 is lost: nothing heard of it", "report": None}
+RUNNING = {"state": "running", "message": "", "report": None, "result": None, "directory": "/runs/first/node1"}
+FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: nothing heard of it"}
+DIED = {**RUNNING, "state": "died"}
 
 
 def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path) -> None:
@@ -168,3 +171,69 @@ def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: 
     assert result["failed"] and words in result["msg"] and "status.yml -e run_id=first" in result["msg"]
     assert not (record / "result.json").exists()
     assert (record / "token").exists()
+
+
+# --- Judging: a run that nobody has watched to its end ----------------------------------------------------------------
+
+
+def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dict[str, Any]:
+    return judge_record(directory, {"run_id": run_id, "reads": reads})
+
+
+@pytest.mark.parametrize("run_id", ["first", ""])
+def test_who_asks_after_the_end_gets_the_verdict_and_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
+) -> None:
+    record = opened(tmp_path)
+    over = {**RUNNING, "state": "failed"}
+    answer = judged(tmp_path, {"node0": {**over, "result": ended("failed", 1)}, "node1": over}, run_id)
+    assert (answer["changed"], answer.get("failed")) == (True, None), "a question has been answered"
+    written = json.loads((record / "result.json").read_text())
+    assert written == {**answer["verdict"], "said": {}}
+    assert written["first_failure"]["node"] == "node0"
+    assert "run first failed" in capsys.readouterr().out
+    assert not (record / "token").exists()
+
+
+def test_a_verdict_that_is_there_is_shown_and_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = opened(tmp_path)
+    closed(tmp_path, result=ended(), said={"accuracy": 0.97})
+    before = (record / "result.json").read_bytes()
+    capsys.readouterr()
+    answer = judged(tmp_path, {"node0": None})
+    assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    assert "accuracy: 0.97" in capsys.readouterr().out
+    assert (record / "result.json").read_bytes() == before
+
+
+def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
+    opened(tmp_path)
+    answer = judged(tmp_path, {"node0": DIED, "node1": FAILED})
+    assert answer["verdict"]["first_failure"] == {
+        "node": "node0",
+        "node_rank": 0,
+        "rank": None,
+        "error": "node0 is lost: nothing heard of it",
+        "log": "/runs/first/node1/launcher.log",
+    }
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        {"node0": RUNNING, "node1": RUNNING},
+        {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
+        {"node0": DIED, "node1": RUNNING},
+        # it may have succeeded: only rank 0's node knows
+        {"node0": None, "node1": FAILED},
+        {},
+    ],
+)
+def test_no_verdict_on_a_run_that_goes_on_or_may_do_so(tmp_path: Path, reads: dict[str, Any]) -> None:
+    record = opened(tmp_path)
+    assert judged(tmp_path, reads) == {"changed": False, "record": "", "verdict": None}
+    assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
+
+
+def test_no_verdict_on_a_run_from_elsewhere(tmp_path: Path) -> None:
+    assert judged(tmp_path / "none", {"node0": DIED})["verdict"] is None

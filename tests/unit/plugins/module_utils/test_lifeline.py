@@ -63,7 +63,7 @@ def assert_nothing_is_left(run: Run) -> None:
     for rank, plan in enumerate(run.plans):
         assert not os.path.exists(plan["temporary_directory"])
         left = {path.name for path in run.node(rank).iterdir()}
-        assert not left & {"token", "environment.json"}, left
+        assert not left & {"token", "environment.json", "reserve"}, left
         assert not [name for name in left if name.endswith(".tmp")], left
 
 
@@ -114,7 +114,7 @@ def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
 
 def test_two_runs_side_by_side_do_not_touch_each_other(make: RunMaker) -> None:
     one = make(FOREVER, FOREVER)
-    other = make(UNTIL_TOLD, UNTIL_TOLD, lifeline_port=29497)
+    other = make(UNTIL_TOLD, UNTIL_TOLD, first_address=101)
     one.start()
     other.start()
     one.wait_for("running")
@@ -329,6 +329,7 @@ def test_killing_a_supervisor_ends_the_run_everywhere(make: RunMaker, rank: int)
     others = {0, 1, 2} - {rank}
     assert all(run.state(other) == "failed" for other in others)
     assert f"node{rank} is lost" in run.read(min(others), "status.json")["message"]
+    eventually(lambda: not {"token", "environment.json"} & {path.name for path in run.node(rank).iterdir()})
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -408,6 +409,41 @@ def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
     run.wait_for("succeeded", 0, 1)
     assert [node["state"] for node in run.result()["nodes"]] == ["ended", "ended", "lost"]
     gone_within(run, 10.0)
+
+
+def test_an_elastic_run_goes_on_without_a_node_that_is_shut_down(make: RunMaker) -> None:
+    """As systemd tells it, when its machine is taken back or rebooted."""
+    run = make(UNTIL_TOLD, UNTIL_TOLD, FOREVER, min_nnodes=2)
+    run.start()
+    run.wait_for("running")
+    os.kill(run.supervisor(2), signal.SIGTERM)
+    eventually(lambda: any("node2 was told to leave (SIGTERM); the run goes on" in text for text in run.events()))
+    run.wait_for("stopped", 2)
+    assert run.state(0) == run.state(1) == "running"
+    (run.directory / "go").touch()
+    run.wait_for("succeeded", 0, 1)
+    assert_nothing_is_left(run)
+
+
+def test_stopping_an_elastic_run_on_one_node_ends_it_on_all(make: RunMaker) -> None:
+    run = make(FOREVER, FOREVER, FOREVER, min_nnodes=1)
+    run.start()
+    run.wait_for("running")
+    run.stop(2)
+    run.wait_for("stopped")
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize(("rank", "min_nnodes"), [(2, 3), (0, 1)], ids=["below its minimum", "without rank 0"])
+def test_an_elastic_run_ends_everywhere_once_it_cannot_go_on(make: RunMaker, rank: int, min_nnodes: int) -> None:
+    run = make(FOREVER, FOREVER, FOREVER, min_nnodes=min_nnodes)
+    run.start()
+    run.wait_for("running")
+    os.kill(eventually(lambda: run.read(rank, "status.json")["launcher_pid"]), signal.SIGKILL)
+    run.wait_for("failed")
+    assert run.result()["first_node"] == f"node{rank}"
+    assert run.events()[-1] == f"the launcher on node{rank} ended with signal SIGKILL"
+    assert_nothing_is_left(run)
 
 
 # --- Ending -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import _run
-from tests.unit.supervised import eventually, make_run
+from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import BOOTSTRAP, MARK
+from tests.unit.supervised import SUPERVISOR, end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------
 
@@ -285,6 +287,93 @@ def test_where_the_runs_of_a_user_lie() -> None:
     assert _run.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
 
 
+def fake_supervisor(start: Starter, directory: str, run_id: str, address: str) -> None:
+    start(f"{directory}/supervisor.py", directory, run_id, address)
+
+
+@pytest.mark.parametrize("supervision", ["auto", "process"])
+def test_a_run_that_appeared_after_the_checks_is_named(tmp_path: Path, start: Starter, supervision: str) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = supervision
+    # on a machine of several nodes another address is another node
+    address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
+    fake_supervisor(start, "/else/other/node0", "other", address)
+    with pytest.raises(_run.RunError, match="run other is alive on this node, in /else/other/node0"):
+        run.start()
+    assert not run.node(0).exists()
+
+
+def test_a_run_that_lies_elsewhere_is_not_called_gone(tmp_path: Path, start: Starter) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for look in (_run.stop, _run.read):
+        with pytest.raises(_run.RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
+            look(run.request(0, wait=0))
+
+
+def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    for name in _run.SECRETS:
+        (run.node(0) / name).write_text("s3cr3t")
+    assert _run.stop(run.request(0, check=True)) == _run.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
+    assert _run.SECRETS == _supervisor.SECRETS
+
+
+def test_a_plan_does_not_say_which_unit_root_stops() -> None:
+    assert _run.unit_of("/home/u/.muster/runs/first/node0") == "muster-first.service"
+    with pytest.raises(_run.RunError, match="/home/u/.muster/runs/\\*/node0 is no run of ours: remove it"):
+        _run.unit_of("/home/u/.muster/runs/*/node0")
+
+
+def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
+    """Run our code as on a node, with the system's Python, which every user may start."""
+    modules = [(name, (SUPERVISOR.with_name(f"{name}.py")).read_text()) for name in ("_supervisor", "_run")]
+    command = ["/usr/bin/python3", "-I", "-S", "-c", BOOTSTRAP]
+    call = json.dumps({"modules": modules, "request": request})
+    done = subprocess.run(command, input=call, capture_output=True, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.partition(MARK)[2])
+    return answer
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, nobody.pw_uid, nobody.pw_gid)
+        job = ["/bin/sh", "-c", 'echo "$USER $HOME"; sleep 600']
+        run = make_run(Path(made), [job])
+        request = run.request(0, user="nobody")
+        source = {"supervisor": SUPERVISOR.read_text(), "token": run.token, "environment": {}}
+        try:
+            answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
+            assert answer["supervision"] == "process group", answer
+            run.wait_for("running")
+            eventually(lambda: len(run.processes()) == 4, 10)  # guard, supervisor, shell, sleep
+            owners = {os.stat(f"/proc/{pid}").st_uid for pid in run.processes()}
+            owners |= {path.stat().st_uid for path in Path(made).rglob("*")}
+            assert owners == {nobody.pw_uid}
+            log = run.node(0) / "launcher.log"
+            eventually(lambda: log.read_text() == f"nobody {nobody.pw_dir}\n", 10)
+            with tempfile.NamedTemporaryFile("w+") as roots:
+                roots.write("only root may read and write this\n")
+                roots.flush()
+                (run.node(0) / "logs.tar.gz").symlink_to(roots.name)
+                log.unlink()
+                log.symlink_to(roots.name)
+                with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
+                    on_this_node({**request, "operation": "pack"})
+                shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
+                assert shown["outputs"] == {}
+                assert Path(roots.name).read_text() == "only root may read and write this\n"
+            assert on_this_node({**request, "operation": "stop"})["stopped"] == [run.run_id]
+        finally:
+            end_by_force(run)
+
+
 # --- The unit ---------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +436,7 @@ def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.M
 def test_who_failed_is_told_from_who_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: str, expected: tuple[int, str] | None
 ) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", str(tmp_path))
     if sudo:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import selectors
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +31,29 @@ from ansible_collections.muster.training.plugins.module_utils import (
 from ansible_collections.muster.training.plugins.module_utils._supervisor import (
     MAX_BACKLOG,
     MAX_LINE,
+    RECONNECT_PATIENCE,
+    STRANGER_PATIENCE,
+    Supervisor,
     Wire,
     attempt_directory,
     describe_exit,
     first_error,
-    identity,
     last_words,
     launcher_error,
+    make_private,
     proof,
     rank_logs,
     rank_reports,
     read_json,
     read_tail,
+    reap,
     recorded_error,
+    run_quietly,
     shorten_report,
     torchrun_failures,
     write_json,
 )
+from tests.unit.supervised import Run, make_run
 
 TORCHRUN = Path(__file__).resolve().parents[2] / "fixtures" / "torchrun"
 CLOSED = "Connection closed by peer"
@@ -362,14 +373,6 @@ def test_a_proof_can_be_made_of_whatever_a_stranger_says(nonce: str) -> None:
     assert len(proof("token", "peer", "run", 1, "theirs", nonce)) == 64
 
 
-def test_an_identity_tells_a_process_from_a_later_one_of_its_pid() -> None:
-    mine, parents = identity(os.getpid()), identity(os.getppid())
-    assert mine == identity(os.getpid())
-    assert mine["pid"] == os.getpid()
-    assert (mine["pid"], mine["start"]) != (parents["pid"], parents["start"])
-    assert mine["boot_id"] == parents["boot_id"]
-
-
 # --- Wires ------------------------------------------------------------------------------------------------------------
 
 
@@ -506,6 +509,310 @@ def test_any_bytes_are_survived(data: bytes) -> None:
         for message in drain(wire, 5):
             assert isinstance(message, dict)
         assert wire.closed
+
+
+# --- One node's supervisor without its processes ---------------------------------------------------------------------
+
+
+@dataclass
+class Node:
+    """A node's supervisor, with the other nodes' ends of its wires. Time is what the test says it is."""
+
+    run: Run
+    supervisor: Supervisor
+    others: dict[int, socket.socket] = field(default_factory=dict)
+    now: float = field(default_factory=time.monotonic)
+
+    def wire_to(self, rank: int) -> Wire:
+        """A wire to another node, over which both have shown the token."""
+        ours, self.others[rank] = socket.socketpair()
+        self.others[rank].setblocking(False)
+        wire = Wire(ours, self.now)
+        wire.node_rank, wire.stage = rank, "open"
+        return wire
+
+    def told(self, rank: int) -> list[str]:
+        """The kinds of messages that another node has got since it last looked."""
+        got = b""
+        with contextlib.suppress(BlockingIOError):
+            while data := self.others[rank].recv(65536):
+                got += data
+        return [json.loads(line)["type"] for line in got.splitlines()]
+
+    def fail(self, rank: int, how: str) -> None:
+        """A node falls silent, or its launcher fails."""
+        node = self.supervisor.nodes[rank]
+        if how == "lost":
+            self.supervisor.lose(node, "nothing heard of it")
+        else:
+            self.supervisor.take_report(node, {"exit_code": 1})
+
+    def close(self) -> None:
+        wires = [*self.supervisor.wires, *([self.supervisor.hub] if self.supervisor.hub else [])]
+        for connection in [*self.others.values(), *(wire.connection for wire in wires)]:
+            connection.close()
+        if self.supervisor.listener is not None:
+            self.supervisor.listener.close()
+        self.supervisor.selector.close()
+
+
+NodeMaker = Callable[..., Node]
+
+
+@pytest.fixture
+def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
+    """Makes the supervisor of one node of a run; it starts no launcher, and ends no process."""
+    made: list[Node] = []
+    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [])  # else all that the tests have started
+    monkeypatch.setattr(Supervisor, "start_launcher", lambda supervisor: supervisor.set_state("running"))
+
+    def maker(rank: int, nnodes: int, **given: Any) -> Node:
+        run = make_run(tmp_path, [["/bin/true"]] * nnodes, **given)
+        run.node(rank).mkdir(parents=True)
+        write_json(str(run.node(rank) / "plan.json"), run.plans[rank])
+        (run.node(rank) / "token").write_text(run.token)
+        node = Node(run, Supervisor(str(run.node(rank))))
+        made.append(node)
+        return node
+
+    yield maker
+    for node in made:
+        node.close()
+
+
+@pytest.fixture
+def make_rank_0(make_node: NodeMaker) -> NodeMaker:
+    """Makes rank 0's supervisor, with a wire to each of the others and all nodes in one state."""
+
+    def maker(nnodes: int, state: str = "running", **given: Any) -> Node:
+        node = make_node(0, nnodes, **given)
+        node.supervisor.go = state == "running"
+        node.supervisor.wires = [node.wire_to(rank) for rank in range(1, nnodes)]
+        for other in node.supervisor.nodes:
+            node.supervisor.set_node(other, state)
+        return node
+
+    return maker
+
+
+@pytest.mark.parametrize("how", ["lost", "failed"])
+def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0: NodeMaker, how: str) -> None:
+    node = make_rank_0(3, min_nnodes=3)
+    node.fail(2, how)
+    assert node.supervisor.stop_reason and "node2" in node.supervisor.stop_reason
+    assert node.supervisor.first_node == "node2"
+    assert node.supervisor.ending_since is not None, "rank 0's own part goes on"
+    assert node.told(1) == node.told(2) == ["stop"]
+    assert node.run.events() == [node.supervisor.stop_reason]
+
+
+def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_rank_0: NodeMaker) -> None:
+    node = make_rank_0(5, min_nnodes=2)
+    for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
+        node.fail(rank, how)
+        assert node.supervisor.stop_reason is None, f"without node{rank}"
+        assert f"the run goes on with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
+    assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
+    node.fail(2, "failed")
+    assert node.supervisor.stop_reason == "the launcher on node2 ended with exit code 1"
+    assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
+
+
+def test_an_elastic_run_ends_with_the_launcher_of_rank_0(make_rank_0: NodeMaker) -> None:
+    """The ranks' store is there: those that are left could not find each other."""
+    node = make_rank_0(3, min_nnodes=1)
+    node.fail(0, "failed")
+    assert node.supervisor.stop_reason == "the launcher on node0 ended with exit code 1"
+    assert node.supervisor.first_node == "node0"
+    assert node.told(1) == node.told(2) == ["stop"]
+
+
+def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeMaker) -> None:
+    node = make_node(1, 3, min_nnodes=1)
+    node.supervisor.hub = node.wire_to(0)
+    node.others[0].close()
+    assert node.supervisor.hub.receive() == []
+    node.supervisor.tend_lifeline(node.now)
+    node.supervisor.tend_lifeline(node.now + RECONNECT_PATIENCE - 0.1)
+    assert node.supervisor.stop_reason is None, "it may come back"
+    node.supervisor.tend_lifeline(node.now + RECONNECT_PATIENCE + 0.1)
+    assert str(node.supervisor.stop_reason).startswith("node0 is lost: its supervisor closed the lifeline")
+    assert node.supervisor.ending_since is not None and node.supervisor.result_state == "failed"
+
+
+def test_an_elastic_run_starts_late_without_those_it_can_spare(make_rank_0: NodeMaker) -> None:
+    node = make_rank_0(4, "ready", min_nnodes=2)
+    for wire, late in zip(node.supervisor.wires[1:], node.supervisor.nodes[2:], strict=True):
+        node.supervisor.drop(wire)
+        node.supervisor.set_node(late, "waiting")
+    in_time = node.supervisor.started + node.supervisor.timeouts["start"]
+    node.supervisor.judge(in_time - 0.1)
+    assert not node.supervisor.go, "those that are late have their time"
+    node.supervisor.judge(in_time + 0.1)
+    assert node.supervisor.go and node.supervisor.stop_reason is None
+    assert node.run.events() == ["2 of 4 nodes have checked in, starting without node2, node3"]
+    assert node.supervisor.state == "running", "rank 0's own launcher does not start"
+    assert node.told(1) == ["go"]
+    assert [other["state"] for other in node.supervisor.nodes[2:]] == ["lost", "lost"]
+
+
+@pytest.mark.parametrize("min_nnodes", [3, None], ids=["below its minimum", "not elastic"])
+def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker, min_nnodes: int | None) -> None:
+    node = make_rank_0(4, "ready", min_nnodes=min_nnodes)
+    for rank in (2, 3) if min_nnodes else (3,):
+        node.supervisor.set_node(node.supervisor.nodes[rank], "waiting")
+    node.supervisor.judge(node.supervisor.started + node.supervisor.timeouts["start"] + 0.1)
+    assert not node.supervisor.go and node.supervisor.state == "stopping"
+    assert "node3 did not check in within 20 s" in str(node.supervisor.stop_reason)
+    assert node.told(1) == ["stop"]
+
+
+@pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
+def test_a_stranger_that_does_not_show_the_token_is_shown_out(make_rank_0: NodeMaker, said: bytes) -> None:
+    node = make_rank_0(3)
+    hub = node.supervisor
+    hub.listen()
+    assert hub.listener is not None
+    with socket.create_connection(node.run.lifeline, timeout=5.0) as stranger:
+        assert hub.selector.select(5.0)
+        hub.accept(hub.listener, node.now)
+        assert b"nonce" in stranger.recv(1000)
+        stranger.sendall(said)
+        assert hub.selector.select(5.0 if said else 0.0) or not said
+        *nodes, wire = hub.wires
+        assert wire.receive() == []
+        for known in nodes:
+            known.heard = node.now + STRANGER_PATIENCE
+        hub.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
+        assert len(hub.wires) == 3, "it has not had its time"
+        hub.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
+        assert stranger.recv(1000) == b""
+    assert hub.wires == nodes, "a node was shown out with it"
+    assert hub.stop_reason is None
+
+
+def test_a_node_does_not_wait_for_a_rank_0_that_says_nothing(make_node: NodeMaker) -> None:
+    """Its connection is half open, or somebody else has its port: closed, and tried again."""
+    node = make_node(1, 2)
+    with socket.create_server(node.run.lifeline) as listener:
+        listener.settimeout(5.0)
+        node.supervisor.tend_lifeline(node.now)
+        silent, _address = listener.accept()
+        with silent:
+            silent.settimeout(5.0)
+            first = node.supervisor.hub
+            node.supervisor.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
+            assert node.supervisor.hub is first is not None
+            node.supervisor.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
+            assert silent.recv(1000) == b""
+        again, _address = listener.accept()
+        again.close()
+    assert node.supervisor.stop_reason is None
+
+
+def test_a_node_that_has_checked_in_leaves_it_to_rank_0_to_wait_for_the_others(make_node: NodeMaker) -> None:
+    node = make_node(1, 3)
+    late = node.supervisor.started + node.supervisor.timeouts["start"] + 5.1
+    node.supervisor.hub = node.wire_to(0)
+    node.supervisor.hub_heard = late
+    node.supervisor.tend_lifeline(late)
+    assert node.supervisor.stop_reason is None
+    node.supervisor.drop(node.supervisor.hub)
+    node.supervisor.hub, node.supervisor.hub_retry = None, late + 1.0
+    node.supervisor.tend_lifeline(late)
+    assert str(node.supervisor.stop_reason).startswith("node1 could not check in with node0 within 20 s")
+
+
+def test_a_run_lives_on_where_its_directory_cannot_be_written(
+    make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_rank_0(2)
+
+    def full(*_anything: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_supervisor, "write_json", full)
+        patch.setattr(_supervisor, "private", full)  # of the events
+        node.supervisor.write_status(node.now)
+        node.supervisor.event("mount", "what nobody reads")
+        assert node.supervisor.status_due > node.now, "it would try again at once"
+    assert node.supervisor.stop_reason is None
+    node.supervisor.launcher_code = 0
+    node.supervisor.make_report([])
+    node.supervisor.take_report(node.supervisor.nodes[1], {"exit_code": 0})
+    node.supervisor.judge(node.now)
+    verdict = node.run.result()
+    assert verdict["state"] == "succeeded"
+    assert verdict["nodes"][0]["report"]["unwritten"] == "No space left on device"
+
+
+def test_the_last_words_have_room_on_a_full_disk(make_node: NodeMaker) -> None:
+    node = make_node(1, 2)
+    reserve = node.run.node(1) / "reserve"
+    reserve.touch()
+    node.supervisor.result_state = "failed"
+    node.supervisor.clean_up()
+    assert not reserve.exists() and node.run.state(1) == "failed"
+
+
+@pytest.mark.parametrize("there", ["open to all", "a link"])
+def test_a_temporary_directory_that_somebody_else_may_write_is_not_taken(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "muster-0123"
+    if there == "a link":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        path.symlink_to(tmp_path / "theirs")
+    else:
+        path.mkdir()
+        path.chmod(0o777)
+    with pytest.raises(FileExistsError, match="not a directory of this user alone: remove it"):
+        make_private(str(path))
+    make_private(str(tmp_path / "mine"))
+    make_private(str(tmp_path / "mine"))
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
+    make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_rank_0(2)
+    removing, stubborn = 4711, 4712
+    killed: list[tuple[list[int], int]] = []
+    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [removing, stubborn])
+    monkeypatch.setattr(_supervisor, "signal_all", lambda pids, number: killed.append((list(pids), number)))
+    node.supervisor.plan["remove"] = ["docker", "rm", "--force", "muster-first-node0"]
+    node.supervisor.remover, node.supervisor.launcher_code = removing, 0
+    node.supervisor.ending_since = node.now
+    for seconds in (0.1, 1.0, 30.0):
+        node.supervisor.tend_processes(node.now + seconds)
+    assert killed[-1] == ([stubborn], signal.SIGKILL)
+    assert node.supervisor.report is not None and node.supervisor.report["stuck"] == [stubborn]
+    assert "the container on node0 is not gone yet" in node.run.events()[-1]
+    assert node.run.events()[-1].endswith("docker rm --force muster-first-node0")
+
+
+def test_who_was_asked_to_stop_does_not_wait_for_ever_for_rank_0(make_node: NodeMaker) -> None:
+    node = make_node(1, 2)
+    node.supervisor.hub = node.wire_to(0)  # open, and silent
+    node.supervisor.selector.register(node.supervisor.hub.connection, selectors.EVENT_READ, node.supervisor.hub)
+    node.supervisor.asked = signal.SIGTERM
+    node.supervisor.obey()
+    assert node.told(0) == ["stop"]
+    node.supervisor.make_report([])
+    node.supervisor.turn(0.0)
+    assert not node.supervisor.done, "its last word is worth some seconds"
+    node.supervisor.asked_deadline = 0.0
+    node.supervisor.turn(0.0)
+    assert node.supervisor.done and node.supervisor.result_state == "stopped"
+
+
+def test_the_end_of_what_was_run_quietly_is_seen() -> None:
+    """subprocess would collect it at the start of the next process, and its number may be another's by then."""
+    first = run_quietly(["/bin/true"], os.devnull)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    second = run_quietly(["/bin/true"], os.devnull)
+    os.waitid(os.P_PID, second, os.WEXITED | os.WNOWAIT)
+    assert {first, second} <= set(reap())
 
 
 # --- Alone on a node --------------------------------------------------------------------------------------------------

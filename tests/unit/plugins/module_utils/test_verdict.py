@@ -62,6 +62,7 @@ def result(
                 "state": "lost" if one is None else "ended",
                 "since": 1.0,
                 "report": one,
+                "launcher_log": f"/home/u/node{n}/launcher.log",
             }
             for n, one in enumerate(reports)
         ],
@@ -181,6 +182,12 @@ def test_two_that_failed_alike_are_told_by_who_ended_the_run() -> None:
     assert cause(made) == ("node1", 2, "ValueError: b")
 
 
+def test_a_node_without_which_an_elastic_run_went_on_is_not_what_ended_it_later() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), None, report(1, rank(4, 1, "ValueError: long ago")), first="node0")
+    made["nodes"][1]["survived"] = made["nodes"][2]["survived"] = True
+    assert cause(made) == ("node0", 0, CLOSED)
+
+
 def test_a_run_in_which_all_were_stopped_has_no_failure() -> None:
     assert first_failure(result(report(TERMINATED, rank(0, None)), report(None, state="not started"))) is None
 
@@ -201,8 +208,10 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "node_rank": 1,
         "state": "lost",
         "exit_code": None,
+        "log": "/home/u/node1/launcher.log",
         "stuck": [],
         "mounts": {},
+        "unwritten": "",
         "ranks": [],
     }
     assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
@@ -246,7 +255,7 @@ PLAN = {"run_id": "first", "world_size": 4, "nodes": [{"name": "node0"}, {"name"
 
 
 def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"state": state, "message": message, "report": of}
+    return {"state": state, "message": message, "report": of, "directory": "/home/u/runs/first/node"}
 
 
 def test_rank_0_is_gone_and_its_peers_say_why() -> None:
@@ -273,6 +282,9 @@ def test_rank_0_s_supervisor_was_killed_with_the_node_still_there() -> None:
 def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it gives no answer"
+    verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor is gone"), "node1": None, "node2": None}, 5000.0)
+    assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor is gone"
+    assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
 
 # --- For a person -----------------------------------------------------------------------------------------------------
@@ -282,7 +294,11 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
     made = result(
         report(1, rank(0, 1, CLOSED)),
         report(
-            1, rank(2, 1, "ValueError: boom"), stuck=[4711], mounts={"/data": "Transport endpoint is not connected"}
+            1,
+            rank(2, 1, "ValueError: boom"),
+            stuck=[4711],
+            mounts={"/data": "Transport endpoint is not connected"},
+            unwritten="No space left on device",
         ),
         first="node0",
     )
@@ -293,6 +309,8 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "  its log:      node1:/run/2.log\n"
         "  the run ended because why\n"
         "  on node1 these processes do not end, not even by SIGKILL: 4711; the node needs a reboot\n"
+        "  on node1 the run's directory could not be written at times: No space left on device; make room, or set "
+        "launch_node_directory: /home/u/node1\n"
         "  on node1 the mount /data died under the run: Transport endpoint is not connected; see whether "
         "its server is there, and mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
@@ -311,6 +329,7 @@ def test_a_run_that_went_well_says_what_the_job_reported() -> None:
         "  samples per second: 7676\n"
         "  steps: 460\n"
         "  checkpoint: /x.pt\n"
+        "  logs: node0:/home/u/node0\n"
         "  record: /r.json"
     )
 
@@ -339,8 +358,8 @@ def test_a_lost_node_comes_before_the_launcher_that_noticed() -> None:
     said = "*** End of error message ***"
     crashed = {"exit_code": -11, "ranks": ranks, "launcher_error": said, "launcher_log": "l", "oom_kills": 0}
     nodes = [
-        {"name": "a", "node_rank": 0, "state": "ended", "report": crashed},
-        {"name": "b", "node_rank": 1, "state": "lost", "report": None, "why": "b is lost: killed"},
+        {"name": "a", "node_rank": 0, "state": "ended", "report": crashed, "launcher_log": "l"},
+        {"name": "b", "node_rank": 1, "state": "lost", "report": None, "why": "b is lost: killed", "launcher_log": ""},
     ]
     failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "nodes": nodes})
     assert failure is not None and (failure["node"], failure["error"]) == ("b", "b is lost: killed")
