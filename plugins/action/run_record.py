@@ -126,7 +126,8 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     verdict = from_hub(plan, args["result"]) if args["result"] is not None else without_hub(plan, reads, time.time())
     answer = settle(record, verdict, args["said"])
     if verdict["state"] != "succeeded":
-        return {"failed": True, **answer, "msg": in_a_line(verdict)}
+        # without the verdict: of a task that fails Ansible prints all
+        return {"failed": True, "changed": True, "record": answer["record"], "msg": in_a_line(verdict)}
     return answer
 
 

@@ -1024,6 +1024,7 @@ class Supervisor:
             self.hub.send({"type": "mount", "text": said})
 
     def make_report(self, stuck: list[int]) -> None:
+        self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
         code = self.launcher_code
         oom_after = oom_kills()
         started = self.launcher is not None or code is not None

@@ -130,7 +130,8 @@ names:
   sample: [node0, node1]
 verdict:
   description: How the run went.
-  returned: when O(state) is V(closed) or V(judged), not in check mode; V(null) where V(judged) found none
+  returned: >-
+    when O(state=closed) and the run has succeeded; when O(state=judged), V(null) where there is none yet
   type: dict
   contains:
     run_id:

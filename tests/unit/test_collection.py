@@ -163,6 +163,38 @@ def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path)
     assert not foreign
 
 
+# --- What each node costs the controller ------------------------------------------------------------------------------
+
+NEWLY_IMPORTED = """
+import importlib, sys
+import ansible.executor.task_executor, ansible.plugins.action
+from ansible.plugins.loader import init_plugin_loader
+init_plugin_loader([sys.argv[1]])
+before = set(sys.modules)
+importlib.import_module(sys.argv[2])
+print("\\n".join(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize("name", ["node_facts", "training_run"])
+def test_an_action_of_each_node_imports_little(name: str, tmp_path: Path) -> None:
+    """Each of these runs on each node at each launch, in a process that knows what Ansible has imported, no more."""
+    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
+    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
+    plugin = f"ansible_collections.{COLLECTION}.plugins.action.{name}"
+    command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path), plugin]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    imported = set(done.stdout.split())
+    assert plugin in imported
+    ours = f"ansible_collections.{COLLECTION}."
+    foreign = {
+        module
+        for module in imported
+        if module.split(".")[0] not in sys.stdlib_module_names and not f"{module}.".startswith(ours)
+    }
+    assert foreign - {"ansible_collections", "ansible_collections.muster"} == set()
+
+
 # --- Examples of the documentation ------------------------------------------------------------------------------------
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import shlex
 import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.lab import LabError, Node, files, machine
+from tests.lab import Lab, LabError, Node, files, machine
+from tests.lab.__main__ import launch_command
 
 HYBRID = """\
 tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -30,6 +32,16 @@ def test_bad_name_is_refused(name: str) -> None:
         files.directory(name)
 
 
+@pytest.mark.parametrize(("nodes", "refused"), [(-1, True), (0, True), (1, False), (16, False), (17, True)])
+def test_a_lab_has_1_to_16_nodes(nodes: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached() -> None:
+        raise LabError("reached")
+
+    monkeypatch.setattr(machine, "require_tools", reached)
+    with pytest.raises(LabError, match=f"^{nodes} nodes asked for: a lab has 1 to 16" if refused else "^reached$"):
+        Lab.up(nodes)
+
+
 def test_labs_of_two_names_have_two_directories() -> None:
     assert files.directory("lab").name == "lab"
     assert files.directory("other").name == "lab-other"
@@ -43,6 +55,16 @@ def test_inventory_has_the_contract_and_checks_host_keys() -> None:
     assert training["vars"]["launch_python"] == "/venv/bin/python"
     assert "StrictHostKeyChecking=yes" in training["vars"]["ansible_ssh_common_args"]
     assert "launch_python" not in yaml.safe_load(files.inventory("lab", nodes, None))["training"]["vars"]
+
+
+def test_up_tells_a_command_that_starts_a_job() -> None:
+    nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12"), Node("node3", "10.0.0.13")]
+    inventory = files.directory("other") / "inventory.yml"
+    words = shlex.split(launch_command(inventory, files.inventory("other", nodes, Path("/venv/bin/python"))))
+    assert words[:4] == [".venv/bin/ansible-playbook", "playbooks/launch.yml", "-i", "build/lab-other/inventory.yml"]
+    assert words[4:] == ["-e", "nnodes=3", "-e", f"launch_script={files.CHECKOUT}/examples/train_ddp.py"]
+    assert (files.CHECKOUT / words[1]).exists() and Path(words[-1].partition("=")[2]).exists()
+    assert launch_command(inventory, files.inventory("other", nodes, None)) == "", "nothing to run it with"
 
 
 def test_seed_is_the_same_for_the_same_settings(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NoReturn
 
 FLAGS = [
     "force-path-style",
@@ -59,13 +60,13 @@ REQUIRED = {"_netdev", "nosuid", "nodev"}
 PARENT_WAITS = 30  # seconds
 
 
-def usage(text: str) -> None:
+def usage(text: str) -> NoReturn:
     """End as mount-s3 does where its arguments are wrong."""
     print(f"error: {text}\n\nFor more information, try '--help'.", file=sys.stderr)
     sys.exit(2)
 
 
-def failed(*causes: str) -> None:
+def failed(*causes: str) -> NoReturn:
     """End as mount-s3 does where the bucket cannot be mounted."""
     lines = "".join(f"    {number}: {cause}\n" for number, cause in enumerate(causes))
     print(f"Error: Failed to create S3 client\n\nCaused by:\n{lines}", file=sys.stderr)

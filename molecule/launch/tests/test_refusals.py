@@ -14,7 +14,7 @@ from tests.lab import Lab
 def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **extra: object) -> str:
     """A launch that is refused by words that hold all of these, and that starts nothing anywhere."""
     before = {name: drive.traces(lab, name) for name in names}
-    play = drive.launch(lab, job, **extra).wait()  # type: ignore[arg-type]
+    play = drive.launch(lab, job, **extra).wait()
     assert play.rc not in (None, 0), play.output
     for word in words:
         assert word in play.output, play.output

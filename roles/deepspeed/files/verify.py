@@ -89,11 +89,14 @@ def check_step() -> None:
         ranks = []
         for rank in range(RANKS):
             words = [sys.executable, "-c", RANK, str(rank), str(RANKS), os.path.join(place, "meet")]
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": place}
-            ranks.append(subprocess.Popen(words, env=variables(), **pipes))
-        for number, rank in enumerate(ranks):
+            ranks.append(
+                subprocess.Popen(
+                    words, env=variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place
+                )
+            )
+        for number, process in enumerate(ranks):
             try:
-                out, _nothing = rank.communicate(timeout=TIMEOUT)
+                out, _nothing = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
                 out = f"no answer within {TIMEOUT} s"
                 for other in ranks:

@@ -259,8 +259,8 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
         torch.manual_seed(0)
         query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _one in range(3))
         ours = flash_attn.flash_attn_func(query, key, value)
-        turned = (one.transpose(1, 2).float() for one in (query, key, value))
-        theirs = torch.nn.functional.scaled_dot_product_attention(*turned).transpose(1, 2)
+        query, key, value = (one.transpose(1, 2).float() for one in (query, key, value))
+        theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
         off = (ours.float() - theirs).abs().max().item()
         if off > 0.03:  # bfloat16 has 8 bits
             raise Fault(

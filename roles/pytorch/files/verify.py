@@ -85,9 +85,9 @@ def check_sum(count: int) -> str:
         for rank in range(RANKS):
             words = [sys.executable, "-c", RANK, str(rank), str(RANKS), backend, os.path.join(place, "meet")]
             ranks.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place))
-        for number, rank in enumerate(ranks):
+        for number, process in enumerate(ranks):
             try:
-                out, problems = rank.communicate(timeout=TIMEOUT)
+                out, problems = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
                 out, problems = "", f"no answer within {TIMEOUT} s"
                 for other in ranks:

@@ -141,6 +141,7 @@ def test_a_run_that_did_not_go_well_fails_the_task(tmp_path: Path, state: str) -
     record = opened(tmp_path)
     result = closed(tmp_path, result=ended(state, 1, reason="because"))
     assert result["failed"] and f"run first {state}" in result["msg"]
+    assert "verdict" not in result, "Ansible would print it behind the last lines"
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 

@@ -1,0 +1,46 @@
+"""The disk with the run directories fills up under a run, as checkpoints fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+SMALL = "/small"
+
+
+@pytest.fixture
+def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
+    """Where all of a node's runs fit into 2 MiB."""
+    make = f"mkdir -p {SMALL} && mount -t tmpfs -o size=2m,uid=$(id -u muster),mode=0700 small {SMALL}"
+    try:
+        for name in nodes:
+            made = lab.exec(name, ["sh", "-c", make])
+            assert made.returncode == 0, made.stderr
+        yield SMALL
+    finally:
+        for name in nodes:
+            lab.exec(name, ["systemctl", "stop", "muster-*"])
+            lab.exec(name, ["umount", SMALL])
+
+
+@pytest.mark.parametrize("node", ["node1", "node3"])
+def test_the_disk_is_full(lab: Lab, nodes: list[str], small_disks: str, node: str) -> None:
+    """The job fails of what it cannot write; the supervisor does not, tells how that went, and why."""
+    settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
+    play = drive.launch(lab, "ticks.py", run_id=f"full-{node}", nnodes=4, **settings)
+    play.wait_for("step 3 of rank 0")
+    lab.exec(node, ["sh", "-c", f"cat /dev/zero > {small_disks}/fill"])
+    play.wait(60)
+    assert play.rc == 2, play.output
+    number = nodes.index(node)
+    assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.last_lines(), play.output
+    told = f"  on {node} the run's directory could not be written at times: No space left on device; make room"
+    assert told in play.last_lines(), play.output
+    assert drive.record(lab, f"full-{node}")["nodes"][number]["state"] == "ended"
+    drive.nothing_left(lab, nodes, within=10)
+    left = lab.exec(node, ["find", small_disks, "-name", "token", "-o", "-name", "environment.json"]).stdout
+    assert left == "", "secrets are left"

@@ -1,0 +1,67 @@
+"""Who lacks system packages is told which, and how to install them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "system_packages"
+NOBODY = 65534
+# As dpkg-query: samba was removed and has left its settings, nobody knows of podman and of a pdsh.
+SOME_MISSING = 'case "$3" in podman|pdsh) return 1;; samba) printf config-files;; *) printf installed;; esac'
+ALL_THERE = "printf installed"
+
+
+def system_packages(dpkg_query: str | None, user: int | None) -> subprocess.CompletedProcess[str]:
+    """Run the script where there is no other program than these, which are functions: anybody may run them."""
+    stubs = {"apt-get": 'echo "apt-get $*" >&2', **({"dpkg-query": dpkg_query} if dpkg_query else {})}
+    return subprocess.run(
+        [shutil.which("bash") or "bash", "-c", SCRIPT.read_text()],
+        env={"PATH": "/nowhere", **{f"BASH_FUNC_{name}%%": f"() {{ {script}\n}}" for name, script in stubs.items()}},
+        user=user,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def anybody() -> int | None:
+    """A user that is not root."""
+    return NOBODY if os.geteuid() == 0 else None
+
+
+def test_without_root_the_message_has_the_command_that_installs_what_is_missing(anybody: int | None) -> None:
+    run = system_packages(SOME_MISSING, anybody)
+    assert run.returncode == 1
+    assert run.stderr.splitlines() == [
+        "These system packages are missing: podman samba pdsh. Install them, then try again:",
+        "  sudo apt-get update && sudo apt-get install --no-install-recommends podman samba pdsh",
+    ]
+
+
+def test_where_dpkg_is_not_at_home_the_message_says_what_is_needed_and_what_is_not(anybody: int | None) -> None:
+    run = system_packages(None, anybody)
+    assert run.returncode == 1
+    assert "only Debian and Ubuntu are known here by package name: podman crun " in run.stderr
+    assert "'make demo', 'make lint' and 'make unit' need none of them" in run.stderr
+
+
+def test_where_nothing_is_missing_nothing_is_said(anybody: int | None) -> None:
+    run = system_packages(ALL_THERE, anybody)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can install packages")
+def test_root_installs_what_is_missing_and_nothing_else() -> None:
+    run = system_packages(SOME_MISSING, None)
+    assert (run.returncode, run.stdout) == (0, "Installing system packages: podman samba pdsh\n")
+    assert run.stderr.splitlines() == [
+        "apt-get update --quiet=2",
+        "apt-get install --quiet=2 --yes --no-install-recommends podman samba pdsh",
+    ]
