@@ -152,18 +152,21 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     except FileNotFoundError:
         return nothing  # it was launched from elsewhere
     path = record / "result.json"
+    reads = args["reads"]
+    master = reads.get(plan["nodes"][0]["name"])
+    said: dict[str, Any] = {}
     if path.exists():
         verdict = json.loads(path.read_text(encoding="utf-8"))
         said = verdict.pop("said")
-        Display().display(render_verdict(verdict, str(path), said))
-        return {"changed": False, "record": str(path), "verdict": verdict}
-    reads = args["reads"]
-    master = reads.get(plan["nodes"][0]["name"])
+        # one that was given without rank 0's word is mended where that can be had by now
+        if verdict["started"] is not None or not (master and master["result"]):
+            Display().display(render_verdict(verdict, str(path), said))
+            return {"changed": False, "record": str(path), "verdict": verdict}
     active = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
     if master is None or (master["result"] is None and active):
         return nothing
     verdict = from_hub(plan, master["result"]) if master["result"] else without_hub(plan, reads, time.time())
-    return settle(record, verdict, {})
+    return settle(record, verdict, said)
 
 
 class ActionModule(ActionBase):

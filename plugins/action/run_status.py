@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -40,13 +41,24 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def write_json(file: str, status: dict[str, Any]) -> None:
+    """Write the status for programs. Raises AnsibleActionFail where the file cannot be written."""
+    try:
+        Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise AnsibleActionFail(
+            f"cannot write {file}: {problem.strerror}; name a file that you can write with -e json=FILE"
+        ) from problem
+
+
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
     """The table: node, ranks, state, since, last line."""
     rows = [("node", "ranks", "state", "since", "last line")]
     for node in nodes:
         ranks = node["ranks"]
         span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
-        since = "" if node["since"] is None else duration(now - node["since"])
+        # a node's clock may be ahead of ours
+        since = "" if node["since"] is None else duration(max(0.0, now - node["since"]))
         rows.append((node["node"], span, node["state"], since, printable(node["message"] or node["last_line"])[:120]))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
@@ -75,5 +87,5 @@ class ActionModule(ActionBase):
             Display().display(f"no node has a run {args['run_id']}")
         Display().display(render_status(nodes, time.time()))
         if args["json_file"]:
-            Path(args["json_file"]).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
+            write_json(args["json_file"], status)
         return {"changed": False, **status}

@@ -32,17 +32,25 @@ PROGRAMS = {RANK_PROGRAM: "_rank_program", SHELL_PROGRAM: "_remote_shell"}
 ON_NODE = {"start": ["_run"], "stop": ["_run"], "remove": ["_run"], "read": ["_supervisor", "_run"]}
 
 
+def own_program(module: str) -> str:
+    """What stands for the text of one of our programs in a diff: it is the same in each run, and long."""
+    return f"(muster's own program, {len(source_of(module).splitlines())} lines)\n"
+
+
 def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
     """What a start would write, as diffs; the values of the user's environment are never shown."""
     hidden = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
     files = plan.get("files", {})
-    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"
-    return [
-        {"before": "", "after": shown, "after_header": "plan.json (0600)"},
-        {"before": "", "after": hidden, "after_header": "environment.json (0600)"},
-        {"before": "", "after": "(hidden)\n", "after_header": "token (0600)"},
-        *({"before": "", "after": text, "after_header": f"{name} (0600)"} for name, text in sorted(files.items())),
-    ]
+    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # their texts come below
+    written = {
+        "plan.json (0600)": shown,
+        "environment.json (0600)": hidden,
+        "token (0600)": "(hidden)\n",
+        "supervisor.py (0600)": own_program("_supervisor"),
+        **{f"{name} (0600)": text for name, text in sorted(files.items())},
+        **{f"bin/{name} (0700)": own_program(PROGRAMS[name]) for name in sorted(plan.get("programs", []))},
+    }
+    return [{"before": "", "after": text, "after_header": header} for header, text in written.items()]
 
 
 class ActionModule(ActionBase):

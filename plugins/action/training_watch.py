@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
@@ -102,24 +102,26 @@ class ActionModule(ActionBase):
         while True:
             try:
                 answer = answers.ask(request, LONG_POLL + ANSWER_PATIENCE)
-            except AnsibleConnectionFailure as problem:
+            except NodeRefusal as problem:
+                return {"failed": True, "msg": str(problem.message), "lost": False, "result": None, "said": said}
+            except (AnsibleError, OSError) as problem:
+                # Whatever else keeps an answer away may pass: a network, but also a node that is short of memory or
+                # processes for a moment, while the run goes on. (OSError: this machine cannot start the connection.)
                 silent = time.monotonic() - heard
                 if silent > args["patience"]:
-                    display.display(f"[muster] {args['node']} gives no answer for {silent:.0f} s: {problem.message}")
+                    why = " ".join(str(problem).split())
+                    display.display(f"[muster] {args['node']} gives no answer for {silent:.0f} s: {why}")
                     return {"changed": False, "lost": True, "result": None, "said": said}
                 time.sleep(1.0)
                 continue
-            except AnsibleError as problem:
-                return {"failed": True, "msg": str(problem.message), "lost": False, "result": None, "said": said}
             now = heard = time.monotonic()
             request["cursors"] = answer["cursors"]
             for text in answer["outputs"].values():
                 for line in text.split("\n"):
                     shown = visible(line)
-                    if shown.strip():
-                        last = shown.strip()
                     said.update(reported(shown))
                     if shown and not shown.startswith(RESULT_MARK):
+                        last = shown.strip() or last
                         display.display(shown)
             for event in answer["events"]:
                 display.display(f"[muster] {event['text']}")

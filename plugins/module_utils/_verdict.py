@@ -136,6 +136,8 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
     reads: name of a node to its run as training_run reads it, or None where it could not be asked.
     """
     nodes, reasons = [], []
+    # these are rank 0's last word, or that of a person; that a node failed may be all it knows
+    words = [run["state"] for run in reads.values() if run is not None and run["state"] in ("succeeded", "stopped")]
     master = plan["nodes"][0]["name"]
     last_resort = f"{master} is lost: it gives no answer"
     for index, peer in enumerate(plan["nodes"]):
@@ -151,8 +153,8 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
         nodes.append({"name": peer["name"], "node_rank": index, **told})
     result = {
         "run_id": plan["run_id"],
-        "state": "failed",
-        "reason": next(iter(reasons), last_resort),
+        "state": next(iter(words), "failed"),
+        "reason": "" if "succeeded" in words else next(iter(reasons), last_resort),
         "world_size": plan["world_size"],
         "nnodes": len(nodes),
         "started": None,

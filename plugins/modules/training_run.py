@@ -30,7 +30,9 @@ attributes:
   delegation: {support: none}
   diff_mode:
     support: partial
-    details: In check mode O(state=started) shows each file as it would be written, with secrets hidden.
+    details:
+      - In check mode O(state=started) shows each file as it would be written, with secrets hidden, and of this
+        collection's own programs the number of their lines.
   platform: {platforms: linux}
 options:
   state:

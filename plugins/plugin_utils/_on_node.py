@@ -46,6 +46,10 @@ print({MARK!r} + json.dumps(module.main(call["request"])))
 """
 
 
+class NodeRefusal(AnsibleActionFail):
+    """What our code on a node answered: that it cannot do what is asked, in words. To ask again is of no use."""
+
+
 def source_of(module: str) -> str:
     """The source text of one of this collection's module_utils."""
     return importlib.resources.files(PACKAGE).joinpath(module + ".py").read_text(encoding="utf-8")
@@ -74,8 +78,8 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of the last of the modules on the action's node and return its answer.
 
-    Raises AnsibleConnectionFailure where the node cannot be reached, AnsibleActionFail where it cannot do what is
-    asked.
+    Raises AnsibleConnectionFailure where the node cannot be reached, NodeRefusal where our code there cannot do what is
+    asked, AnsibleActionFail where it has not come to an answer: no Python, no memory, no new process.
     """
     name = task_vars["inventory_hostname"]
     if action._task.delegate_to:
@@ -87,9 +91,12 @@ def call_node(
     done = action._low_level_execute_command(command, in_data=payload.encode(), sudoable=True)
     for line in done["stdout"].splitlines():
         if line.startswith(MARK):
-            answer: dict[str, Any] = json.loads(line[len(MARK) :])
+            try:
+                answer: dict[str, Any] = json.loads(line[len(MARK) :])
+            except ValueError:  # it was killed while it wrote
+                break
             if answer.get("error"):
-                raise AnsibleActionFail(f"{name}: {answer['error']}")
+                raise NodeRefusal(f"{name}: {answer['error']}")
             return answer
     said = (done["stderr"] or done["stdout"]).strip()[-1000:]
     if done["rc"] in (126, 127):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
+from pathlib import Path
 
-from tests.lab.hosts import MOST_NODES, Lab, down, status
+import yaml
+
+from tests.lab.files import CHECKOUT
+from tests.lab.hosts import MOST_NODES, VENV, Lab, down, status
 from tests.lab.image import SUITES
 from tests.lab.machine import LabError
 
@@ -45,6 +50,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def launch_command(inventory: Path, text: str) -> str:
+    """What starts the example on all nodes of an inventory, as typed in the checkout; "" where they have no torch.
+
+    text: of the inventory. The script's path is whole: nodes have it at the same place, but start in the user's home.
+    """
+    training = yaml.safe_load(text)["training"]
+    if "launch_python" not in training["vars"]:
+        return ""
+    program = VENV / "bin" / "ansible-playbook"
+    words = [str(program.relative_to(CHECKOUT)), "playbooks/launch.yml", "-i", str(inventory.relative_to(CHECKOUT))]
+    words += ["-e", f"nnodes={len(training['hosts'])}", "-e", f"launch_script={CHECKOUT}/examples/train_ddp.py"]
+    return shlex.join(words)
+
+
 def _act(args: argparse.Namespace) -> int:
     if args.command == "up":
         if not all(part.isdigit() for part in args.slots.split(",") if args.slots):
@@ -54,6 +73,8 @@ def _act(args: argparse.Namespace) -> int:
         lab = Lab.up(args.nodes, args.name, args.suite, slots)
         addresses = ", ".join(f"{node.name} {node.address}" for node in lab.nodes)
         print(f"Lab {lab.name!r} is up ({time.monotonic() - start:.1f} s): {addresses}\n{lab.inventory}")
+        if command := launch_command(lab.inventory, lab.inventory.read_text()):
+            print(f"Train on it: {command}")
     elif args.command == "down":
         down(args.name)
     elif args.command == "status":

@@ -81,7 +81,7 @@ class VirtualMachine:
         self.run("systemctl --no-block reboot")
 
         def is_back() -> bool:
-            done = self.run("cat /proc/sys/kernel/random/boot_id")
+            done = self._ssh("cat /proc/sys/kernel/random/boot_id", shared=False)
             return done.returncode == 0 and done.stdout != before
 
         files.end_ssh_masters(self.name)
@@ -90,7 +90,7 @@ class VirtualMachine:
 
     def wait_for_login(self) -> None:
         """Return when its user can log in."""
-        self._wait("Login", lambda: self._ssh("true").returncode == 0)
+        self._wait("Login", lambda: self._ssh("true", shared=False).returncode == 0)
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:
         try:
@@ -98,8 +98,13 @@ class VirtualMachine:
         except LabError as error:
             raise LabError(f"{error} Its console ends with:\n{self.console[-3000:]}") from error
 
-    def _ssh(self, command: str, *, stdin: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def _ssh(
+        self, command: str, *, stdin: str = "", timeout: float = 60, shared: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         options = ["-o", "ConnectTimeout=10", "-o", "BatchMode=yes", "-p", str(self.port)]
+        if shared:  # a login of its own costs it seconds: keys, PAM, the user's own systemd
+            path = f"{files.ssh_masters(self.name)}/%r@%h"  # Ansible's too
+            options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={path}"]
         words = ["ssh", *files.ssh_options(self.name), *options, f"{files.USER}@127.0.0.1", command]
         try:
             return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)

@@ -207,6 +207,17 @@ def test_a_verdict_that_is_there_is_shown_and_left_as_it_is(tmp_path: Path, caps
     assert (record / "result.json").read_bytes() == before
 
 
+def test_a_verdict_without_rank_0_s_word_is_mended_once_that_is_there(tmp_path: Path) -> None:
+    opened(tmp_path)
+    closed(tmp_path, reads={"node0": None, "node1": FAILED}, said={"accuracy": 0.97})
+    again = judged(tmp_path, {"node0": None, "node1": FAILED})
+    assert not again["changed"] and again["verdict"]["state"] == "failed"
+    over = {**RUNNING, "state": "succeeded"}
+    answer = judged(tmp_path, {"node0": {**over, "result": ended()}, "node1": over})
+    assert answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    assert json.loads((tmp_path / "first" / "result.json").read_text())["said"] == {"accuracy": 0.97}
+
+
 def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
     opened(tmp_path)
     answer = judged(tmp_path, {"node0": DIED, "node1": FAILED})

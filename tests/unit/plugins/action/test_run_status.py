@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.action.run_status import node_status, printable, render_status
+from ansible_collections.muster.training.plugins.action.run_status import (
+    node_status,
+    printable,
+    render_status,
+    write_json,
+)
 
 
 def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
@@ -46,6 +53,23 @@ def test_the_table() -> None:
         "node12         unreachable           timed out\n"
         "node13         unreachable           no Python\n"
         "node14         unreachable           it was not asked"
+    )
+
+
+def test_a_node_whose_clock_is_ahead_has_come_into_its_state_just_now() -> None:
+    assert render_status([node_status("a", seen("a", 0, since=8200.0))], 1000.0).splitlines()[1].split() == [
+        *("a", "0-1", "running", "0:00:00", "step", "7")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("", "Is a directory"), ("gone/status.json", "No such file or directory")]
+)
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(AnsibleActionFail) as caught:
+        write_json(str(tmp_path / name), {"run_ids": [], "nodes": []})
+    assert str(caught.value).startswith(
+        f"cannot write {tmp_path / name}: {reason}; name a file that you can write with -e json=FILE"
     )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
 from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, reported, visible
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,11 @@ def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.Capt
     ]
 
 
+def test_what_the_job_reports_is_no_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), answer(), END, seconds=30.0)
+    assert shown(capsys)[-1] == "[muster] 0:01:00 nodes alive: ?; last line: step 7"
+
+
 def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, script = watch(
         answer("a\n", cursors={"/l": 2}), SILENT, SILENT, answer("b\n"), END, seconds=3.0, patience=30
@@ -184,9 +190,35 @@ def test_patience_begins_anew_with_each_answer(watch: Watch) -> None:
 
 
 def test_a_node_that_has_no_such_run_fails_at_once(watch: Watch) -> None:
-    result, script = watch(AnsibleActionFail("node0: there is no run first on this node"))
+    result, script = watch(NodeRefusal("node0: there is no run first on this node"))
     assert result["failed"] and "there is no run first" in result["msg"]
     assert len(script.requests) == 1
+
+
+TROUBLE = [
+    AnsibleActionFail("node0: the node's answer is not ours (exit code 137):\nKilled"),
+    AnsibleError("boom\nKilled"),
+    BlockingIOError(11, "Killed"),
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_trouble_of_a_moment_is_waited_out(
+    watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
+) -> None:
+    result, script = watch(answer("a\n"), trouble, trouble, answer("b\n"), END, seconds=3.0, patience=10)
+    assert (result["lost"], result["result"], result.get("failed")) == (False, {"state": "succeeded"}, None)
+    assert shown(capsys) == ["a", "b"]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_trouble_that_stays_leaves_the_run_lost_not_failed(
+    watch: Watch, capsys: pytest.CaptureFixture[str], trouble: Exception
+) -> None:
+    result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
+    assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
+    (line,) = shown(capsys)
+    assert line.startswith("[muster] node0 gives no answer for 11 s: ") and line.endswith("Killed")
 
 
 def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:

@@ -279,6 +279,14 @@ def test_rank_0_s_supervisor_was_killed_with_the_node_still_there() -> None:
     assert [node["state"] for node in verdict["nodes"]] == ["lost", "failed", "lost"]
 
 
+@pytest.mark.parametrize("state", ["succeeded", "stopped"])
+def test_rank_0_cannot_be_asked_and_its_peers_have_its_last_word(state: str) -> None:
+    reads = {"node0": None, "node1": seen(state, "" if state == "succeeded" else "stopped on request"), "node2": None}
+    verdict = without_hub(PLAN, reads, 5000.0)
+    assert (verdict["state"], verdict["first_failure"]) == (state, None)
+    assert verdict["reason"] == ("" if state == "succeeded" else "stopped on request")
+
+
 def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it gives no answer"

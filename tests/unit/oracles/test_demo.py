@@ -1,0 +1,76 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`make demo`, the first thing that a person types, does what the README promises of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _run
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+MADE = ".venv/.run-ready"
+# What make tells the make that it starts: this test may itself be one of its commands.
+OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
+
+
+def free_port() -> int:
+    """A TCP port that nothing listens on, and that is nobody's by chance: the system gives out those from 32768."""
+    while True:
+        port = random.randrange(20000, 32000)
+        try:
+            with socket.create_server(("", port)):
+                return port
+        except OSError:
+            continue
+
+
+@pytest.mark.skipif(not (CHECKOUT / MADE).exists(), reason="make has not made .venv, which the demo runs in")
+def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
+    run_id = f"demo-{os.getpid()}"
+    given = {
+        "run_id": run_id,
+        "launch_runs_directory": tmp_path / "records",
+        "launch_node_directory": tmp_path / "nodes",
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+    }
+    arguments = " ".join(f"-e {name}={value}" for name, value in given.items())
+    node0 = tmp_path / "nodes" / run_id / "node0"
+    try:
+        done = subprocess.run(
+            # what is made is left as it is, also where its requirements are newer: a test installs nothing
+            ["make", f"--old-file={MADE}", "demo", f"ARGS={arguments}"],
+            cwd=CHECKOUT,
+            env={
+                **{name: value for name, value in os.environ.items() if name not in OF_MAKE},
+                "ANSIBLE_NOCOLOR": "1",
+            },
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+        )
+    finally:  # where it has not ended by itself
+        for name in ("local0", "local1"):
+            place = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
+            _run.stop(place)
+    output = done.stdout
+    assert done.returncode == 0, output
+    assert "Installing" not in output
+    assert re.search(rf"^run {run_id} succeeded after \S+: 2 nodes, world size 4$", output, re.MULTILINE), output
+    told = dict(re.findall(r"^  (accuracy|samples per second|checkpoint|logs|record): (.+)$", output, re.MULTILINE))
+    assert float(told["accuracy"]) > 0.95
+    assert float(told["samples per second"]) > 0
+    assert told["checkpoint"] == str(node0 / "checkpoints" / "train_ddp.pt") and Path(told["checkpoint"]).is_file()
+    assert told["logs"] == f"local0:{node0}"
+    assert told["record"] == str(tmp_path / "records" / run_id / "result.json") and Path(told["record"]).is_file()

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""logs.yml on a run of three nodes, of which the inventory has lost the last: nothing is skipped in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PLAN = {
+    "run_id": "first",
+    "world_size": 6,
+    "nodes": [{"name": name, "slots": 2, "first_rank": first} for name, first in (("a", 0), ("b", 2), ("c", 4))],
+}
+GONE = (
+    "rank {} of run first is on c, which the group 'training' of this inventory does not hold "
+    "(of this run it has a, b): give the inventory with which the run was launched, or put c back into it"
+)
+NO_RANK = "run first has the ranks 0 to 5, not {}: correct -e rank"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, which are this machine, and the record of a run."""
+    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+    (tmp_path / "machines.yml").write_text(
+        "training: {hosts: {a: {}, b: {}}, vars: {ansible_connection: local, launch_node_directory: "
+        f"{tmp_path}/node, ansible_python_interpreter: {sys.executable}}}}}\n"
+    )
+    record = tmp_path / "runs" / "first"
+    record.mkdir(parents=True)
+    (record / "plan.json").write_text(json.dumps(PLAN))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ("-e rank=4", 2, GONE.format(4)),
+        ("-e rank=4 -e fetch=true", 0, "Fetch the logs of each node"),  # of those that are there
+        ("-e rank=3", 2, "b: there is no run first on this node"),  # it was asked
+        ("-e rank=6", 2, NO_RANK.format(6)),
+        ("-e rank=abc", 2, NO_RANK.format("abc")),
+    ],
+)
+def test_a_rank_is_found_or_said_to_be_missing(directory: Path, arguments: str, code: int, text: str) -> None:
+    command = "ansible-playbook muster.training.logs -i machines.yml -e run_id=first"
+    done = subprocess.run(
+        [*command.split(), *arguments.split()],
+        check=False,
+        cwd=directory,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout
+    assert text in " ".join(done.stdout.split()), done.stdout

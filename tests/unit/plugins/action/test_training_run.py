@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What `--check` shows of a start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action import launch_plan
+from ansible_collections.muster.training.plugins.action.training_run import planned_files
+from ansible_collections.muster.training.plugins.module_utils import _run
+from tests.unit.healthy import arguments, cluster
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+LAUNCHERS: list[dict[str, Any]] = [
+    {"launcher": "torchrun", "rdzv_backend": "static"},
+    {"launcher": "torchrun", "rdzv_backend": "c10d"},
+    {"launcher": "env"},
+    {"launcher": "deepspeed"},
+    {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"},
+    {"launcher": "deepspeed", "deepspeed_launcher": "openmpi"},
+    {"launcher": "mpirun"},
+    {"launcher": "accelerate", "accelerate_config": {"mixed_precision": "no"}},
+]
+
+
+def planned(**given: Any) -> dict[str, dict[str, Any]]:
+    """What launch_plan returns of each of two nodes, whatever launchers they have."""
+    made = arguments(cluster(2), skip=["program-missing", "package-missing"], **given)
+    given_by_task = {name: value for name, value in made.items() if value is not None and name != "facts_from"}
+    action = launch_plan.ActionModule.__new__(launch_plan.ActionModule)
+    action._task = SimpleNamespace(args=given_by_task, async_val=0, check_mode=True, action="launch_plan")
+    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="unused"))
+    result = action.run(task_vars={})
+    assert "failed" not in result, result["msg"]
+    nodes: dict[str, dict[str, Any]] = result["nodes"]
+    return nodes
+
+
+def shown(plan: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
+    """The texts of the diffs by their headers."""
+    return {diff["after_header"]: diff["after"] for diff in planned_files(plan, environment)}
+
+
+each_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda given: "-".join(map(str, given.values())))
+
+
+@each_launcher
+def test_each_file_that_the_plan_tells_of_is_shown(launcher: dict[str, Any]) -> None:
+    for node in planned(**launcher).values():
+        assert sorted(header.split()[0] for header in shown(node["plan"], {})) == node["files"]
+
+
+@each_launcher
+def test_each_file_that_a_start_writes_is_shown(
+    launcher: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_run, "spawn_detached", lambda *_arguments: None)
+    for name, node in planned(**launcher).items():
+        plan = {**node["plan"], "supervision": "process"}
+        request = {"plan": plan, "runs_directory": str(tmp_path), "replace": False, "environment": {}, "token": "t"}
+        programs = dict.fromkeys(plan["programs"], "")
+        directory = Path(_run.start({**request, "node": name, "supervisor": "", "programs": programs})["directory"])
+        written = [path for path in directory.rglob("*") if path.is_file() and path.name != "supervisor.log"]
+        there = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
+        assert set(shown(plan, {})) == there
+
+
+def test_a_file_is_shown_once_and_secrets_and_our_own_programs_are_not() -> None:
+    plan = planned(launcher="mpirun")["node1"]["plan"]
+    texts = shown(plan, {"API_KEY": "s3cr3t", "A": "1"})
+    assert json.loads(texts["plan.json (0600)"]) == {**plan, "files": ["hostfile", "rank.json"]}
+    assert texts["hostfile (0600)"] == plan["files"]["hostfile"]
+    assert texts["rank.json (0600)"] == plan["files"]["rank.json"]
+    assert texts["environment.json (0600)"] == "A=(hidden)\nAPI_KEY=(hidden)\n"
+    assert texts["token (0600)"] == "(hidden)\n"
+    for header, module in {
+        "supervisor.py (0600)": "_supervisor",
+        "bin/muster-rank (0700)": "_rank_program",
+        "bin/ssh (0700)": "_remote_shell",
+    }.items():
+        source = (CHECKOUT / "plugins" / "module_utils" / f"{module}.py").read_text()
+        assert texts[header] == f"(muster's own program, {len(source.splitlines())} lines)\n"

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A call to a node: what counts as its answer, what as its refusal, and what as no answer at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import MARK, NodeRefusal, call_node
+
+
+def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
+    """What becomes of a node's output."""
+
+    def execute(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+        return {"rc": rc, "stdout": stdout, "stderr": stderr}
+
+    return on_node(execute, {})
+
+
+def on_node(execute: Any, request: dict[str, Any]) -> dict[str, Any]:
+    action: Any = SimpleNamespace(
+        _task=SimpleNamespace(delegate_to=None),
+        _connection=SimpleNamespace(transport="local"),
+        _templar=SimpleNamespace(template=lambda value: value),
+        _low_level_execute_command=execute,
+    )
+    return call_node(action, ["_supervisor", "_run"], request, {"inventory_hostname": "node0"})
+
+
+def test_an_answer_is_found_among_what_else_is_printed() -> None:
+    answer = {"changed": False, "error": ""}
+    assert called(0, f"Welcome!\n{MARK}{json.dumps(answer)}\nbye\n") == answer
+
+
+def test_what_our_code_says_is_a_refusal() -> None:
+    with pytest.raises(NodeRefusal, match="node0: there is no run first"):
+        called(0, MARK + json.dumps({"error": "there is no run first on this node"}))
+
+
+@pytest.mark.parametrize(
+    ("rc", "stdout", "stderr", "text"),
+    [
+        (137, "", "Killed", "the node's answer is not ours \\(exit code 137\\): Killed"),
+        (137, MARK + '{"changed": fal', "Killed", "the node's answer is not ours \\(exit code 137\\): Killed"),
+        (2, "", "sh: 1: Cannot fork", "exit code 2.*Cannot fork"),
+        (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
+    ],
+)
+def test_what_comes_of_no_answer_is_no_refusal(rc: int, stdout: str, stderr: str, text: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=text) as caught:
+        called(rc, stdout, stderr)
+    assert not isinstance(caught.value, NodeRefusal)
+
+
+def test_a_run_that_a_node_does_not_have_is_refused_by_the_node_itself(tmp_path: Any) -> None:
+    def execute(command: str, in_data: bytes, **_more: Any) -> dict[str, Any]:
+        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=60)
+        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+
+    request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
+    with pytest.raises(NodeRefusal, match="node0: there is no run first on this node"):
+        on_node(execute, request)
