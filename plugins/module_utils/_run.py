@@ -280,7 +280,8 @@ def start(request: Data) -> Data:
     """
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
-    for one in supervisors():
+    alive = supervisors()
+    for one in alive:
         if one["directory"] == directory:
             plan_there = read_json(os.path.join(directory, "plan.json"))
             if plan_there == plan:
@@ -291,7 +292,7 @@ def start(request: Data) -> Data:
                 "stop it first, or choose another run_id"
             )
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
-    for one in supervisors():
+    for one in supervisors() if stopped else alive:
         # nodes of one machine have addresses of their own there, or are of the same run
         here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
