@@ -44,6 +44,7 @@ def choose(
 ) -> list[dict[str, Any]]:
     """The run's nodes in the order of their ranks: name, address, and slots as the inventory has them.
 
+    With node_rank, numbered anew, where the inventory prescribes the order: some launchers have one of their own.
     Raises AnsibleActionFail with all that is wrong with the group.
     """
     members = members_of(group, groups)
@@ -63,7 +64,12 @@ def choose(
                 if host["name"] in names
             ]
         return [
-            {"name": node.name, "address": node.address, "slots": hostvars[node.name].get("node_slots")}
+            {
+                "name": node.name,
+                "address": node.address,
+                "slots": hostvars[node.name].get("node_slots"),
+                **({} if hostvars[node.name].get("node_rank") is None else {"node_rank": node.node_rank}),
+            }
             for node in build_rank_table(hosts, nnodes=most).nodes
         ]
     except RankTableError as error:

@@ -74,6 +74,8 @@ class ActionModule(ActionBase):
         if request["probe"] and request["probe"]["lifetime"] is None:
             request["probe"]["lifetime"] = LEAST_LIFETIME + len(request["peers"]) // 4
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
+        if request["ports"]:  # who holds one may have to be asked of a command
+            files["_node_commands"] = None
         before = time.time()
         try:
             answer = call_node(self, [*files, "_node_facts"], request, task_vars)

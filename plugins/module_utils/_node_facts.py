@@ -126,6 +126,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         "systemd": os.path.isdir("/run/systemd/system"),
         "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
         "kernel": os.uname().release,
+        "machine": network.machine(),
         "interfaces": interfaces,
         "addresses": addresses,
         "interface": interface,
@@ -189,6 +190,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
             facts["deepspeed_config"] = _deepspeed_config.read_config(path) if not dead(path) else None
         from ansible_collections.muster.training.plugins.module_utils import _node_software
 
+        # of the node, not of an interpreter: with an image that is the image's, and need not be here
+        facts["programs"] = _node_software.programs_in([place for place in os.get_exec_path() if not dead(place)])
         if interpreter and not dead(interpreter):
             waiting["software"] = _node_software.SoftwareQuestion(
                 interpreter, directory if not dead(directory) else "/"

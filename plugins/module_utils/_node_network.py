@@ -10,14 +10,16 @@ Runs on the node, standard library only, Python >= 3.8. The kernel is asked over
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
+import sys
 import threading
 import time
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
 RTM_NEWADDR, RTM_GETADDR, RTM_NEWROUTE, RTM_GETROUTE = 20, 22, 24, 26  # linux/rtnetlink.h
@@ -30,6 +32,26 @@ IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 TCP_LISTEN = "0A"  # state in /proc/net/tcp
 RESOLVE_TIMEOUT = 3.0  # seconds for all names together; a resolver without an answer takes 5 s and more for one
 RESOLVERS = 8  # names that are looked up at a time
+HOLDERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
+# Prints for each process that has one of the sockets in argv open: socket, pid, words of its command line. A user sees
+# their own processes, root everybody's.
+HOLDERS = """
+import os, sys
+def target(path):
+    try:
+        return os.readlink(path)
+    except OSError:  # it was closed meanwhile
+        return ""
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        targets = {target(one.path) for one in os.scandir("/proc/%s/fd" % pid)}
+        with open("/proc/%s/cmdline" % pid, "rb") as stream:
+            words = stream.read().replace(b"\\0", b" ").split()
+    except OSError:  # it ended meanwhile, or is another user's
+        continue
+    for socket in targets.intersection(sys.argv[1:]):
+        os.write(1, b" ".join([socket.encode(), pid.encode(), *words]) + b"\\n")
+"""
 
 
 # --- netlink ---------------------------------------------------------------------------------------------------------
@@ -118,6 +140,20 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
         "gateway": socket.inet_ntop(family, values[RTA_GATEWAY]) if RTA_GATEWAY in values else None,
         "mtu": struct.unpack("I", metrics[RTAX_MTU])[0] if RTAX_MTU in metrics else 0,
     }
+
+
+def machine() -> str:
+    """Return what nodes have in common that share a loopback: a boot of a kernel, and in it a network namespace.
+
+    "" where that cannot be read. Containers of one kernel have its boot id, and each a network namespace of its own,
+    unless they were given the machine's: then its loopback is theirs too.
+    """
+    try:
+        namespace = os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
+    boot = read_line("/proc/sys/kernel/random/boot_id")
+    return f"{boot} {namespace}" if boot else ""
 
 
 def addresses_of(interfaces: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -230,7 +266,7 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
 def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
     """Return {port: {"pid", "command"}} for those of the given TCP ports on which something listens here.
 
-    pid is None where the process belongs to another user and cannot be seen.
+    pid is None where the process belongs to another user and sudo does not let us see it either.
     """
     inodes = {}
     for path in ("/proc/net/tcp", "/proc/net/tcp6") if ports else ():  # 5 ms each
@@ -245,25 +281,24 @@ def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
             if fields[3] == TCP_LISTEN and port in ports:
                 inodes[f"socket:[{fields[9]}]"] = port
     found: dict[str, dict[str, Any]] = {str(port): {"pid": None, "command": ""} for port in inodes.values()}
-    if inodes:
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            try:
-                for descriptor in os.listdir(f"/proc/{name}/fd"):
-                    target = os.readlink(f"/proc/{name}/fd/{descriptor}")
-                    if target in inodes:
-                        found[str(inodes[target])] = {"pid": int(name), "command": command_line(name)}
-            except OSError:
-                continue
+    for asked_by in ([], ["sudo", "-n"]):
+        unknown = [inode for inode, port in inodes.items() if found[str(port)]["pid"] is None]
+        if unknown:
+            found.update((str(inodes[inode]), holder) for inode, holder in holders(unknown, asked_by).items())
     return found
 
 
-def command_line(pid: int | str) -> str:
-    """Return the command line of a process, cut to 200 characters."""
-    with open(f"/proc/{pid}/cmdline", "rb") as stream:
-        words = stream.read().replace(b"\0", b" ").decode("utf-8", "replace").split()
-    return " ".join(words)[:200]
+def holders(sockets: Sequence[str], asked_by: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return {socket: {"pid", "command"}} of those whose process can be seen; asked_by: words before the command.
+
+    The command line is cut to 200 characters.
+    """
+    from ansible_collections.muster.training.plugins.module_utils import _node_commands
+
+    command = [*asked_by, sys.executable, "-I", "-S", "-c", HOLDERS, *sockets]
+    said = _node_commands.Command(command).output(time.monotonic() + HOLDERS_TIMEOUT).text
+    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", said, re.MULTILINE)  # others are what sudo says
+    return {inode: {"pid": int(pid), "command": words[:200]} for inode, pid, words in lines if inode in sockets}
 
 
 def can_listen(address: str, port: int) -> str:

@@ -55,11 +55,7 @@ class SoftwareQuestion:
         self.command = Command([interpreter, "-B", "-c", QUESTION], cwd=cwd, env=environment)
 
     def answer(self) -> dict[str, Any]:
-        """Return python (version), prefix, packages, cuda and hip of torch, programs, error ("": none).
-
-        packages: {name: version}; programs: {name: path}, for PROGRAMS.
-        """
-        programs = {name: path for name in PROGRAMS for path in [shutil.which(name)] if path}
+        """Return python (version), prefix, packages ({name: version}), cuda and hip of torch, error ("": none)."""
         output = self.command.output(self.deadline)
         try:
             line = next(line for line in output.text.splitlines() if "\0" in line)  # others are warnings of its start
@@ -67,16 +63,21 @@ class SoftwareQuestion:
         except StopIteration:
             error = "it does not answer" if output.hangs else " ".join(output.text.split())[-300:]
             nothing = dict.fromkeys(("python", "prefix", "cuda", "hip"))
-            return {**nothing, "packages": {}, "programs": programs, "error": error}
+            return {**nothing, "packages": {}, "error": error}
         places = [place for place in places if place]
         return {
             "python": python,
             "prefix": prefix,
             "packages": packages_in(places),
             **torch_build(places),
-            "programs": programs,
             "error": "",
         }
+
+
+def programs_in(places: list[str]) -> dict[str, str]:
+    """Return {name: path} for those of PROGRAMS that are in the places of a PATH."""
+    found = {name: shutil.which(name, path=os.pathsep.join(places)) for name in PROGRAMS}
+    return {name: path for name, path in found.items() if path}
 
 
 def packages_in(places: list[str]) -> dict[str, str]:

@@ -47,6 +47,9 @@ options:
     description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
     type: str
     default: ""
+  nnodes:
+    description: How many of O(nodes), or a range such as V("2:4"), as O(muster.training.launch_plan#module:nnodes).
+    type: raw
   nproc_per_node:
     description: Processes on each node, instead of what O(nodes) or the GPUs say.
     type: int
@@ -60,6 +63,25 @@ options:
     type: str
     choices: ["", pdsh, openmpi]
     default: ""
+  accelerate_config:
+    description: Keys of Accelerate's configuration, as O(muster.training.launch_plan#module:accelerate_config).
+    type: dict
+    default: {}
+  no_python:
+    description: Whether O(script) is a program of its own, which must be executable.
+    type: bool
+    default: false
+  image:
+    description:
+      - Image of a container in which the job would run, as O(muster.training.launch_plan#module:image).
+      - O(interpreter) and its packages are then the image's and not looked for on the nodes.
+    type: str
+    default: ""
+  container_engine:
+    description: What would run the container.
+    type: str
+    choices: [docker, podman]
+    default: docker
   args:
     description: Arguments of the job. The configuration of DeepSpeed that they name is judged.
     type: list

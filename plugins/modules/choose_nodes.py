@@ -112,6 +112,10 @@ nodes:
       description: What the inventory has as C(node_slots), V(null) where it has none.
       type: raw
       sample: 8
+    node_rank:
+      description: Its place among the chosen, from 0. Only where the inventory has a C(node_rank) for it.
+      type: int
+      sample: 0
 probe:
   description:
     - What the nodes need to find each other once, a fresh secret and ports, as

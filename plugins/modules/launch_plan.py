@@ -37,6 +37,7 @@ options:
       - The nodes in the order of their ranks, as RV(muster.training.choose_nodes#module:nodes) gives them.
       - Each has C(name) (of its host in the inventory), C(address) (by which the other nodes reach it) and, unless
         O(nproc_per_node) says it, C(slots) (processes to start). Without slots one process a GPU is started.
+      - With C(node_rank) their order is prescribed. There is a warning where the launcher has another one.
     type: list
     elements: dict
     required: true

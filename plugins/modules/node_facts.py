@@ -168,6 +168,12 @@ facts:
       description: Release of the kernel.
       type: str
       sample: 6.8.0-45-generic
+    machine:
+      description:
+        - What nodes have in common that are one machine, boot id of the kernel and network namespace. Empty where it
+          cannot be read.
+      type: str
+      sample: be92cfc0-7dd6-4d1c-ad77-e0e9f74d9de7 net:[4026531840]
     interfaces:
       description: By the name of an interface its C(mtu), C(up), C(loopback) and C(addresses).
       type: dict
@@ -193,8 +199,8 @@ facts:
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/ubuntu/.muster/runs/bert-1/node0, pid: 4711}]
     ports:
       description:
-        - For each of O(ports) on which something listens, who does. The pid is V(null) where it is not to be
-          seen.
+        - For each of O(ports) on which something listens, who does. Another user's process is looked for by C(sudo
+          -n). The pid is V(null) where it is not to be seen.
       type: dict
       sample: {"29500": {pid: 4711, command: python3 serve.py}}
     binds:
@@ -300,7 +306,6 @@ facts:
       description:
         - Version of the interpreter (C(python)), of packages that matter between nodes (C(packages)), and of the CUDA
           or ROCm that torch was built for.
-        - The paths of C(programs) that launchers call, as far as they are there.
       returned: with the part V(software) and an interpreter
       type: dict
       sample:
@@ -309,8 +314,12 @@ facts:
         packages: {torch: 2.7.1, nccl: 2.26.2, numpy: 2.2.6}
         cuda: "12.8"
         hip: null
-        programs: {mpirun: /usr/bin/mpirun, orted: /usr/bin/orted}
         error: ""
+    programs:
+      description: The paths of programs that launchers call, as far as they are there.
+      returned: with the part V(software)
+      type: dict
+      sample: {mpirun: /usr/bin/mpirun, orted: /usr/bin/orted}
     deepspeed_config:
       description:
         - The DeepSpeed configuration that O(args) name, with its C(path), its content (C(config), V(null) where it

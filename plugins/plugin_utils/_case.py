@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Thresholds
 from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import check_all, skip_problems
+from ansible_collections.muster.training.plugins.module_utils._checks.launch import check_order
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, merge, warning, worst_first
 from ansible_collections.muster.training.plugins.module_utils._job import Job, parse_nnodes
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
@@ -92,7 +93,10 @@ def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tupl
     facts = {name: answer["facts"] for name, answer in args["facts"].items() if name not in reasons and answer}
     filled, findings = counted_slots(args["nodes"], facts, args["nproc_per_node"])
     most = parse_nnodes(args["nnodes"])[1] if args["nnodes"] not in (None, "") else None
-    table = launcher_of(job).order(build_rank_table(filled, nnodes=most))
+    wanted = build_rank_table(filled, nnodes=most)
+    table = launcher_of(job).order(wanted)
+    if any(node.get(key) is not None for node in filled for key in ("rank", "node_rank")):
+        findings += check_order(job, wanted, table)
     case = Case(job, table, facts, names_needed, bool(args.get("replace")), Thresholds(**(args["thresholds"] or {})))
     findings += check_all(case, reasons)
     return table, worst_first(merge(finding for finding in findings if finding.id not in skip))

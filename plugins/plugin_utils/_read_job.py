@@ -77,7 +77,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     if problems:
         raise ValueError("\n".join(problems))
     script = args["script"]
-    if args["no_python"] and "/" not in script:
+    if args["no_python"] and script and "/" not in script:
         script = f"./{script}"  # a bare word would be looked for on the PATH
     backend = args["rdzv_backend"] or ("c10d" if elastic else "static")
     if restarts is None:

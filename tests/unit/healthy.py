@@ -75,6 +75,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "systemd": True,
         "node_python": {"path": "/usr/bin/python3", "version": "3.10.12"},
         "kernel": "6.8.0-45-generic",
+        "machine": f"boot-of-{name} net:[4026531840]",
         "interfaces": {
             "lo": {"mtu": 65536, "up": True, "loopback": True, "addresses": ["127.0.0.1/8"]},
             "ens5": {"mtu": 9001, "up": True, "loopback": False, "addresses": [f"{own}/24"]},
@@ -107,6 +108,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "hip": None,
             "error": "",
         },
+        "programs": {},
         "storage": {
             "mounts": [],
             "disks": {"runs": dict(disk), "work": dict(disk), "temporary": dict(disk)},

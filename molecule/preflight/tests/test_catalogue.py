@@ -471,6 +471,18 @@ def test_each_fault_is_named_on_its_node(
     assert play.rc == (2 if "error" in worst else 0), play.output
 
 
+@pytest.mark.parametrize("user", ["--uid=muster", "--uid=nobody", "--uid=root"])
+def test_who_holds_a_port_is_named_whoever_it_is(cluster: Cluster, tmp_path: Path, user: str) -> None:
+    drive.nothing_left(cluster.lab, ["node1"], within=20)  # an earlier preflight may still await a peer on that port
+    wait = "for i in $(seq 100); do ss -Hltn | grep -q :29500 && break; sleep 0.1; done"
+    held = SQUATTER.replace("--uid=muster", user).format(node1=cluster.address("node1"))
+    cluster.fault("node1", f"{held}; {wait}", "systemctl stop squatter")
+    pid = cluster.sh("node1", "systemctl show --property=MainPID --value squatter").strip()
+    play, found = preflight(cluster, tmp_path)
+    assert found == [("error", "port-in-use", ["node1"])], play.output
+    assert f"is taken by process {pid} (" in " ".join(play.output.split()), play.output
+
+
 # --- the run's own settings ------------------------------------------------------------------------------------------
 
 

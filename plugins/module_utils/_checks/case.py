@@ -45,8 +45,8 @@ class Case:
         return [node for node in self.table.nodes if node.name in self.facts]
 
     @property
-    def one_machine(self) -> bool:
-        """Whether all nodes are this one machine: there is no network between them."""
+    def all_loopback(self) -> bool:
+        """Whether all nodes are to be one machine, by their addresses: there is no network between them then."""
         addresses = [ip_literal(node.address) for node in self.table.nodes]
         return all(address is not None and address.is_loopback for address in addresses)
 

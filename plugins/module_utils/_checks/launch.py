@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+from ansible_collections.muster.training.plugins.module_utils._checks.case import listed
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable, ip_literal
@@ -200,6 +201,30 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
             f"{first['user']} may not write in {first['runs_directory']}",
             "a directory for logs and checkpoints that this user can make and write",
             f"chown it to {first['user']}, or choose another one with launch_node_directory",
+        )
+    ]
+
+
+def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
+    """The order that the inventory prescribes should be that of the launcher, which may have one of its own (c10d)."""
+    moved = [
+        f"{node.name} gets {node.node_rank} in place of {there.node_rank}"
+        for node in table.nodes
+        for there in [wanted.node(node.name)]
+        if there.node_rank != node.node_rank
+    ]
+    if not moved:
+        return []
+    any_order = "where any order will do, remove node_rank from the inventory, or say -e preflight_skip=rank-order"
+    return [
+        warning(
+            "rank-order",
+            [],
+            "with launch_rdzv_backend: c10d torch numbers the nodes itself, by their addresses sorted as text, and not "
+            f"by node_rank of the inventory: {listed(moved, 4)}; rank 0 is on {table.master.name}",
+            "one order of the nodes in the inventory and in the run",
+            # what can lose nodes cannot be static
+            f"{'say -e nnodes=N, without a range' if job.elastic else 'set launch_rdzv_backend: static'}; {any_order}",
         )
     ]
 

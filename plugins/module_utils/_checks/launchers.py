@@ -38,10 +38,13 @@ def check_programs(case: Case) -> list[Finding]:
     launcher, image = launcher_of(case.job), case.job.image
     findings = []
     missing: dict[str, list[str]] = {}
-    for node, software in case.part("software"):
+    for node in case.nodes:
+        programs = case.facts[node.name].get("programs")
+        if programs is None:  # not read
+            continue
         needed = (case.job.container_engine,) if image else launcher.needed_programs(case.job, node.node_rank)
         for program in needed:
-            if not software.get("programs", {}).get(program):
+            if program not in programs:
                 missing.setdefault(program, []).append(node.name)
     for program, names in missing.items():
         findings.append(
@@ -168,7 +171,7 @@ def check_config(case: Case) -> list[Finding]:
             )
         )
     removed: dict[str, list[str]] = {}
-    for node, software in case.part("software"):
+    for node, software in [] if case.job.image else case.part("software"):  # the image has a DeepSpeed of its own
         version = software["packages"].get("deepspeed")
         if version and version_tuple(version) >= REMOVED_SINCE:
             for key in REMOVED:

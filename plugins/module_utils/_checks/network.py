@@ -164,8 +164,27 @@ def check_mtu(case: Case) -> list[Finding]:
     ]
 
 
+def check_loopback(case: Case) -> list[Finding]:
+    """Loopback addresses are for nodes that share a loopback: to any other each of them means itself."""
+    machines = {node.name: case.facts[node.name].get("machine") for node in case.nodes}
+    known = {name: machine for name, machine in machines.items() if machine}
+    count = len(set(known.values()))
+    if count < 2:
+        return []
+    return [
+        error(
+            "loopback-address",
+            known,
+            f"node_address is a loopback address on all of them ({listed(node.address for node in case.table.nodes)}), "
+            f"by which each machine reaches itself alone, and they are {count} machines",
+            "addresses in a network that the machines share; loopback addresses are for nodes of one machine",
+            "set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",
+        )
+    ]
+
+
 def check_network(case: Case) -> list[Finding]:
     """All checks of this file."""
-    if case.one_machine:
-        return []
+    if case.all_loopback:
+        return check_loopback(case)
     return [*check_duplicate_address(case), *check_routes(case), *check_candidates(case), *check_mtu(case)]

@@ -58,6 +58,13 @@ def test_each_node_comes_with_its_address_and_the_slots_of_the_inventory() -> No
     ]
 
 
+def test_the_order_is_told_where_the_inventory_prescribes_it() -> None:
+    ranked = {"a": host(1, node_rank=2), "b": host(2, node_rank="0"), "c": host(3, node_rank=1)}
+    nodes = choose("training", GROUPS, ranked, None, ["a", "c"])
+    assert [(node["name"], node["node_rank"]) for node in nodes] == [("c", 0), ("a", 1)]
+    assert all("node_rank" not in node for node in choose("training", GROUPS, HOSTS, None, []))
+
+
 def test_rank_0_is_the_first_or_of_c10d_the_one_whose_address_sorts_first() -> None:
     nodes = choose("training", GROUPS, {"a": host(9), "b": host(30), "c": host(4)}, None, [])
     assert masters(nodes) == {"a", "b"}  # as texts: 10.0.0.30 comes before 10.0.0.9

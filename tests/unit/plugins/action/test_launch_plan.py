@@ -57,6 +57,51 @@ def test_nodes_without_an_answer_are_named() -> None:
     assert "--limit" in found[("node3",)]
 
 
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+def in_order(*order: str, ranked: bool = True, **given: Any) -> tuple[list[str], list[Any]]:
+    """Of a run of these nodes in this order of node_rank: the order that it has, and what is found."""
+    made = arguments(cluster(len(order)), **given)
+    made["nodes"].sort(key=lambda node: order.index(node["name"]))
+    if ranked:
+        for rank, node in enumerate(made["nodes"]):
+            node["node_rank"] = rank
+    _job, table, findings = make_plan(made)
+    return [node.name for node in table.nodes], findings
+
+
+def test_a_prescribed_order_that_torch_does_not_take_is_told() -> None:
+    order, (finding,) = in_order("node2", "node1", "node3", rdzv_backend="c10d")
+    assert order == ["node1", "node2", "node3"]
+    assert (finding.severity, finding.id) == ("warning", "rank-order")
+    assert "node1 gets 0 in place of 1, node2 gets 1 in place of 0; rank 0 is on node1" in finding.found
+    assert finding.todo.startswith("set launch_rdzv_backend: static; ")
+
+
+def test_an_elastic_run_cannot_be_told_to_be_static() -> None:
+    order, (finding,) = in_order("node2", "node1", nnodes="1:2")
+    assert order == ["node1", "node2"]
+    assert finding.id == "rank-order"
+    assert "static" not in finding.todo
+    assert in_order("node2", "node1", nnodes="1:2", skip=["rank-order"])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("order", "given"),
+    [
+        (("node1", "node2", "node3"), {"rdzv_backend": "c10d"}),  # torch's order as well
+        (("node3", "node2", "node1"), {}),
+        (("node3", "node2", "node1"), {"launcher": "env"}),
+        (("node3", "node2", "node1"), {"rdzv_backend": "c10d", "ranked": False}),  # nobody has asked for an order
+    ],
+)
+def test_nothing_is_told_of_an_order_that_is_kept_or_not_prescribed(
+    order: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    assert in_order(*order, **given)[1] == []
+
+
 # --- Slots ------------------------------------------------------------------------------------------------------------
 
 

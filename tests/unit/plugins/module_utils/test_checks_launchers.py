@@ -51,7 +51,7 @@ def both(*spoils: Spoil) -> Spoil:
 def programs(**nodes: list[str]) -> Spoil:
     def spoil(facts: dict[str, Facts]) -> None:
         for name, there in nodes.items():
-            facts[name]["software"]["programs"] = {program: f"/usr/bin/{program}" for program in there}
+            facts[name]["programs"] = {program: f"/usr/bin/{program}" for program in there}
 
     return spoil
 
@@ -175,3 +175,5 @@ def test_what_a_newer_deepspeed_removed() -> None:
     assert spoilt(with_config(config), 2, **DEEPSPEED) == []
     newer = with_config(config, deepspeed="0.19.8")
     assert spoilt(newer, 2, **DEEPSPEED) == [("error", "deepspeed-config", ("node1", "node2"))]
+    in_image = both(newer, programs(node1=["docker"], node2=["docker"]))
+    assert spoilt(in_image, 2, **DEEPSPEED, image="deepspeed:0.16") == []

@@ -147,6 +147,6 @@ def test_one_machine_has_no_names_to_mind() -> None:
     facts = cluster(2)
     loopback_everywhere(facts)
     for one in facts.values():
-        one["hostname"] = "laptop"
+        one.update(hostname="laptop", machine="laptop")
     nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
     assert [finding.id for finding in findings(facts, nodes=nodes) if "name" in finding.id] == []

@@ -68,6 +68,36 @@ def test_what_is_wrong_with_the_network_is_named_on_its_node(spoil: Any, found: 
     assert spoilt(spoil) == found
 
 
+def on_loopback(count: int, machines: dict[str, str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What is found of nodes with loopback addresses, by the machine of each."""
+    facts = cluster(count)
+    for number, (name, one) in enumerate(facts.items(), 1):
+        one.update(machine=machines[name], interface="lo", routes={})
+        one["addresses"][f"127.0.0.{number}"] = "lo"
+        del one["connections"]
+    nodes = [{"name": name, "address": f"127.0.0.{number}", "slots": 1} for number, name in enumerate(facts, 1)]
+    return [(finding.severity, finding.id, finding.nodes) for finding in findings(facts, nodes=nodes)]
+
+
+HERE, CONTAINER = "be92cfc0 net:[4026531840]", "be92cfc0 net:[4026532281]"
+ELSEWHERE = "3c1f07aa net:[4026531840]"
+
+
+@pytest.mark.parametrize(
+    ("machines", "found"),
+    [
+        ({"node1": HERE, "node2": HERE}, []),
+        ({"node1": HERE, "node2": ELSEWHERE}, [("error", "loopback-address", ("node1", "node2"))]),
+        ({"node1": HERE, "node2": CONTAINER}, [("error", "loopback-address", ("node1", "node2"))]),
+        ({"node1": HERE, "node2": HERE, "node3": CONTAINER}, [("error", "loopback-address", EVERYONE[:3])]),
+        ({"node1": HERE, "node2": ""}, []),  # it cannot be read there: nothing is known
+        ({"node1": ELSEWHERE}, []),
+    ],
+)
+def test_loopback_addresses_are_for_nodes_of_one_machine(machines: dict[str, str], found: Any) -> None:
+    assert on_loopback(len(machines), machines) == found
+
+
 # --- connections ------------------------------------------------------------------------------------------------------
 
 

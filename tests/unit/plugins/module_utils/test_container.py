@@ -90,10 +90,27 @@ def test_software_of_the_node_does_not_matter_in_an_image() -> None:
         for name, one in facts.items():
             one["interpreter"] = ""
             one["software"]["packages"] = {}
-            one["software"]["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
+            one["programs"] = {} if name == "node2" else {"docker": "/usr/bin/docker"}
 
     assert spoilt(spoil, 2, image="torch:1") == [("error", "program-missing", ("node2",))]
     assert spoilt(spoil, 2, image="torch:1", launcher="deepspeed") == [("error", "program-missing", ("node2",))]
+
+
+def test_what_is_the_nodes_own_matters_in_an_image_too() -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["programs"] = {"docker": "/usr/bin/docker"}
+            del one["software"]  # the interpreter is the image's
+        facts["node2"]["kernel"] = "6.8.0-51-generic"
+        facts["node3"]["script"]["sha256"] = "bb" * 32
+        for device in facts["node4"]["gpus"]["devices"]:
+            device["name"] = "A100-SXM4-80GB"
+
+    assert spoilt(spoil, 4, 1, image="torch:1") == [
+        ("error", "skew-script", ("node3",)),
+        ("warning", "skew-gpu", ("node4",)),
+        ("warning", "skew-kernel", ("node2",)),
+    ]
 
 
 # --- It ends with the run: a stand-in for the engine, whose container is a process that nobody else would end ---------

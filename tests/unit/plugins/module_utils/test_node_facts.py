@@ -286,6 +286,49 @@ def test_who_listens_on_a_port_is_found() -> None:
     assert _node_network.listeners({port}) == {}
 
 
+def test_the_holder_of_a_port_whom_only_root_sees_is_asked_for_by_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter sees nothing, as a user does who may not look at others' processes; by sudo it sees all."""
+    blind, sudo = tmp_path / "blind", tmp_path / "sudo"
+    blind.write_text("#!/bin/sh\n")
+    sudo.write_text(
+        f"#!/bin/sh\necho \"$1 $2\" >> {tmp_path}/asked\nshift 2\necho 'sudo: unable to resolve host' >&2\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    for program in (blind, sudo):
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert _node_network.listeners({port})[str(port)]["pid"] == os.getpid()
+        assert not (tmp_path / "asked").exists()  # no need
+        monkeypatch.setattr(sys, "executable", str(blind))
+        found = _node_network.listeners({port, 1})
+        assert found[str(port)]["pid"] == os.getpid()
+        assert "pytest" in found[str(port)]["command"]
+        assert (tmp_path / "asked").read_text() == f"-n {blind}\n"
+        sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+        assert _node_network.listeners({port}) == {str(port): {"pid": None, "command": ""}}
+        sudo.unlink()
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert _node_network.listeners({port}) == {str(port): {"pid": None, "command": ""}}
+
+
+def test_nodes_of_one_machine_know_it_by_its_kernel_and_network() -> None:
+    here = _node_network.machine()
+    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
+    assert _node_commands.call_apart({"other process": _node_network.machine}, 5) == {"other process": here}
+    apart = "import os, sys; print(os.readlink('/proc/self/ns/net'))"
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", apart], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:  # root only
+        assert not here.endswith(done.stdout.strip())
+
+
 # --- software --------------------------------------------------------------------------------------------------------
 
 
@@ -519,6 +562,22 @@ def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: py
     assert not {"gpus", "software", "storage", "system", "names"} & set(least)
     assert least["script"] is None
     assert least["interpreter"] is None
+
+
+def test_programs_are_the_nodes_with_an_interpreter_or_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With launch_image the interpreter is one of the image, and what must be here is the engine."""
+    engine = tmp_path / "bin" / "docker"
+    engine.parent.mkdir()
+    engine.write_text("#!/bin/sh\n")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(engine.parent))
+    for interpreter in (sys.executable, str(tmp_path / "opt" / "conda" / "bin" / "python"), ""):
+        facts = _node_facts.main(request(tmp_path, interpreter=interpreter, parts=["software"]))["facts"]
+        assert facts["programs"] == {"docker": str(engine)}
+        assert ("software" in facts) == (interpreter == sys.executable)
+    dead = [{"point": str(tmp_path), "type": "nfs4", "source": "x", "state": "hangs", "error": "no answer within 3 s"}]
+    monkeypatch.setattr(_node_storage, "read_mounts", lambda _wanted: dead)
+    assert _node_facts.main(request(tmp_path, parts=["software", "storage"]))["facts"]["programs"] == {}
 
 
 def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def test_what_a_range_of_nodes_means(given: dict[str, Any], backend: str, least:
     assert (job.rdzv_backend, job.min_nnodes, job.max_restarts) == (backend, least, restarts)
 
 
+def test_no_program_is_no_program_in_the_directory() -> None:
+    job = read_job(arguments(script="", no_python=True), target_needed=False)
+    assert job.script == ""
+    assert read_job(arguments(script="train.sh", no_python=True)).script == "./train.sh"
+
+
 def test_only_the_names_of_the_environment_are_part_of_the_job() -> None:
     job = read_job(arguments(environment={"WANDB_API_KEY": "s3cr3t"}))
     assert job.variables == ("WANDB_API_KEY",)

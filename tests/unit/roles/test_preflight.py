@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role preflight sees the job that the role launch would start: also one in a container."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.action import check_cluster
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ROLES = CHECKOUT / "roles"
+
+
+def defaults(role: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((ROLES / role / "defaults" / "main.yml").read_text())
+    return read
+
+
+def test_all_that_the_check_takes_is_handed_to_it() -> None:
+    tasks = yaml.safe_load((ROLES / "preflight" / "tasks" / "main.yml").read_text())
+    (given,) = [task["muster.training.check_cluster"] for task in tasks if "muster.training.check_cluster" in task]
+    assert set(given) == set(check_cluster.ARGUMENT_SPEC) - {"facts"}  # which facts_from stands for
+
+
+# The role launch takes these from preflight where nothing else is said, and nnodes is what both playbooks choose by.
+OTHERS = {"preflight_mounts", "preflight_skip", "preflight_thresholds", "preflight_nnodes"}
+
+
+def test_what_is_set_for_a_launch_is_what_preflight_takes() -> None:
+    launch = defaults("launch")
+    for name, value in defaults("preflight").items():
+        same = f"launch_{name.removeprefix('preflight_')}"
+        if same in launch and name not in OTHERS:
+            assert re.match(rf"{{{{ {same} \| default\(", str(value)), f"{name} does not take what {same} says"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An empty home, the collection, a node on this machine, and an engine."""
+    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
+    namespace.mkdir(parents=True)
+    (namespace / "training").symlink_to(CHECKOUT)
+    (tmp_path / "nodes.yml").write_text(
+        "training: {hosts: {a: {node_address: 127.0.4.1}, b: {node_address: 127.0.4.2}},"
+        " vars: {ansible_connection: local, node_slots: 1}}\n"
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    return tmp_path
+
+
+def preflight(directory: Path, **variables: Any) -> dict[str, Any]:
+    """Run the playbook; return what was found: id to finding."""
+    target = directory / "found.json"
+    done = subprocess.run(
+        [
+            *("ansible-playbook", "muster.training.preflight", "-i", "nodes.yml"),
+            *("-e", json.dumps({**variables, "preflight_json": str(target)})),
+        ],
+        check=False,
+        cwd=directory,
+        env={
+            "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert target.exists(), done.stdout + done.stderr
+    return {finding["id"]: finding for finding in json.loads(target.read_text())["findings"]}
+
+
+def test_the_interpreter_of_an_image_is_not_looked_for_on_the_nodes(directory: Path) -> None:
+    in_image = {"launch_image": "torch:1", "launch_python": "/opt/conda/envs/none/bin/python"}
+    software = {"interpreter-missing", "interpreter-broken", "torch-missing", "program-missing", "loopback-address"}
+    assert not software & set(preflight(directory, **in_image))
+    found = preflight(directory, **{**in_image, "launch_image": ""})
+    assert found["interpreter-missing"]["nodes"] == ["a", "b"]
