@@ -24,6 +24,7 @@ TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any
 
+PR_SET_DUMPABLE = 4  # linux/prctl.h
 # Seconds, in a node's environment: a test can shift the clock that we read, where the kernel's is everybody's.
 CLOCK_SHIFT = "MUSTER_CLOCK_SHIFT"
 
@@ -78,10 +79,14 @@ def user_numbers(user: str) -> dict[str, int]:
 
 def become(user: str) -> None:
     """Be the run's user from now on, where we are root: files are to be seen with that user's eyes."""
-    entry = pwd.getpwnam(user)
+    entry = _run.user_entry(user)
     os.initgroups(user, entry.pw_gid)
     os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
     os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+    import ctypes  # costs milliseconds that few need to spend
+
+    # who was root has its files in /proc kept from all others, its own new user included: no listener could name itself
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     os.environ["HOME"] = entry.pw_dir
 
 

@@ -877,26 +877,31 @@ class Supervisor:
 
     # - this node's own part
 
-    def start_launcher(self) -> None:
-        if self.launcher is not None or self.stop_reason is not None:
-            return
+    def launcher_environment(self) -> dict[str, str]:
+        """Return all variables of the launcher. Raise OSError or ValueError where the user's own cannot be read."""
         environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
         environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
         if not self.plan.get("bare_launcher"):  # one that would write what it finds there into command lines
             environment.update(self.plan["environment"])
-            environment.update(read_json(self.path("environment.json")) or {})
+            with open(self.path("environment.json"), encoding="utf-8") as stream:
+                environment.update(json.load(stream))
         environment.update(self.plan.get("launcher_environment", {}))
         if os.path.isdir(self.path("bin")):  # our ssh and muster-rank, before any other
             environment["PATH"] = self.path("bin") + os.pathsep + environment["PATH"]
         environment.setdefault("TMPDIR", self.temporary)
+        return environment
+
+    def start_launcher(self) -> None:
+        if self.launcher is not None or self.stop_reason is not None:
+            return
         try:
             make_private(self.temporary)
             with open(self.path("launcher.log"), "ab", buffering=0, opener=private) as log:
                 self.launcher = subprocess.Popen(
                     self.plan.get("wrap", []) + self.plan["command"],
                     cwd=self.plan["working_directory"],
-                    env=environment,
+                    env=self.launcher_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

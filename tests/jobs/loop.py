@@ -18,7 +18,8 @@ def main() -> None:
     parser.add_argument("--raise-on", type=int, default=-1, help="rank that raises an exception at step 5")
     parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--detach", action="store_true", help="leave children behind that have detached themselves")
-    parser.add_argument("--show-environment", help="name of a variable whose length is printed")
+    parser.add_argument("--show-environment", nargs="+", default=[], help="variables whose lengths are printed")
+    parser.add_argument("--all-tell", action="store_true", help="ranks other than 0 tell their steps as well")
     options = parser.parse_args()
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -27,13 +28,15 @@ def main() -> None:
         subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    if options.show_environment:
-        print(f"length {len(os.environ[options.show_environment])}", flush=True)
+    for name in options.show_environment:
+        print(f"length of {name} {len(os.environ[name])}", flush=True)
     for step in range(options.steps):
         value = torch.ones(4)
         dist.all_reduce(value)
         if rank == 0:
             print(f"step {step} sum {value[0].item():g} world {dist.get_world_size()}", flush=True)
+        elif options.all_tell:
+            print(f"step {step} of rank {rank}", flush=True)
         if rank == options.raise_on and step == 5:
             raise ValueError("boom at step 5")
         time.sleep(0.1)

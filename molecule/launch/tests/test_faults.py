@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import time
 
 import pytest
@@ -59,13 +61,18 @@ def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
     drive.nothing_left(lab, nodes, within=10)
     play.wait(60)
     assert play.rc == 2, play.output
-    assert node in play.last_lines(), play.output
+    number = nodes.index(node)
+    told = f"failed first: node {node} (node_rank {number})"
+    if victim == "rank":
+        told += f", rank {number}"
+        assert f"  its log:      {node}:/" in play.last_lines(), play.output
+    assert f"  {told}: " in play.last_lines(), play.output
     failure = drive.record(lab, run_id)["first_failure"]
     assert failure["node"] == node, failure
     if victim != "supervisor":
         assert "SIGKILL" in failure["error"], failure
     if victim == "rank":
-        assert failure["rank"] == nodes.index(node)
+        assert failure["rank"] == number
 
 
 @pytest.mark.parametrize("node", [MASTER, OTHER])
@@ -109,7 +116,8 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
-    variables = json.dumps({"run_id": "closed", "nnodes": 4, "launch_script": str(drive.JOBS / "loop.py")})
+    job = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--all-tell"]}
+    variables = json.dumps({"run_id": "closed", "nnodes": 4, **job})
     command = [
         str(drive.CHECKOUT / ".venv/bin/ansible-playbook"),
         "playbooks/launch.yml",
@@ -131,6 +139,11 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
         folder = lab.inventory.parent / "runs/closed/logs/node0"
         return max(len(path.read_text().splitlines()) for path in folder.rglob("stdout.log"))
 
+    follow = drive.start("logs.yml", lab.inventory, run_id="closed", rank=2)
+    refused = drive.run("logs.yml", lab.inventory, run_id="closed", rank=9)
+    assert refused.rc == 2, refused.output
+    assert "run closed has the ranks 0 to 3, not 9: correct -e rank" in refused.output, refused.output
+    follow.wait_for(r"step \d+ of rank 2")
     before = steps()
     drive.eventually("the run goes on", lambda: steps() > before, 20)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
@@ -141,13 +154,99 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     ]
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER))])  # nobody watches, and yet
     drive.nothing_left(lab, nodes, within=10)
+    follow.wait(30)  # it ends by itself, and has shown this rank alone
+    assert follow.rc == 0, follow.output
+    assert not re.search(r"^step \d+ (sum|of rank [013])", follow.output, re.MULTILINE), follow.output
     status = drive.run("status.yml", lab.inventory, run_id="closed")
-    assert status.output.count(" failed ") == 4, status.output
+    assert status.output.count(" failed  ") == 4, status.output
+    told_of(lab, status, "closed", OTHER, node_rank=2, rank=2, error="was killed by SIGKILL")
 
 
-def test_stop(lab: Lab, nodes: list[str]) -> None:
+def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
+    """Of two runs that were left alone one has an exception in a rank, the other loses its first node's supervisor."""
+    runs = {"alone": nodes[:2], "orphan": nodes[2:]}
+    plays = [
+        drive.launch(lab, "ticks.py", run_id=run_id, nodes=",".join(names), detach=True, launch_launcher="env")
+        for run_id, names in runs.items()
+    ]
+    for play in plays:
+        assert play.wait().rc == 0, play.output
+
+    def at_work(run_id: str, number: int) -> bool:
+        log = f"/home/muster/.muster/runs/{run_id}/node{number}/launcher.log"
+        return lab.exec(runs[run_id][number], ["grep", "-q", "^step 3 ", log]).returncode == 0
+
+    everywhere = [(run_id, number) for run_id, names in runs.items() for number in range(len(names))]
+    drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 30)
+    lab.exec("node2", ["kill", "-USR1", str(drive.rank_pid(lab, "node2", "ticks.py"))])
+    lab.exec("node3", ["kill", "-9", str(drive.pid_of(lab, "node3", "supervisor.py"))])
+    drive.nothing_left(lab, nodes, within=10)
+    asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
+    for status in asked.values():
+        assert status.wait().rc == 0, status.output
+    told_of(lab, asked["alone"], "alone", "node2", node_rank=1, rank=1, error="ValueError: boom as told")
+    told_of(lab, asked["orphan"], "orphan", "node3", node_rank=0, rank=None, error="node3 is lost: ")
+    assert " died  " in asked["orphan"].output, asked["orphan"].output
+
+
+def told_of(
+    lab: Lab, status: drive.Play, run_id: str, node: str, *, node_rank: int, rank: int | None, error: str
+) -> None:
+    """status.yml says of a run that nobody has watched to its end what launch.yml would have said, and keeps it."""
+    place = f"node {node} (node_rank {node_rank})" + (f", rank {rank}" if rank is not None else "")
+    assert f"run {run_id} failed" in status.output, status.output
+    assert f"  failed first: {place}: {error}" in status.output, status.output
+    if rank is not None:
+        assert f"  its log:      {node}:/" in status.output, status.output
+    failure = drive.record(lab, run_id)["first_failure"]
+    assert (failure["node"], failure["node_rank"], failure["rank"]) == (node, node_rank, rank), failure
+    assert failure["error"].startswith(error), failure
+
+
+def without_logins(lab: Lab, node: str) -> None:
+    """End sshd on a node, and the connections that it has."""
+    lab.exec(node, ["systemctl", "stop", "ssh"])
+
+    def gone() -> bool:
+        left = [str(one.pid) for one in lab.processes(node) if one.command.startswith("sshd")]
+        if left:
+            lab.exec(node, ["kill", *left])
+        return not left
+
+    drive.eventually(f"{node} has no sshd", gone, 10)
+
+
+def spoken_with(lab: Lab) -> set[str]:
+    """The nodes on which this machine has a command running at this moment."""
+    listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    words = [line.split() for line in listed.splitlines() if line.startswith("ssh ")]
+    return {node.name for node in lab.nodes if any(node.address in line for line in words)}
+
+
+def test_watch_and_stop(lab: Lab, nodes: list[str]) -> None:
+    """Watching takes one connection, to the first node; stopping ends what ignores SIGTERM or has detached itself."""
     play = running(lab, "stubborn", "--stubborn", "--detach")
     assert any("4322" in one.command for one in drive.of_run(lab, OTHER))
+    seen: set[str] = set()
+
+    def goes_on() -> None:
+        steps = play.output.count(" sum 4 ") + 12
+
+        def shown() -> bool:
+            seen.update(spoken_with(lab))
+            return MASTER in seen and play.output.count(" sum 4 ") > steps
+
+        drive.eventually("later steps are shown", shown, 20, play.last_lines)
+        assert seen == {MASTER}
+
+    goes_on()
+    try:
+        for name in nodes[1:]:
+            without_logins(lab, name)
+        goes_on()
+    finally:
+        for name in nodes[1:]:
+            lab.exec(name, ["systemctl", "start", "ssh"])
     stop = drive.run("stop.yml", lab.inventory, run_id="stubborn")
     assert stop.rc == 0, stop.output
     for name in nodes:

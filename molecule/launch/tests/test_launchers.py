@@ -42,6 +42,9 @@ def test_torchrun_with_unequal_slots(lab: Lab, nodes: list[str], backend: str, t
     master = lab.node("node1").address
     assert f"GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME==eth0 MASTER_ADDR={master}" in play.output, play.output
     assert places(lab, backend) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
+    second = drive.run("logs.yml", lab.inventory, run_id=backend, rank=1)  # the second rank of its node
+    shown = re.findall(r"^I am rank (\d+) of 4 local (\d+)", second.output, re.MULTILINE)
+    assert second.rc == 0 and shown == [("1", "1")], second.output
 
 
 def test_env(lab: Lab, nodes: list[str]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from tests import drive
 from tests.lab import Lab
 
 SECRET = "s3cr3t-Kq9-\"quoted\" $HOME 'x'\nsecond line"
 PART = "s3cr3t-Kq9"
+PASSED = f"{PART} of this machine's own environment"
 
 
 def test_secrets(lab: Lab, nodes: list[str]) -> None:
@@ -15,13 +18,27 @@ def test_secrets(lab: Lab, nodes: list[str]) -> None:
         "loop.py",
         "--show-environment",
         "API_KEY",
+        "LAB_TOKEN",
         run_id="secret",
         nnodes=4,
-        launch_environment={"API_KEY": SECRET, "OTHER": "plain"},
+        launch_environment={"API_KEY": SECRET, "OTHER": "plain"},  # by -e @FILE
+        launch_pass_environment=["LAB_TOK*"],
+        env={"LAB_TOKEN": PASSED},
         options=("-vvvv",),
     )
-    play.wait_for(r"step 3 sum 4")
+    here: set[str] = set()
+
+    def at_work() -> bool:
+        here.update(
+            subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+        )
+        return "step 3 sum 4" in play.output or play.rc is not None
+
+    drive.eventually("the ranks are at work", at_work, 90, play.last_lines)
+    play.wait_for("step 3 sum 4")
     token = (lab.inventory.parent / "runs/secret/token").read_text()
+    assert any("launch.yml" in line for line in here)
+    assert not [line for line in here if PART in line or token in line]
     for name in nodes:
         listed = lab.exec(name, ["ps", "-eww", "-o", "args"]).stdout
         assert PART not in listed and token not in listed
@@ -44,7 +61,8 @@ def test_secrets(lab: Lab, nodes: list[str]) -> None:
     logs = drive.run("logs.yml", lab.inventory, run_id="secret", fetch=True, options=("-vvvv",))
     for one in (play, status, stop, logs):
         assert one.rc is not None and PART not in one.output and token not in one.output
-    assert f"length {len(SECRET)}" in play.output  # it did arrive, to the letter
+    for name, value in (("API_KEY", SECRET), ("LAB_TOKEN", PASSED)):
+        assert f"length of {name} {len(value)}" in play.output  # it did arrive, to the letter
     for path in (lab.inventory.parent / "runs/secret").rglob("*"):
         assert not path.is_file() or PART not in path.read_text(errors="replace"), path
     for name in nodes:

@@ -597,3 +597,10 @@ def test_nothing_below_a_dead_mount_is_touched(tmp_path: Path, monkeypatch: pyte
     assert "software" not in facts
     assert set(facts["storage"]["disks"]) == {"temporary"}
     assert not [path for path in touched if path.startswith(str(tmp_path))]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("parts", [[], ["storage"]])
+def test_a_user_that_is_not_there_is_named(tmp_path: Path, parts: list[str]) -> None:
+    answer = _node_facts.main(request(tmp_path, user="nobody-here", parts=parts))
+    assert answer["error"].startswith("there is no user 'nobody-here' on this node: create it, or set launch_user")

@@ -1,0 +1,67 @@
+"""A run of a user who is not the one that logs in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+USER = "trainer"
+
+
+@pytest.fixture
+def user(lab: Lab, nodes: list[str]) -> Iterator[str]:
+    """A second user on the first two nodes, who can do nothing that needs root."""
+    try:
+        for name in nodes[:2]:
+            made = lab.exec(name, ["useradd", "--create-home", USER])
+            assert made.returncode == 0, made.stderr
+        yield USER
+    finally:
+        for name in nodes[:2]:
+            lab.exec(name, ["systemctl", "stop", "muster-*"])
+            lab.exec(name, ["userdel", "--force", "--remove", USER])
+
+
+def of_user(lab: Lab, node: str) -> list[str]:
+    return [one.command for one in lab.processes(node) if one.user == USER]
+
+
+def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
+    settings = {"run_id": "theirs", "launch_user": user}
+    play = drive.launch(lab, "ticks.py", launch_launcher="env", nnodes=2, **settings)
+    play.wait_for(r"step 3 of rank 0")
+    assert f"I am rank 0 of 2 on node1, {user} at home in /home/{user}" in play.output, play.output
+    for number, name in enumerate(nodes[:2]):
+        assert sorted(word for one in of_user(lab, name) for word in ("supervisor.py", "ticks.py") if word in one) == [
+            "supervisor.py",
+            "ticks.py",
+        ]
+        assert not any("ticks.py" in one.command for one in lab.processes(name) if one.user != user)
+        runs = f"/home/{user}/.muster/runs"
+        found = lab.exec(name, ["find", f"{runs}/theirs", "-printf", "%y %m %u %g %P\n"]).stdout.splitlines()
+        assert all(line.split()[:4] in (["d", "700", user, user], ["f", "600", user, user]) for line in found), found
+        assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
+            line.split()[4] for line in found[1:]
+        }
+        above = lab.exec(name, ["stat", "-c", "%U", f"/home/{user}/.muster", runs]).stdout.split()
+        assert above == [user, user]
+    status = drive.run("status.yml", lab.inventory, **settings)
+    assert status.rc == 0 and status.output.count(" running  ") == 2, status.output
+    other = drive.run("stop.yml", lab.inventory, run_id="theirs")  # as the one who logs in, who has no such run
+    assert other.rc == 2 and f"-e launch_user={user}" in other.output, other.output
+    stop = drive.run("stop.yml", lab.inventory, **settings)
+    assert stop.rc == 0, stop.output
+    for name in nodes[:2]:
+        assert of_user(lab, name) == []
+        assert drive.traces(lab, name) == ""
+    play.wait(30)
+    assert play.rc == 2 and drive.record(lab, "theirs")["state"] == "stopped", play.output
+    logs = drive.run("logs.yml", lab.inventory, fetch=True, **settings)
+    assert logs.rc == 0, logs.output
+    for number in range(2):
+        text = (lab.inventory.parent / f"runs/theirs/logs/node{number}/launcher.log").read_text()
+        assert f"step 3 of rank {number}" in text

@@ -1,0 +1,36 @@
+"""A job of one process a node, as launcher env starts it. It raises an exception at SIGUSR1. Needs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import pwd
+import signal
+import socket
+import time
+from pathlib import Path
+
+
+def interrupt(_number: int, _frame: object) -> None:
+    raise ValueError("boom as told")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--until", default="", help="name of a file in the run directory with which it ends")
+    options = parser.parse_args()
+    signal.signal(signal.SIGUSR1, interrupt)
+    rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]
+    user, home = pwd.getpwuid(os.geteuid()).pw_name, os.environ["HOME"]
+    print(f"I am rank {rank} of {world} on {socket.gethostname()}, {user} at home in {home}", flush=True)
+    directory = Path(os.environ["MUSTER_RUN_DIRECTORY"])
+    for step in itertools.count():
+        print(f"step {step} of rank {rank}", flush=True)
+        if options.until and (directory / options.until).exists():
+            break
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()
