@@ -19,6 +19,7 @@ def interrupt(_number: int, _frame: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", default="", help="name of a file in the run directory with which it ends")
+    parser.add_argument("--width", type=int, default=0, help="letters of each line")
     options = parser.parse_args()
     signal.signal(signal.SIGUSR1, interrupt)
     rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]
@@ -26,7 +27,7 @@ def main() -> None:
     print(f"I am rank {rank} of {world} on {socket.gethostname()}, {user} at home in {home}", flush=True)
     directory = Path(os.environ["MUSTER_RUN_DIRECTORY"])
     for step in itertools.count():
-        print(f"step {step} of rank {rank}", flush=True)
+        print(f"step {step} of rank {rank}".ljust(options.width, "."), flush=True)
         if options.until and (directory / options.until).exists():
             break
         time.sleep(0.1)

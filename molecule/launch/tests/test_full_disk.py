@@ -31,8 +31,9 @@ def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 def test_the_disk_is_full(lab: Lab, nodes: list[str], small_disks: str, node: str) -> None:
     """The job fails of what it cannot write; the supervisor does not, tells how that went, and why."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}
-    play = drive.launch(lab, "ticks.py", run_id=f"full-{node}", nnodes=4, **settings)
-    play.wait_for("step 3 of rank 0")
+    page = 4096  # what a log may still grow on a full disk
+    play = drive.launch(lab, "ticks.py", "--width", str(page), run_id=f"full-{node}", nnodes=4, **settings)
+    play.wait_for(r"step 3 of rank 0\.\.")
     lab.exec(node, ["sh", "-c", f"cat /dev/zero > {small_disks}/fill"])
     play.wait(60)
     assert play.rc == 2, play.output
