@@ -23,7 +23,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 # Processes of pytest, one more than cores: tests wait for processes, ports and time-outs.
 PROCESSES ?= $(shell expr $$(nproc) + 1)
-# make bench BENCH_ARGS="--nodes 8 --rounds 9": handed to tests/bench/bench_launch.py
+# make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 
 VENV := .venv

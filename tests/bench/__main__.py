@@ -1,9 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run all benchmarks and write docs/benchmarks.md. Exits 1 where a limit is not kept, 2 where one cannot be measured.
+"""Run benchmarks and write their sections of docs/benchmarks.md; what is not run stands there as it was.
 
-By hand: python -m tests.bench [arguments of bench_launch]
+Exits 1 where a limit is not kept, 2 where one cannot be measured.
+
+By hand: python -m tests.bench [launch] [preflight] ... [arguments of bench_launch]; without a name, all.
 """
 
 from __future__ import annotations
@@ -14,19 +16,51 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
+
+
+class Bench(NamedTuple):
+    """A section of the page. meaning: what its table tells that its own words do not."""
+
+    title: str
+    arguments: tuple[str, ...] = ()
+    meaning: str = ""
+    limits: bool = True
+
+
 BENCHES = {
-    "bench_launch": "Launch: until the last rank runs its first line, and to the end",
-    "bench_launchers": "Each launcher, bare and under launch.yml, on 2, 4 and 8 nodes",
-    "bench_preflight": "Preflight: from one node to 64",
-    "bench_rank_table": "Rank table and what is rendered from it",
-    "bench_paperspace": "Inventory of a Paperspace account",
-    "bench_software": "Python environment with torch, on one node and on four",
-    "bench_data": "Training data: mounted, cached and staged",
+    "launch": Bench("Launch: until the last rank runs its first line, and to the end"),
+    "launchers": Bench(
+        "Each launcher, bare and under launch.yml, on 2, 4 and 8 nodes",
+        ("--rounds", "2"),  # of three sizes, each with nine ways
+        """\
+There is no limit for these. Used bare, `deepspeed --hostfile` runs its first part once, on the first node; under
+`launch.yml` each node runs a `deepspeed` of its own, and here eight of them share two cores.
+`launch_deepspeed_launcher=pdsh` starts as the bare one does.""",
+        limits=False,
+    ),
+    "preflight": Bench("Preflight: from one node to 64"),
+    "rank_table": Bench("Rank table and what is rendered from it"),
+    "paperspace": Bench("Inventory of a Paperspace account"),
+    "software": Bench("Python environment with torch, on one node and on four"),
+    "data": Bench(
+        "Training data: mounted, cached and staged",
+        meaning="""\
+Through a mount each node fetches all data itself, four nodes four times; staged, S3 is asked once whatever the number
+of nodes, and each later epoch is read at the speed of the local disk. What staging costs besides the transfer is
+Ansible's own time, whatever the size of the data. When to use what: [data.md](data.md).""",
+        limits=False,
+    ),
 }
-ROUNDS = {"bench_launchers": ["--rounds", "2"]}  # of three sizes, each with nine ways
+HEAD = """# Benchmarks
+
+Measured by `make bench`; each section says when, and how busy the machine was before. Machine: {machine}.
+
+All test hosts are containers on this one machine and share its cores: compare figures of one table with each other, not
+with those of other machines."""
 
 
 def machine() -> str:
@@ -35,37 +69,38 @@ def machine() -> str:
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     kernel = ".".join(platform.release().split(".")[:2])
     system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    load = os.getloadavg()[1]
-    return (
-        f"{cores} cores ({platform.machine()}), {pages * page / 2**30:.0f} GiB of memory, {system}, Linux {kernel}; "
-        f"load {load:.1f} before the start"
-    )
+    return f"{cores} cores ({platform.machine()}), {pages * page / 2**30:.0f} GiB of memory, {system}, Linux {kernel}"
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """The sections of a page by their titles, each as it stands there."""
+    return {part.partition("\n")[0]: f"## {part}".rstrip() for part in page.split("\n## ")[1:]}
 
 
 def main() -> int:
     """Run, print, write."""
-    head = f"Measured by `make bench` on {time.strftime('%Y-%m-%d')}. Machine: {machine()}."
-    print(head, flush=True)
-    sections = [
-        "# Benchmarks",
-        head,
-        "All test hosts are containers on this one machine and share its cores: compare figures of one table with each "
-        "other, not with those of other machines.",
-    ]
+    chosen = [word for word in sys.argv[1:] if word in BENCHES] or list(BENCHES)
+    others = [word for word in sys.argv[1:] if word not in BENCHES]
+    sections = sections_of(PAGE.read_text() if PAGE.exists() else "")
     worst = 0
-    for name, title in BENCHES.items():
-        arguments = sys.argv[1:] if name == "bench_launch" else ROUNDS.get(name, [])
-        command = [sys.executable, "-m", f"tests.bench.{name}", *arguments]
+    for name in chosen:
+        bench = BENCHES[name]
+        when = f"Measured on {time.strftime('%Y-%m-%d')}; load {os.getloadavg()[1]:.1f} before the start."
+        print(f"\n{bench.title}\n\n{when}\n", flush=True)
+        arguments = [*bench.arguments, *(others if name == "launch" else [])]
+        command = [sys.executable, "-m", f"tests.bench.bench_{name}", *arguments]
         done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 1) or not done.stdout:
             print(f"{name} could not be measured; {PAGE.name} is left as it was.", file=sys.stderr)
             return 2
         worst = max(worst, done.returncode)
-        print(f"\n{title}\n\n{done.stdout}", flush=True)
-        verdict = "Not all limits are kept." if done.returncode else "All limits are kept."
-        sections += [f"## {title}", f"```text\n{done.stdout.rstrip()}\n```", verdict]
+        print(done.stdout, flush=True)
+        verdict = "" if not bench.limits else "Not all limits are kept." if done.returncode else "All limits are kept."
+        parts = [f"## {bench.title}", when, f"```text\n{done.stdout.rstrip()}\n```", verdict, bench.meaning]
+        sections[bench.title] = "\n\n".join(filter(None, parts))
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text("\n\n".join(sections) + "\n")
+    known = [sections[bench.title] for bench in BENCHES.values() if bench.title in sections]
+    PAGE.write_text("\n\n".join([HEAD.format(machine=machine()), *known]) + "\n")
     print(f"Written: {PAGE.relative_to(CHECKOUT)}")
     return worst
 

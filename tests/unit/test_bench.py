@@ -1,0 +1,40 @@
+"""The page of benchmarks: what is measured anew takes the place of what stood there, and nothing else does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench import __main__ as bench
+
+
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str = "1 s", code: int = 0) -> str:
+    """The page after a run of the benchmarks with these words, of which each says the same."""
+
+    def run(command: list[str], **_given: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, code, f"{said} {' '.join(command[3:])}\n")
+
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "docs" / "benchmarks.md")
+    monkeypatch.setattr(bench.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    assert bench.main() == code
+    return bench.PAGE.read_text()
+
+
+def test_one_section_is_replaced_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = bench.sections_of(page(tmp_path, monkeypatch, said="first"))
+    assert list(first) == [one.title for one in bench.BENCHES.values()]
+    assert "first --rounds 2\n" in first[bench.BENCHES["launchers"].title]
+    second = bench.sections_of(page(tmp_path, monkeypatch, "launch", "--rounds", "9", said="second", code=1))
+    launch = second.pop(bench.BENCHES["launch"].title)
+    assert "second --rounds 9\n" in launch and launch.endswith("Not all limits are kept.")
+    assert second == {title: text for title, text in first.items() if title in second}
+
+
+def test_the_page_of_this_checkout_is_one_of_ours() -> None:
+    titles = [one.title for one in bench.BENCHES.values()]
+    assert [title for title in bench.sections_of(bench.PAGE.read_text()) if title not in titles] == []
