@@ -163,10 +163,14 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             Display().display(render_verdict(verdict, str(path), said))
             return {"changed": False, "record": str(path), "verdict": verdict}
     active = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
-    if master is None or (master["result"] is None and active):
+    if master is None or master["run_id"] != plan["run_id"] or (master["result"] is None and active):
         return nothing
     verdict = from_hub(plan, master["result"]) if master["result"] else without_hub(plan, reads, time.time())
-    return settle(record, verdict, said)
+    try:
+        return settle(record, verdict, said)
+    except OSError:  # somebody else's record
+        Display().display(render_verdict(verdict, "", said))
+        return {**nothing, "verdict": verdict}
 
 
 class ActionModule(ActionBase):

@@ -59,7 +59,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else duration(max(0.0, now - node["since"]))
-        rows.append((node["node"], span, node["state"], since, printable(node["message"] or node["last_line"])[:120]))
+        rows.append((node["node"], span, node["state"], since, printable(node["message"] or node["last_line"][:120])))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()

@@ -25,6 +25,7 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
     "replace": {"type": "bool", "default": False},
+    "share": {"type": "bool", "default": False},
     "wait": {"type": "int", "default": 0},
 }
 OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}

@@ -132,7 +132,8 @@ class ActionModule(ActionBase):
             if not answer["active"]:
                 return {
                     "changed": False,
-                    "lost": answer["result"] is None and status["state"] == "died",
+                    # nodes: it is rank 0's, which alone has the result
+                    "lost": answer["result"] is None and (status["state"] == "died" or "nodes" in status),
                     "result": answer["result"],
                     "status": status,
                     "said": said,

@@ -134,18 +134,27 @@ def marked_processes(directory: str) -> list[int]:
     return found
 
 
+def may_list(directory: str) -> bool:
+    """Whether we see what is in the directory of a run."""
+    try:
+        os.listdir(directory)
+    except OSError:
+        return False
+    return True
+
+
 def alive_elsewhere(request: Data) -> None:
     """Raise RunError where the run of the request lives on this machine, in another directory than was looked in."""
     looked_in = runs_directory(request)
     for one in supervisors():
         runs = os.path.dirname(os.path.dirname(one["directory"]))
-        if one["run_id"] == request.get("run_id") and runs != looked_in:
+        if one["run_id"] == request.get("run_id") and not (runs == looked_in and may_list(one["directory"])):
             try:
                 user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
             except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
                 user = "another user"
             raise RunError(
-                f"run {one['run_id']} is alive here, but in {one['directory']}, of {user}, not in {looked_in}: say "
+                f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
                 f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
             )
 
@@ -292,13 +301,13 @@ def start(request: Data) -> Data:
                 "stop it first, or choose another run_id"
             )
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
-    for one in supervisors() if stopped else alive:
+    for one in [] if request.get("share") else supervisors() if stopped else alive:
         # nodes of one machine have addresses of their own there, or are of the same run
         here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
             raise RunError(
                 f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
-                "launched (its launch_user, its launch_node_directory) with stop.yml"
+                "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
             )
     try:
         os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
@@ -383,7 +392,7 @@ def describe(path: str, plan: Data) -> Data:
         "since": os.stat(path).st_mtime,
     }
     state, message = status["state"], status["message"]
-    if state in ACTIVE_STATES and not is_alive(path):
+    if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
         state = "died"
         message = "the supervisor is gone without a last word (killed, or the node went down)"
     local_rank = 0
@@ -436,8 +445,8 @@ def stop(request: Data) -> Data:
             stopped.append(plan["run_id"])
             if not request["check"]:
                 left += stop_one(path, plan, alive)
-        elif not request["check"]:
-            for name in SECRETS:  # left where supervisor and machine went down together
+        if not request["check"]:
+            for name in SECRETS:  # left where the supervisor was killed, and its guard or machine with it
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(path, name))
     if left:
@@ -561,9 +570,10 @@ def watch(request: Data) -> Data:
             text = read_new(log, cursors, not active)
             if text:
                 outputs[log] = text
-        events = [
-            json.loads(line) for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines()
-        ]
+        events = []
+        for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
+            with contextlib.suppress(ValueError):  # a full disk takes half a line
+                events.append(json.loads(line))
         more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
         if outputs or events or not active or time.monotonic() >= began + request["wait"]:
             return {

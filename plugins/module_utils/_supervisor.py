@@ -86,9 +86,14 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w") as stream:
-        json.dump(value, stream)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(value, stream)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # half of it would keep the room that the next needs
+        raise
 
 
 def private(path: str, flags: int) -> int:
@@ -447,6 +452,7 @@ class Supervisor:
         self.hub_retry = 0.0
         self.connect_error = ""
         self.asked: int | None = None  # the signal by which somebody asked this node to stop
+        self.leaving = False  # this machine goes down, and an elastic run goes on without it
         self.asked_deadline = math.inf  # until when a peer that was asked to stop waits for rank 0's last word
         self.launcher: subprocess.Popen[bytes] | None = None
         self.launcher_code: int | None = None
@@ -700,8 +706,9 @@ class Supervisor:
                     node["asked"] = True
                     wire.send({"type": "start", "command": read_json(f"{path}.json")["command"]})
             elif not node["answered"] and node["state"] in ("ended", "lost"):
-                node["answered"] = True
-                write_json(f"{path}.exit", (node["report"] or {}).get("exit_code"))
+                with self.however_full_the_disk():
+                    write_json(f"{path}.exit", (node["report"] or {}).get("exit_code"))
+                    node["answered"] = True
         waiting = [node["name"] for node in self.nodes if not node["asked"]]
         if waiting and self.stop_reason is None and (self.report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} has started nothing on {', '.join(waiting)}"
@@ -744,7 +751,8 @@ class Supervisor:
                 node=node["name"],
             )
             node["survived"] = True
-            self.wake_ranks(node)
+            if node["state"] == "lost":  # of one that has ended the others hear by themselves
+                self.wake_ranks(node)
         else:
             self.first_node = node["name"]
             self.event("failure", what, node=node["name"])
@@ -1155,7 +1163,7 @@ class Supervisor:
         self.tend_lifeline(now)
         if self.is_hub:
             self.judge(now)
-        elif self.report is not None and (self.result_state is not None or now > self.asked_deadline):
+        elif self.report is not None and (self.result_state or self.leaving or now > self.asked_deadline):
             self.result_state = self.result_state or "stopped"
             self.done = True
         if now >= self.status_due:
@@ -1173,7 +1181,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.note_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        write_json(self.path("supervisor.json"), {"pid": os.getpid()})
+        with self.however_full_the_disk():
+            write_json(self.path("supervisor.json"), {"pid": os.getpid()})
         with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=private) as reserve:
             os.posix_fallocate(reserve.fileno(), 0, RESERVE)
         try:
@@ -1208,7 +1217,7 @@ class Supervisor:
             # this machine goes down, and the others may go on
             self.rank_failed = f"{self.plan['node']['name']} was told to leave ({asked})"
             self.stop(self.rank_failed)
-            self.result_state = self.result_state or "stopped"
+            self.leaving = True
         else:
             self.stop_wanted = True
             if self.hub is not None and self.hub.stage == "open":
@@ -1221,11 +1230,12 @@ class Supervisor:
 
     def clean_up(self) -> None:
         deadline = time.monotonic() + 1.0
-        while any(wire.outbox and not wire.closed for wire in self.wires) and time.monotonic() < deadline:
-            for wire in self.wires:
+        wires = self.wires + ([self.hub] if self.hub else [])
+        while any(wire.outbox and not wire.closed for wire in wires) and time.monotonic() < deadline:
+            for wire in wires:
                 wire.flush()
             time.sleep(0.01)
-        for wire in list(self.wires) + ([self.hub] if self.hub else []):
+        for wire in wires:
             self.drop(wire)
         if self.listener is not None:
             self.listener.close()

@@ -20,6 +20,9 @@ SECONDARY = re.compile(
     re.IGNORECASE,
 )
 CONSEQUENCE = 2  # the weight from which on a failure is what others' failures do to a rank or launcher
+AFTERMATH = (
+    60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
+)
 STOPPED_BY_US = (-signal.SIGTERM, None)
 
 
@@ -84,8 +87,9 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """What failed first: a lost node before what its peers said of it, then causes before consequences."""
     first_node = result.get("first_node")
-    # an elastic run has gone on without some: what ended it is elsewhere
-    nodes = [node for node in result["nodes"] if not node.get("survived")]
+    # an elastic run has gone on without some: what ended it is elsewhere, unless it followed at once
+    ended = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
+    nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     found = [one for node in nodes for one in candidates(node)]
     best = min(found, key=lambda one: (one["weight"], one["node"] != first_node), default=None)
@@ -136,8 +140,12 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
     reads: name of a node to its run as training_run reads it, or None where it could not be asked.
     """
     nodes, reasons = [], []
-    # these are rank 0's last word, or that of a person; that a node failed may be all it knows
-    words = [run["state"] for run in reads.values() if run is not None and run["state"] in ("succeeded", "stopped")]
+    # these are rank 0's last word, or that of a person; that a node failed, or has left, may be all it knows
+    words = [
+        run["state"]
+        for run in reads.values()
+        if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
+    ]
     master = plan["nodes"][0]["name"]
     last_resort = f"{master} is lost: it gives no answer"
     for index, peer in enumerate(plan["nodes"]):
@@ -183,7 +191,10 @@ def duration(seconds: float) -> str:
 
 
 def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, Any]) -> str:
-    """The verdict for a terminal. record: path of result.json; said: what the job itself reported by MUSTER_RESULT."""
+    """The verdict for a terminal.
+
+    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT.
+    """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} nodes, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
@@ -207,8 +218,8 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
     else:
         if verdict["reason"]:
             lines.append(f"  reason: {verdict['reason']}")
-        first = verdict["nodes"][0]
-        lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
+        for first in [node for node in verdict["nodes"] if node["log"]][:1]:
+            lines.append(f"  logs: {first['name']}:{posixpath.dirname(first['log'])}")
     if failure and verdict["reason"] and failure["error"] != verdict["reason"]:
         lines.append(f"  the run ended because {verdict['reason']}")
     missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
@@ -230,5 +241,6 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
                 f"  on {node['name']} the mount {point} died under the run: {error}; see whether its server is there, "
                 "and mount it again (site.yml)"
             )
-    lines.append(f"  record: {record}")
+    if record:
+        lines.append(f"  record: {record}")
     return "\n".join(lines)

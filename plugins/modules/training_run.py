@@ -84,6 +84,11 @@ options:
       - With O(state=started), end each run that belongs to this node first.
     type: bool
     default: false
+  share:
+    description:
+      - With O(state=started), start beside other runs of this node, which must agree on its GPUs and ports.
+    type: bool
+    default: false
   wait:
     description:
       - Seconds to wait for the end of the run on this node before it is looked at. Of use without O(state).

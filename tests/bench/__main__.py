@@ -57,7 +57,7 @@ Ansible's own time, whatever the size of the data. When to use what: [data.md](d
 }
 HEAD = """# Benchmarks
 
-Measured by `make bench`; each section says when, and how busy the machine was before. Machine: {machine}.
+Measured by `make bench`; each section says when, and on which machine.
 
 All test hosts are containers on this one machine and share its cores: compare figures of one table with each other, not
 with those of other machines."""
@@ -85,7 +85,7 @@ def main() -> int:
     worst = 0
     for name in chosen:
         bench = BENCHES[name]
-        when = f"Measured on {time.strftime('%Y-%m-%d')}; load {os.getloadavg()[1]:.1f} before the start."
+        when = f"Measured on {time.strftime('%Y-%m-%d')}: {machine()}; load {os.getloadavg()[1]:.1f} before the start."
         print(f"\n{bench.title}\n\n{when}\n", flush=True)
         arguments = [*bench.arguments, *(others if name == "launch" else [])]
         command = [sys.executable, "-m", f"tests.bench.bench_{name}", *arguments]
@@ -100,7 +100,7 @@ def main() -> int:
         sections[bench.title] = "\n\n".join(filter(None, parts))
     PAGE.parent.mkdir(exist_ok=True)
     known = [sections[bench.title] for bench in BENCHES.values() if bench.title in sections]
-    PAGE.write_text("\n\n".join([HEAD.format(machine=machine()), *known]) + "\n")
+    PAGE.write_text("\n\n".join([HEAD, *known]) + "\n")
     print(f"Written: {PAGE.relative_to(CHECKOUT)}")
     return worst
 

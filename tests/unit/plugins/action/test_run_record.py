@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 
+from ansible_collections.muster.training.plugins.action import run_record
 from ansible_collections.muster.training.plugins.action.run_record import (
     close_record,
     judge_record,
@@ -145,7 +146,14 @@ def test_a_run_that_did_not_go_well_fails_the_task(tmp_path: Path, state: str) -
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
-RUNNING = {"state": "running", "message": "", "report": None, "result": None, "directory": "/runs/first/node1"}
+RUNNING = {
+    "run_id": "first",
+    "state": "running",
+    "message": "",
+    "report": None,
+    "result": None,
+    "directory": "/runs/first/node1",
+}
 FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: nothing heard of it"}
 DIED = {**RUNNING, "state": "died"}
 
@@ -249,3 +257,24 @@ def test_no_verdict_on_a_run_that_goes_on_or_may_do_so(tmp_path: Path, reads: di
 
 def test_no_verdict_on_a_run_from_elsewhere(tmp_path: Path) -> None:
     assert judged(tmp_path / "none", {"node0": DIED})["verdict"] is None
+
+
+def test_the_newest_run_of_the_nodes_may_be_another_than_that_of_the_record(tmp_path: Path) -> None:
+    opened(tmp_path)
+    other = {**RUNNING, "run_id": "second", "state": "succeeded", "result": ended()}
+    assert judged(tmp_path, {"node0": other}, "")["verdict"] is None
+
+
+def test_a_record_that_only_others_may_write_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path)
+
+    def denied(*_anything: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(run_record, "write", denied)
+    over = {**RUNNING, "state": "succeeded", "result": ended()}
+    answer = judged(tmp_path, {"node0": over, "node1": over})
+    assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"
+    assert "run first succeeded" in capsys.readouterr().out

@@ -226,6 +226,13 @@ def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:
     assert result["lost"] and result["result"] is None
 
 
+def test_a_rank_0_that_could_not_write_its_result_leaves_the_run_lost(watch: Watch) -> None:
+    """Its disk is full; the others can be asked."""
+    over = {"state": "failed", "nodes": [{"state": "ended"}]}
+    result, _script = watch(answer(active=False, result=None, status=over))
+    assert result["lost"] and result["result"] is None
+
+
 def test_another_node_than_rank_0_s_has_no_result_and_is_not_lost(watch: Watch) -> None:
     result, _script = watch(answer(active=False, result=None, status={"state": "failed"}))
     assert not result["lost"] and result["result"] is None

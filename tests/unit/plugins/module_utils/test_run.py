@@ -304,13 +304,24 @@ def test_a_run_that_appeared_after_the_checks_is_named(
     with pytest.raises(_run.RunError, match="run other is alive on this node, in /else/other/node0"):
         run.start()
     assert not run.node(0).exists()
+    monkeypatch.setattr(_run, "spawn_detached", lambda *_words: None)
+    monkeypatch.setattr(_run, "as_root", lambda _command: None)
+    given = {"token": "", "environment": {}, "supervisor": ""}
+    assert _run.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
 
-def test_a_run_that_lies_elsewhere_is_not_called_gone(tmp_path: Path, start: Starter) -> None:
+def test_a_run_that_lies_elsewhere_is_not_called_gone(
+    tmp_path: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
     user = pwd.getpwuid(os.geteuid()).pw_name
     for look in (_run.stop, _run.read):
+        # also of another user, in a directory of all users' runs
+        with monkeypatch.context() as patch:
+            patch.setattr(_run, "runs_directory", lambda _request: "/else")
+            with pytest.raises(_run.RunError, match="which was not looked in"):
+                look(run.request(0, wait=0))
         with pytest.raises(_run.RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
             look(run.request(0, wait=0))
 

@@ -747,6 +747,36 @@ def test_a_run_lives_on_where_its_directory_cannot_be_written(
     assert verdict["nodes"][0]["report"]["unwritten"] == "No space left on device"
 
 
+def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room(
+    make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_rank_0(2)
+    (node.run.node(0) / "asked").mkdir()
+    for other in node.supervisor.nodes:
+        other["asked"] = True
+    node.supervisor.nodes[1].update(state="ended", report={"exit_code": 3})
+
+    def full(*_anything: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_supervisor, "write_json", full)
+        node.supervisor.hand_on(node.now)
+    node.supervisor.hand_on(node.now)
+    assert json.loads((node.run.node(0) / "asked" / "1.exit").read_text()) == 3
+
+
+def test_half_a_file_does_not_stay_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_value: Any, stream: Any) -> None:
+        stream.write("{")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(_supervisor.json, "dump", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(str(tmp_path / "status.json"), {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_last_words_have_room_on_a_full_disk(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
     reserve = node.run.node(1) / "reserve"

@@ -184,8 +184,12 @@ def test_two_that_failed_alike_are_told_by_who_ended_the_run() -> None:
 
 def test_a_node_without_which_an_elastic_run_went_on_is_not_what_ended_it_later() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), None, report(1, rank(4, 1, "ValueError: long ago")), first="node0")
-    made["nodes"][1]["survived"] = made["nodes"][2]["survived"] = True
+    for node in made["nodes"][1:]:
+        node.update(survived=True, since=900.0)
+    made["nodes"][0]["since"] = 1000.0
     assert cause(made) == ("node0", 0, CLOSED)
+    made["nodes"][2]["since"] = 990.0  # torch ends all of an elastic run where the restarts of one rank are spent
+    assert cause(made) == ("node2", 4, "ValueError: long ago")
 
 
 def test_a_run_in_which_all_were_stopped_has_no_failure() -> None:
@@ -287,6 +291,13 @@ def test_rank_0_cannot_be_asked_and_its_peers_have_its_last_word(state: str) -> 
     assert verdict["reason"] == ("" if state == "succeeded" else "stopped on request")
 
 
+def test_a_node_that_has_left_an_elastic_run_has_not_stopped_it() -> None:
+    left = seen("stopped", "node1 was told to leave (SIGTERM)", report(TERMINATED, reason="node1 was told to leave"))
+    lost = "node0 is lost: nothing heard of it"
+    verdict = without_hub(PLAN, {"node0": None, "node1": left, "node2": seen("failed", lost)}, 5000.0)
+    assert (verdict["state"], verdict["first_failure"]["node"]) == ("failed", "node0")
+
+
 def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it gives no answer"
@@ -366,8 +377,16 @@ def test_a_lost_node_comes_before_the_launcher_that_noticed() -> None:
     said = "*** End of error message ***"
     crashed = {"exit_code": -11, "ranks": ranks, "launcher_error": said, "launcher_log": "l", "oom_kills": 0}
     nodes = [
-        {"name": "a", "node_rank": 0, "state": "ended", "report": crashed, "launcher_log": "l"},
-        {"name": "b", "node_rank": 1, "state": "lost", "report": None, "why": "b is lost: killed", "launcher_log": ""},
+        {"name": "a", "node_rank": 0, "state": "ended", "report": crashed, "since": 1.0, "launcher_log": "l"},
+        {
+            "name": "b",
+            "node_rank": 1,
+            "state": "lost",
+            "report": None,
+            "since": 3.0,
+            "why": "b is lost: killed",
+            "launcher_log": "",
+        },
     ]
-    failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "nodes": nodes})
+    failure = first_failure({"first_node": "a", "reason": "the launcher on a ended", "ended": 4.0, "nodes": nodes})
     assert failure is not None and (failure["node"], failure["error"]) == ("b", "b is lost: killed")
