@@ -771,7 +771,7 @@ def test_half_a_file_does_not_stay_on_a_full_disk(tmp_path: Path, monkeypatch: p
         stream.write("{")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(_supervisor.json, "dump", full)
+    monkeypatch.setattr(json, "dump", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(str(tmp_path / "status.json"), {})
     assert list(tmp_path.iterdir()) == []
