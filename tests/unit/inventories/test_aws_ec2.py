@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.unit.typed import CHECKOUT, give_collection
+
 # The tests on the newest ansible-core do without other collections.
 pytest.importorskip("ansible_collections.amazon.aws")
 boto3 = pytest.importorskip("boto3")
 instance_types = pytest.importorskip("moto.ec2.models.instance_types")
 moto_server = pytest.importorskip("moto.server")
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 SAMPLE = CHECKOUT / "inventories" / "aws_ec2.yml"
 RANKS = CHECKOUT / "inventories" / "ranks.yml"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -72,9 +73,7 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def list_hosts(tmp_path: Path, cloud: Cloud) -> Any:
     """Run ansible-inventory over a changed sample and ranks.yml; give the hosts of the group training."""
-    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
-    namespace.mkdir(parents=True)
-    (namespace / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
 
     def run(change: Any = lambda text: text) -> dict[str, dict[str, Any]]:
         inventory = tmp_path / "aws_ec2.yml"

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+from tests.unit.typed import give_collection, typed
+
 PLAN = {
     "run_id": "first",
     "world_size": 6,
@@ -29,9 +28,7 @@ NO_RANK = "run first has the ranks 0 to 5, not {}: correct -e rank"
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, which are this machine, and the record of a run."""
-    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
-    namespace.mkdir(parents=True)
-    (namespace / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
         "training: {hosts: {a: {}, b: {}}, vars: {ansible_connection: local, launch_node_directory: "
         f"{tmp_path}/node, ansible_python_interpreter: {sys.executable}}}}}\n"
@@ -54,21 +51,6 @@ def directory(tmp_path: Path) -> Path:
 )
 def test_a_rank_is_found_or_said_to_be_missing(directory: Path, arguments: str, code: int, text: str) -> None:
     command = "ansible-playbook muster.training.logs -i machines.yml -e run_id=first"
-    done = subprocess.run(
-        [*command.split(), *arguments.split()],
-        check=False,
-        cwd=directory,
-        env={
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
+    done = typed(directory, [*command.split(), *arguments.split()])
     assert done.returncode == code, done.stdout
     assert text in " ".join(done.stdout.split()), done.stdout

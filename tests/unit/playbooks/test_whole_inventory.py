@@ -5,22 +5,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+from tests.unit.typed import give_collection, typed
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """An empty home, the collection, one inventory that is good, one that fails and one without our group."""
-    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
-    namespace.mkdir(parents=True)
-    (namespace / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
     (tmp_path / "good.yml").write_text(
         "training: {hosts: {a: {node_address: 127.0.4.1}}, vars: {ansible_connection: local}}\n"
     )
@@ -52,25 +47,9 @@ OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
 def test_nothing_starts_on_less_than_the_whole_inventory(
     directory: Path, playbook: str, sources: list[str], text: str
 ) -> None:
-    done = subprocess.run(
-        [
-            *("ansible-playbook", f"muster.training.{playbook}", "-e", "nnodes=2"),
-            *(part for source in sources for part in ("-i", source)),
-        ],
-        check=False,
-        cwd=directory,
-        env={
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    output = done.stdout + done.stderr
+    given = [part for source in sources for part in ("-i", source)]
+    done = typed(directory, ["ansible-playbook", f"muster.training.{playbook}", "-e", "nnodes=2", *given])
+    output = done.stdout
     assert done.returncode == 2, output
     assert text.format(directory) in output
     assert playbook == "ping" or "ok: [a]" not in output  # ping shows the machines that it knows of

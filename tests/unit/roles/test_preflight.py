@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,8 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.action import check_cluster
+from tests.unit.typed import CHECKOUT, give_collection, typed
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 ROLES = CHECKOUT / "roles"
 
 
@@ -48,9 +45,7 @@ def test_what_is_set_for_a_launch_is_what_preflight_takes() -> None:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """An empty home, the collection, a node on this machine, and an engine."""
-    namespace = tmp_path / "collections" / "ansible_collections" / "muster"
-    namespace.mkdir(parents=True)
-    (namespace / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
     (tmp_path / "nodes.yml").write_text(
         "training: {hosts: {a: {node_address: 127.0.4.1}, b: {node_address: 127.0.4.2}},"
         " vars: {ansible_connection: local, node_slots: 1}}\n"
@@ -64,25 +59,9 @@ def directory(tmp_path: Path) -> Path:
 def preflight(directory: Path, **variables: Any) -> dict[str, Any]:
     """Run the playbook; return what was found: id to finding."""
     target = directory / "found.json"
-    done = subprocess.run(
-        [
-            *("ansible-playbook", "muster.training.preflight", "-i", "nodes.yml"),
-            *("-e", json.dumps({**variables, "preflight_json": str(target)})),
-        ],
-        check=False,
-        cwd=directory,
-        env={
-            "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert target.exists(), done.stdout + done.stderr
+    given = json.dumps({**variables, "preflight_json": str(target)})
+    done = typed(directory, ["ansible-playbook", "muster.training.preflight", "-i", "nodes.yml", "-e", given])
+    assert target.exists(), done.stdout
     return {finding["id"]: finding for finding in json.loads(target.read_text())["findings"]}
 
 

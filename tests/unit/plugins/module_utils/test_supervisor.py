@@ -723,13 +723,15 @@ def test_a_node_that_has_checked_in_leaves_it_to_rank_0_to_wait_for_the_others(m
     assert str(node.supervisor.stop_reason).startswith("node1 could not check in with node0 within 20 s")
 
 
+def full(*_anything: Any) -> None:
+    """What writing to a full disk comes to."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_run_lives_on_where_its_directory_cannot_be_written(
     make_rank_0: NodeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_rank_0(2)
-
-    def full(*_anything: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(_supervisor, "write_json", full)
@@ -756,9 +758,6 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
         other["asked"] = True
     node.supervisor.nodes[1].update(state="ended", report={"exit_code": 3})
 
-    def full(*_anything: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
         patch.setattr(_supervisor, "write_json", full)
         node.supervisor.hand_on(node.now)
@@ -767,11 +766,11 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
 
 
 def test_half_a_file_does_not_stay_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_value: Any, stream: Any) -> None:
+    def half(_value: Any, stream: Any) -> None:
         stream.write("{")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        full()
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(json, "dump", half)
     with pytest.raises(OSError, match="No space left"):
         write_json(str(tmp_path / "status.json"), {})
     assert list(tmp_path.iterdir()) == []
