@@ -123,12 +123,17 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
             f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         return {"failed": True, "changed": False, "msg": message}
-    verdict = from_hub(plan, args["result"]) if args["result"] is not None else without_hub(plan, reads, time.time())
+    verdict = verdict_on(plan, args["result"], reads)
     answer = settle(record, verdict, args["said"])
     if verdict["state"] != "succeeded":
         # without the verdict: of a task that fails Ansible prints all
         return {"failed": True, "changed": True, "record": answer["record"], "msg": in_a_line(verdict)}
     return answer
+
+
+def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
+    """How a run went: by rank 0's result where there is one, else by what the nodes say."""
+    return from_hub(plan, result) if result is not None else without_hub(plan, reads, time.time())
 
 
 def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +170,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     active = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
     if master is None or master["run_id"] != plan["run_id"] or (master["result"] is None and active):
         return nothing
-    verdict = from_hub(plan, master["result"]) if master["result"] else without_hub(plan, reads, time.time())
+    verdict = verdict_on(plan, master["result"], reads)
     try:
         return settle(record, verdict, said)
     except OSError:  # somebody else's record

@@ -79,15 +79,12 @@ def user_numbers(user: str) -> dict[str, int]:
 
 def become(user: str) -> None:
     """Be the run's user from now on, where we are root: files are to be seen with that user's eyes."""
-    entry = _run.user_entry(user)
-    os.initgroups(user, entry.pw_gid)
-    os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
-    os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+    _run.act_as(user)
+    _run.be_the_user()
     import ctypes  # costs milliseconds that few need to spend
 
     # who was root has its files in /proc kept from all others, its own new user included: no listener could name itself
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    os.environ["HOME"] = entry.pw_dir
 
 
 def read_facts(request: dict[str, Any]) -> dict[str, Any]:
