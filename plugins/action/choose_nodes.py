@@ -101,8 +101,10 @@ class ActionModule(ActionBase):
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
         except AnsibleActionFail as problem:
             raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
-        if limit and len(nodes) < len(args["nodes"]):  # the play goes on with all that are left
-            raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left}")
+        # within the play of the run, which goes on with all of its hosts
+        if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
+            play = f"the play is on {', '.join(args['nodes'])}: let its hosts be exactly the nodes of the run"
+            raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left if limit else play}")
         first = masters(nodes)
         return {
             "changed": False,

@@ -15,6 +15,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -119,6 +120,35 @@ def complaints(
     return said
 
 
+def contradictions(
+    role: Path, short_names: Iterable[str], extra: Mapping[str, Any], value_of: Callable[[str], Any]
+) -> list[str]:
+    """One sentence for each short name that has no effect, since the long one is set as well, and to something else.
+
+    value_of: the value of a variable that there is, None of one that there is not.
+    """
+    options = entry_points(role)["main"]["options"]
+    said = []
+    for short in short_names:
+        name = f"{role.name}_{short}"
+        if short not in extra or name not in options:
+            continue
+        meant, counts = extra[short], value_of(name)
+        if counts is not None and not same(meant, counts, options[name]["type"]):
+            said.append(
+                f"{short} is {meant} (with -e), but {name} is set to {counts}, and that is what counts: "
+                f"say -e {name}={meant} instead"
+            )
+    return said
+
+
+def same(one: Any, other: Any, kind: str) -> bool:
+    """Whether two values mean the same to an option of this type, whatever YAML or the command line made of them."""
+    if kind == "bool":
+        return boolean(one, strict=False) is boolean(other, strict=False)
+    return str(one) == str(other)
+
+
 class ActionModule(ActionBase):
     """Pure: compares names that Ansible holds with names that the role documents."""
 
@@ -150,6 +180,11 @@ class ActionModule(ActionBase):
         if said:
             manual = f"{role / 'defaults' / 'main.yml'} lists what can be set. Correct the name, or remove it."
             raise AnsibleActionFail("\n".join([*said, manual]))
+        said = contradictions(
+            role, args["short_names"], extra, lambda name: self._templar.template(task_vars.get(name))
+        )
+        if said:
+            raise AnsibleActionFail("\n".join(said))
         if args["values"]:
             said = wrong_values(role, lambda name: self._templar.template(task_vars[name]), task_vars)
             if said:

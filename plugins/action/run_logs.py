@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
@@ -39,7 +40,11 @@ class ActionModule(ActionBase):
         request = {**args, "node": task_vars["inventory_hostname"]}
         packed = call_node(self, ["_run"], {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
-            return {"changed": False, "directory": None, "msg": f"no run {args['run_id']} on this node"}
+            what = (
+                f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
+            )
+            Display().warning(what)
+            return {"changed": False, "directory": None, "msg": what}
         target = Path(args["directory"])
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as archive:

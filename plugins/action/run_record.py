@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -29,7 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._group import memb
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["opened", "read", "closed", "judged"], "required": True},
+    "state": {"type": "str", "choices": ["opened", "dropped", "read", "closed", "judged"], "required": True},
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
     "run_id": {"type": "str", "default": ""},
@@ -76,10 +77,32 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
         stream.write(secrets.token_hex(32))
     write(record / "plan.json", plan)
+    name_latest(directory, run_id)
+    return {"changed": True, "run_id": run_id, "record": str(record)}
+
+
+def name_latest(directory: Path, run_id: str) -> None:
+    """Let `latest` name a run."""
     link = directory / f".latest.{os.getpid()}"
     link.symlink_to(run_id)
     link.replace(directory / LATEST)
-    return {"changed": True, "run_id": run_id, "record": str(record)}
+
+
+def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
+    """Remove the record of a run that did not come about, and let `latest` name the one that was opened before."""
+    record, link = directory / run_id, directory / LATEST
+    there = record.is_dir()
+    for name in ("token", "plan.json"):  # all that open_record() has put there
+        (record / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or something else lies there by now
+        record.rmdir()
+    if link.is_symlink() and not link.exists():
+        others = sorted(directory.glob("*/plan.json"), key=lambda plan: plan.stat().st_mtime)
+        if others:
+            name_latest(directory, others[-1].parent.name)
+        else:
+            link.unlink()
+    return {"changed": there, "run_id": run_id, "record": str(record)}
 
 
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
@@ -190,8 +213,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
             argument_spec=ARGUMENT_SPEC,
-            required_if=[("state", "opened", ("run_id", "plan")), ("state", "closed", ("run_id", "plan"))],
+            required_if=[("state", "opened", ("plan",)), ("state", "closed", ("plan",))],
         )
+        if not args["run_id"] and args["state"] in ("opened", "dropped", "closed"):
+            raise AnsibleActionFail(f"state is {args['state']}, which needs the name of a run: set run_id")
         if args["run_id"] and not SAFE_RUN_ID.match(args["run_id"]):
             raise AnsibleActionFail(
                 f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"
@@ -209,4 +234,6 @@ class ActionModule(ActionBase):
             return judge_record(directory, args)
         if args["state"] == "opened":
             return open_record(directory, args["run_id"], args["plan"])
+        if args["state"] == "dropped":
+            return drop_record(directory, args["run_id"])
         return close_record(directory, args)

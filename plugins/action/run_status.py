@@ -26,12 +26,15 @@ ARGUMENT_SPEC = {
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
     """One node's line: from what training_run read there, or why it could not."""
-    if not isinstance(answer, Mapping) or answer.get("unreachable") or answer.get("failed"):
-        message = str(answer.get("msg", "")) if isinstance(answer, Mapping) else "it was not asked"
-        return {"node": name, "state": "unreachable", "ranks": [], "since": None, "message": message, "last_line": ""}
+    unknown = {"node": name, "ranks": [], "since": None, "message": "", "last_line": ""}
+    if not isinstance(answer, Mapping):
+        return {**unknown, "state": "not read", "message": "it was not asked"}
+    if answer.get("unreachable") or answer.get("failed"):
+        state = "unreachable" if answer.get("unreachable") else "not read"
+        return {**unknown, "state": state, "message": str(answer.get("msg", ""))}
     run = answer.get("run")
     if run is None:
-        return {"node": name, "state": "no run", "ranks": [], "since": None, "message": "", "last_line": ""}
+        return {**unknown, "state": "no run"}
     keys = ("node", "node_rank", "state", "ranks", "since", "message", "last_line", "run_id", "directory")
     return {key: run[key] for key in keys}
 

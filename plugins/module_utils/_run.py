@@ -96,11 +96,7 @@ def supervisors() -> list[Data]:
                     words = stream.read().decode("utf-8", "replace").split("\0")[:-1]
             except OSError:
                 continue
-            if (
-                len(words) >= 4
-                and words[-4] in ("--guard",)
-                or (len(words) >= 4 and words[-4].endswith("/supervisor.py"))
-            ):
+            if len(words) >= 4 and (words[-4] == "--guard" or words[-4].endswith("/supervisor.py")):
                 directory, run_id, address = words[-3:]
                 if directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id:
                     found.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
@@ -214,8 +210,6 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
         "KillMode=mixed",
         f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
         "OOMPolicy=continue",
-        f"StandardOutput=append:{directory}/supervisor.log",
-        f"StandardError=append:{directory}/supervisor.log",
         f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
     if plan.get("remove"):
@@ -251,8 +245,8 @@ def write_program(path: str, python: str, source: str) -> None:
     os.chmod(path, 0o700)
 
 
-def spawn_detached(arguments: list[str], log: str) -> None:
-    """Start a process that outlives this one and its terminal; return once it runs."""
+def spawn_detached(arguments: list[str]) -> None:
+    """Start a process that outlives this one and its terminal, and says nothing; return once it runs."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -263,10 +257,9 @@ def spawn_detached(arguments: list[str], log: str) -> None:
             os.close(reader)
             if os.getuid() != os.geteuid():
                 be_the_user()
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(null, standard)
             os.chdir("/")
             os.closerange(3, writer)
             os.set_inheritable(writer, False)  # closed by a successful exec: that is what the parent waits for
@@ -294,7 +287,7 @@ def start(request: Data) -> Data:
         if one["directory"] == directory:
             plan_there = read_json(os.path.join(directory, "plan.json"))
             if plan_there == plan:
-                how = supervision(plan["unit"] if is_active(unit_of(directory)) else "")
+                how = supervision(unit_of(one["pid"]))
                 return {"changed": False, "directory": directory, "supervision": how, "stopped": []}
             raise RunError(
                 f"run {plan['run_id']} is running here already with another plan: "
@@ -324,7 +317,6 @@ def start(request: Data) -> Data:
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         write_private(os.path.join(directory, "environment.json"), json.dumps(environment))
         write_private(os.path.join(directory, "token"), request["token"])
-        write_private(os.path.join(directory, "supervisor.log"), "")
         write_private(os.path.join(directory, "supervisor.py"), request["supervisor"])
         for name, content in plan.get("files", {}).items():
             write_private(os.path.join(directory, name), content)
@@ -347,7 +339,7 @@ def start(request: Data) -> Data:
             return {"changed": True, "directory": directory, "supervision": how, "stopped": stopped}
     guarded = [sys.executable, "-I", "-S", program, "--guard"] + tail
     try:
-        spawn_detached(guarded, os.path.join(directory, "supervisor.log"))
+        spawn_detached(guarded)
     except RunError:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -458,34 +450,32 @@ def stop(request: Data) -> Data:
     return {"changed": bool(stopped), "stopped": stopped}
 
 
-def is_active(unit: str) -> bool:
-    if not os.path.isdir("/run/systemd/system"):
-        return False
-    command = ["systemctl", "is-active", "--quiet", unit]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
+def unit_of(pid: int) -> str:
+    """Return the name of our unit in which a process runs, without ".service"; "" where it runs in none.
 
-
-def unit_of(path: str) -> str:
-    """The unit of a run directory, by the directory's name: a plan lies there for its user to write."""
-    run_id = os.path.basename(os.path.dirname(path))
-    if not all(letter.isalnum() or letter in "._-" for letter in run_id):
-        raise RunError(f"{path} is no run of ours: remove it")
-    return f"muster-{run_id}.service"
+    By the kernel's word: all that lies in a run directory is its user's to write, and root stops what is named here.
+    """
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as stream:
+            paths = [line.rstrip("\n").split(":", 2)[2] for line in stream]
+    except OSError:
+        return ""
+    units = [os.path.splitext(os.path.basename(path)) for path in paths if os.path.dirname(path) == "/system.slice"]
+    return next((name for name, kind in units if name.startswith("muster-") and kind == ".service"), "")
 
 
 def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
     """Stop one run; return the pids that are left."""
     deadline = time.monotonic() + plan["timeouts"]["grace"] + 15.0
-    unit = unit_of(path)
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
             pass  # tells a person's wish from the end of the machine, after which an elastic run goes on elsewhere
-        in_unit = plan["supervision"] == "auto" and is_active(unit)
-        if not in_unit or as_root(["systemctl", "stop", unit]) is None:
-            for one in supervisors():
-                if one["directory"] == path:
-                    with contextlib.suppress(ProcessLookupError):  # it ended in this moment
-                        os.kill(one["pid"], signal.SIGTERM)  # the guard ignores it, the supervisor obeys
+        pids = [one["pid"] for one in supervisors() if one["directory"] == path]
+        in_unit = plan["unit"] in map(unit_of, pids)  # both say so: a job in a unit may start a run that has none
+        if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):  # it ended in this moment
+                    os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(0.05)
         for one in supervisors():

@@ -101,6 +101,14 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def write_to(log: str) -> None:
+    """Have this process and its children write to a log, opened with the rights of the run's user."""
+    descriptor = private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
 def read_json(path: str) -> Any:
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
@@ -612,6 +620,8 @@ class Supervisor:
         wire.send({"mac": proof(self.token, "server", self.plan["run_id"], rank, wire.nonce, nonce)})
         if self.go:
             wire.send({"type": "go"})
+        if self.nodes[rank]["asked"]:  # the wire may have broken with the command on it
+            self.send_command(wire)
         if self.stop_reason:
             wire.send({"type": "stop", "reason": self.stop_reason})
 
@@ -696,18 +706,26 @@ class Supervisor:
 
     # - a launcher on rank 0 that starts what runs on the other nodes
 
+    def asked_path(self, node_rank: int) -> str:
+        return self.path(os.path.join("asked", f"{node_rank}.json"))
+
+    def send_command(self, wire: Wire) -> None:
+        """Rank 0: give a node the command that bin/ssh has left for it; a node starts it once."""
+        wire.send({"type": "start", "command": read_json(self.asked_path(wire.node_rank or 0))["command"]})
+
     def hand_on(self, now: float) -> None:
         """Rank 0: give each node the command that bin/ssh has left for it, and bin/ssh the end of it."""
         for node in self.nodes:
-            path = self.path(os.path.join("asked", str(node["node_rank"])))
+            rank = node["node_rank"]
             if not node["asked"]:
-                wire = next((wire for wire in self.wires if wire.node_rank == node["node_rank"]), None)
-                if wire is not None and os.path.exists(f"{path}.json"):
+                wire = next((wire for wire in self.wires if wire.node_rank == rank), None)
+                if wire is not None and os.path.exists(self.asked_path(rank)):
                     node["asked"] = True
-                    wire.send({"type": "start", "command": read_json(f"{path}.json")["command"]})
+                    self.send_command(wire)
             elif not node["answered"] and node["state"] in ("ended", "lost"):
+                path = self.path(os.path.join("asked", f"{rank}.exit"))
                 with self.however_full_the_disk():
-                    write_json(f"{path}.exit", (node["report"] or {}).get("exit_code"))
+                    write_json(path, (node["report"] or {}).get("exit_code"))
                     node["answered"] = True
         waiting = [node["name"] for node in self.nodes if not node["asked"]]
         if waiting and self.stop_reason is None and (self.report is not None or now > self.go_deadline):
@@ -1314,7 +1332,9 @@ def guard(arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[1:2] == ["--guard"]:
+    guarded = arguments[1:2] == ["--guard"]
+    write_to(os.path.join(arguments[2 if guarded else 1], "supervisor.log"))
+    if guarded:
         return guard([arguments[0]] + arguments[2:])
     return Supervisor(arguments[1]).run()
 

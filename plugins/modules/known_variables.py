@@ -38,6 +38,8 @@ options:
     description:
       - Variables without the prefix that the role reads as well. They are meant for the command line, so only what is
         given with C(-e) is compared with them, and only what is very much alike is refused.
+      - One that is given with C(-e), while the variable of that name with the prefix is set to something else, is
+        refused too. It would have no effect.
     type: list
     elements: str
     default: []

@@ -32,6 +32,7 @@ options:
   state:
     description:
       - V(opened) makes the record, with a fresh token that only its owner can read. Fails where O(run_id) is taken.
+      - V(dropped) removes the record of a run that could not be started, so that its name is free again.
       - V(read) looks a run up, the latest where O(run_id) is empty.
       - V(closed) writes the verdict, shows it, and fails where the run has not succeeded, or where it was lost sight
         of.
@@ -39,7 +40,7 @@ options:
         there yet. It does nothing where the run goes on, where the node of rank 0 could not be read, or without a
         record. How the run went fails no task.
     type: str
-    choices: [opened, read, closed, judged]
+    choices: [opened, dropped, read, closed, judged]
     required: true
   directory:
     description:
@@ -52,7 +53,7 @@ options:
     type: str
     default: training
   run_id:
-    description: Name of the run. Needed for V(opened) and V(closed). Else the run that was opened last.
+    description: Name of the run. Needed for V(opened), V(dropped) and V(closed). Else the run that was opened last.
     type: str
     default: ""
   plan:

@@ -76,7 +76,10 @@ nodes:
       type: str
       sample: node1
     state:
-      description: As RV(muster.training.training_run#module:run.state), or V(no run), or V(unreachable).
+      description:
+        - As RV(muster.training.training_run#module:run.state).
+        - V(no run) where the node has none of this name. V(unreachable) where the node gives no answer. V(not read)
+          where it could not tell, or was not asked.
       type: str
       sample: running
     ranks:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import drive
 from tests.lab import Lab
@@ -124,11 +125,31 @@ def test_limit(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
-    """All or none: what was started on the others is stopped again."""
-    lab.exec("node2", ["sh", "-c", "install -d -o root -m 755 /home/muster/.muster/runs/halfway"])
+    """All or none: what was started on the others is taken away again, and the name of the run with it."""
+    theirs = "/home/muster/.muster/runs/halfway"
+    lab.exec("node2", ["sh", "-c", f"install -d -o root -m 755 {theirs}"])
     play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
     assert play.rc == 2 and "cannot make the run directory" in play.output and "node2" in play.output, play.output
+    assert "was taken away from the others" in " ".join(play.output.split()), play.output
     drive.nothing_left(lab, nodes, within=5)
+    lab.exec("node2", ["rmdir", theirs])
+    again = drive.launch(lab, "loop.py", "--steps", "3", run_id="halfway", nnodes=3).wait()
+    assert again.rc == 0, again.output
+
+
+def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
+    """The play is on those nodes only, and -e nnodes that would have no effect is refused."""
+    inventory = yaml.safe_load(lab.inventory.read_text())
+    inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))
+    own = tmp_path / "own.yml"
+    own.write_text(yaml.safe_dump(inventory))
+    settings = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "3"]}
+    play = drive.run("launch.yml", own, **settings)
+    assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
+    play = drive.run("launch.yml", own, **settings, nnodes=3)
+    assert play.rc == 2 and "say -e launch_nnodes=3 instead" in " ".join(play.output.split()), play.output
+    play = drive.run("preflight.yml", own)
+    assert "node2" in play.output and "node3" not in play.output, play.output
 
 
 def test_elastic_needs_c10d(lab: Lab, nodes: list[str]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.known_variables import (
     complaints,
+    contradictions,
     misspelt_prefixes,
     misspelt_short_names,
     nearest,
@@ -93,6 +94,22 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
     assert complaints("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
 
 
+@pytest.mark.parametrize(
+    ("short", "meant", "counts", "said"),
+    [
+        ("nnodes", "4", 4, ""),
+        ("nnodes", "4", None, ""),
+        ("detach", "yes", True, ""),
+        ("detach", "false", True, "detach is false (with -e), but launch_detach is set to True"),
+        ("nproc_per_node", "2", 8, "nproc_per_node is 2 (with -e), but launch_nproc_per_node is set to 8"),
+        ("nodes", "a,b", "c", ""),  # the role has no such variable
+    ],
+)
+def test_a_short_name_that_has_no_effect_is_refused(short: str, meant: str, counts: object, said: str) -> None:
+    found = contradictions(CHECKOUT / "roles" / "launch", SHORT, {short: meant, "other": "1"}, lambda _name: counts)
+    assert bool(found) == bool(said) and all(said in one for one in found)
+
+
 def test_no_variable_of_a_role_passes_for_a_misspelt_one_of_another() -> None:
     """Nor do the names that people give their own."""
     roles = {path.parents[1]: options_of(path.parents[1]) for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml")}
@@ -132,6 +149,7 @@ training:
     node1: {%s: python3}
   vars:
     ansible_connection: local
+    launch_nnodes: 2
 """
 
 
@@ -147,6 +165,11 @@ training:
             "launhc_nnodes is set (with -e), and nothing reads it; did you mean launch_nnodes?",
         ),
         ("launch_python", "launch_nnode=2", "launch_nnode is set (with -e), and the role knows no such variable"),
+        (
+            "launch_python",
+            "nnodes=4",
+            "nnodes is 4 (with -e), but launch_nnodes is set to 2, and that is what counts: say -e launch_nnodes=4",
+        ),
     ],
 )
 def test_ansible_stops_at_a_misspelt_variable_of_any_host(tmp_path: Path, of_node1: str, extra: str, said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.muster.training.plugins.action import run_record
 from ansible_collections.muster.training.plugins.action.run_record import (
     close_record,
+    drop_record,
     judge_record,
     open_record,
     read_record,
@@ -83,6 +85,28 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AnsibleActionFail, match="cannot make the run's record .*launch_runs_directory"):
         opened(tmp_path / "file")
+
+
+def test_a_record_that_is_dropped_leaves_its_name_and_the_link_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()  # somebody's own
+    for number, run_id in enumerate(("b", "a", "c")):
+        os.utime(opened(tmp_path, run_id) / "plan.json", (number, number))
+    assert drop_record(tmp_path, "c")["changed"]
+    assert read_record(tmp_path, "", ["node0"])["run_id"] == "a"
+    assert not drop_record(tmp_path, "c")["changed"]
+    drop_record(tmp_path, "b")
+    assert read_record(tmp_path, "", ["node0"])["run_id"] == "a", "another than the latest"
+    assert opened(tmp_path, "c").is_dir()
+    for run_id in ("a", "c"):
+        drop_record(tmp_path, run_id)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_dropping_takes_nothing_that_others_have_put_there(tmp_path: Path) -> None:
+    record = opened(tmp_path)
+    (record / "notes.txt").write_text("mine")
+    drop_record(tmp_path, "first")
+    assert [path.name for path in record.iterdir()] == ["notes.txt"]
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------

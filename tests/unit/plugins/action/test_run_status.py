@@ -51,8 +51,8 @@ def test_the_table() -> None:
         "node10  2      failed       0:01:15  node9 is lost: silent\n"
         "node11         no run\n"
         "node12         unreachable           timed out\n"
-        "node13         unreachable           no Python\n"
-        "node14         unreachable           it was not asked"
+        "node13         not read              no Python\n"
+        "node14         not read              it was not asked"
     )
 
 

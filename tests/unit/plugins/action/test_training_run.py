@@ -67,7 +67,7 @@ def test_each_file_that_a_start_writes_is_shown(
         request = {"plan": plan, "runs_directory": str(tmp_path), "replace": False, "environment": {}, "token": "t"}
         programs = dict.fromkeys(plan["programs"], "")
         directory = Path(_run.start({**request, "node": name, "supervisor": "", "programs": programs})["directory"])
-        written = [path for path in directory.rglob("*") if path.is_file() and path.name != "supervisor.log"]
+        written = [path for path in directory.rglob("*") if path.is_file()]
         there = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
         assert set(shown(plan, {})) == there
 

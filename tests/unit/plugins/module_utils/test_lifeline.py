@@ -282,6 +282,27 @@ def test_the_newest_connection_with_the_token_is_the_nodes(make: RunMaker) -> No
     run.wait_for("succeeded")
 
 
+def test_a_command_that_was_on_a_broken_connection_comes_again(make: RunMaker) -> None:
+    """A launcher on rank 0 starts what runs on the others."""
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.plans[0]["remote_start"] = True
+    run.start(0)
+    command = run.node(0) / "asked" / "1.json"
+    for turn in ("first", "second"):
+        eventually(lambda: not is_refused(run.lifeline))
+        node1 = Stranger(run.lifeline)
+        node1.check_in(run, 1)
+        node1.say({"type": "ready", "launcher_log": ""})
+        assert next(line for line in node1.lines if line.get("type") == "go"), turn
+        if not command.parent.exists():
+            command.parent.mkdir()
+            command.write_text(json.dumps({"command": "orted"}))
+        started = next(line for line in node1.lines if line.get("type") == "start")
+        assert started["command"] == "orted", turn
+        node1.close()
+    assert run.stop(0)["stopped"] == [run.run_id]
+
+
 # --- Nodes and processes that are lost --------------------------------------------------------------------------------
 
 

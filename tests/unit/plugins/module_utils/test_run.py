@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pwd
@@ -227,17 +228,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         run.start()
 
 
-def test_a_supervisor_that_cannot_be_started_is_said(tmp_path: Path) -> None:
+def test_a_supervisor_that_cannot_be_started_is_said() -> None:
     with pytest.raises(_run.RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
-        _run.spawn_detached(["/nowhere/python", "x"], str(tmp_path / "log"))
+        _run.spawn_detached(["/nowhere/python", "x"])
 
 
-def test_starting_one_leaves_other_children_to_whoever_calls(tmp_path: Path) -> None:
+def test_starting_one_leaves_other_children_to_whoever_calls() -> None:
     other = os.fork()
     if other == 0:
         os._exit(7)
     os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
-    _run.spawn_detached(["/bin/true"], str(tmp_path / "log"))
+    _run.spawn_detached(["/bin/true"])
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
 
 
@@ -337,10 +338,45 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     assert _run.SECRETS == _supervisor.SECRETS
 
 
-def test_a_plan_does_not_say_which_unit_root_stops() -> None:
-    assert _run.unit_of("/home/u/.muster/runs/first/node0") == "muster-first.service"
-    with pytest.raises(_run.RunError, match="/home/u/.muster/runs/\\*/node0 is no run of ours: remove it"):
-        _run.unit_of("/home/u/.muster/runs/*/node0")
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        ("0::/system.slice/muster-first.service", "muster-first"),
+        ("8:pids:/\n1:name=systemd:/system.slice/muster-first.v2.service\n0::/", "muster-first.v2"),
+        ("0::/", ""),
+        ("0::/system.slice/ssh.service", ""),
+        ("0::/system.slice/muster-lab.slice/podman.scope", ""),
+        # a user makes those
+        ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/muster-first.service", ""),
+    ],
+)
+def test_the_kernel_says_which_unit_root_stops(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
+    monkeypatch.setattr("builtins.open", lambda *_words, **_more: io.StringIO(cgroup + "\n"))
+    assert _run.unit_of(7) == unit
+
+
+def test_a_process_that_is_gone_runs_in_no_unit() -> None:
+    assert _run.unit_of(2**22 + 1) == ""
+
+
+def test_root_stops_no_unit_that_only_a_plan_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path, [["/bin/sleep", "600"]])
+    monkeypatch.setattr(_run, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
+    run.start()
+    run.wait_for("running")
+    plan = {**run.plans[0], "supervision": "auto", "unit": "ssh"}
+    (run.node(0) / "plan.json").write_text(json.dumps(plan))
+    assert _run.stop(run.request(0))["stopped"] == [run.run_id]
+    run.wait_until_gone()
+
+
+def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["timeouts"] = None
+    run.start()
+    log = run.node(0) / "supervisor.log"
+    eventually(lambda: log.exists() and "TypeError" in log.read_text(), 10)
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
@@ -404,6 +440,8 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
     assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
     assert "--property=TimeoutStopSec=27" in command, "the supervisor needs the grace and some seconds to end by itself"
     assert "--property=KillMode=mixed" in command
+    # systemd would open it as root, in a directory in which the user may put a link
+    assert not any("StandardOutput" in word or "StandardError" in word for word in command)
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
