@@ -26,7 +26,7 @@ ARGUMENT_SPEC = {
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
     """One node's line: from what training_run read there, or why it could not."""
-    unknown = {"node": name, "ranks": [], "since": None, "message": "", "last_line": ""}
+    unknown: dict[str, Any] = {"node": name, "ranks": [], "since": None, "message": "", "last_line": ""}
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "it was not asked"}
     if answer.get("unreachable") or answer.get("failed"):
