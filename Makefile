@@ -116,7 +116,7 @@ lint: $(TEST_READY) $(TREE) ## All of lint; make -k lint goes on after the first
 lint-python: $(TEST_READY) $(TREE) ## ruff, mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	cd build/tree && MYPYPATH=. $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples molecule roles)
+	cd build/tree && MYPYPATH=.:$(CURDIR) $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml $(addprefix ansible_collections/muster/training/,plugins tests examples molecule roles)
 
 .PHONY: lint-ansible
 lint-ansible: $(TEST_READY) ## yamllint, ansible-lint

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import __main__ as bench
+import tests.bench.__main__ as bench
 
 
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str = "1 s", code: int = 0) -> str:
@@ -19,7 +19,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str
 
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     monkeypatch.setattr(bench, "PAGE", tmp_path / "docs" / "benchmarks.md")
-    monkeypatch.setattr(bench.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(sys, "argv", ["bench", *words])
     assert bench.main() == code
     return bench.PAGE.read_text()

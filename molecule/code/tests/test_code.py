@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,8 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
     """
     user(lab, "node1", commands)
     play = "cd clone && git rev-parse HEAD && git status --porcelain && ls"
-    source = {"code_source": "", "code_repository": "/home/muster/repository.git", "code_directory": "clone"}
+    repository = "/home/muster/repository.git"
+    source: dict[str, Any] = {"code_source": "", "code_repository": repository, "code_directory": "clone"}
 
     done = drive.run(CONVERGE, lab.inventory, **source, code_version="v1")
     assert done.rc == 0, done.output

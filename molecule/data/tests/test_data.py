@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_preflight_knows_the_mounts(data: Data, mounted: drive.Play) -> None:
     """All in one: what cannot be renamed, what differs, and a program that was killed."""
     data.fault("node2", "pkill -KILL --full '^s3fs data /mnt/data '", "true")
     arguments = ["--output_dir", f"{AMAZON}/out", "--data", f"{AMAZON}"]
-    extra = {"preflight_args": arguments, "preflight_names": False}
+    extra: dict[str, Any] = {"preflight_args": arguments, "preflight_names": False}
     play = drive.run("preflight.yml", data.lab.inventory, **extra)
     said = data.words(play)
     assert play.rc == 2, play.output
@@ -174,7 +175,7 @@ def test_all_is_mounted_again_after_a_restart_and_a_server_that_is_gone_locks_no
     lab.power_on("node2")
     for path in (PATH, AMAZON, LARGE):
         escaped = path.replace(" ", "\\040")
-        drive.eventually(f"{path} is mounted", lambda where=escaped: data.is_mounted("node2", where), 30)
+        drive.eventually(f"{path} is mounted", partial(data.is_mounted, "node2", escaped), 30)
     assert data.read("node2", f"{PATH}/1.csv") == data.read("node2", f"{AMAZON}/1.csv")
     play = data.site(**settings(data, package))
     assert play.rc == 0, play.output[-3000:]

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests import drive
@@ -26,6 +27,11 @@ def root(lab: Lab, node: str, command: str) -> str:
     return done.stdout.strip()
 
 
+def succeeds(lab: Lab, node: str, program: str) -> bool:
+    """Whether a program of Python ends well on a node."""
+    return lab.exec(node, ["python3", "-c", program]).returncode == 0
+
+
 @contextmanager
 def listening(lab: Lab, *ports: int) -> Iterator[None]:
     """Each node listens on some ports."""
@@ -36,9 +42,7 @@ def listening(lab: Lab, *ports: int) -> Iterator[None]:
             stack.callback(root, lab, node, "systemctl stop listener")
         for node in NODES:
             own = f"import socket; socket.create_connection(('127.0.0.1', {ports[-1]}), 1)"
-            drive.eventually(
-                f"{node} listens", lambda n=node, p=own: lab.exec(n, ["python3", "-c", p]).returncode == 0, 10
-            )
+            drive.eventually(f"{node} listens", partial(succeeds, lab, node, own), 10)
         yield
 
 
@@ -82,11 +86,14 @@ def boot(lab: Lab, *nodes: str) -> None:
     def since(node: str) -> str:
         return lab.exec(node, ["stat", "--format=%Z", "/proc/1"]).stdout
 
+    def is_back(node: str) -> bool:
+        return since(node) not in ("", before[node]) and login(lab, node)
+
     before = {node: since(node) for node in nodes}
     for node in nodes:
         lab.exec(node, ["systemctl", "reboot"])
     for node in nodes:
-        drive.eventually(f"{node} is back", lambda n=node: since(n) not in ("", before[n]) and login(lab, n), 60)
+        drive.eventually(f"{node} is back", partial(is_back, node), 60)
 
 
 def test_nodes_accept_all_from_each_other_and_what_is_open_from_others(lab: Lab) -> None:
@@ -112,11 +119,13 @@ def test_rules_are_in_force_again_after_a_boot(breakable: Lab) -> None:
     lab = breakable
     before = {node: rules(lab, node) for node in ("node2", "node3")}
     assert all("accept" in text for text in before.values())
+
+    def in_force(node: str) -> bool:
+        return rules(lab, node) == before[node]
+
     boot(lab, *before)
     for node in before:
-        drive.eventually(
-            f"{node} has its rules", lambda n=node: rules(lab, n) == before[n], 30, lambda n=node: rules(lab, n)
-        )
+        drive.eventually(f"{node} has its rules", partial(in_force, node), 30, partial(rules, lab, node))
 
 
 def test_rules_are_in_force_again_after_nftables_has_loaded_its_own(lab: Lab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_env(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_what_the_role_wandb_was_told_is_in_the_environment(lab: Lab, nodes: list[str]) -> None:
-    told = {"wandb_project": "demo", "wandb_entity": "us", "launch_environment": {"WANDB_ENTITY": "me"}}
+    told: dict[str, Any] = {"wandb_project": "demo", "wandb_entity": "us", "launch_environment": {"WANDB_ENTITY": "me"}}
     play = drive.run(
         "launch.yml",
         lab.inventory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -143,7 +144,7 @@ def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_pa
     inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))
     own = tmp_path / "own.yml"
     own.write_text(yaml.safe_dump(inventory))
-    settings = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "3"]}
+    settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "3"]}
     play = drive.run("launch.yml", own, **settings)
     assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
     play = drive.run("launch.yml", own, **settings, nnodes=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def of_user(lab: Lab, node: str) -> list[str]:
 
 
 def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
-    settings = {"run_id": "theirs", "launch_user": user}
+    settings: dict[str, Any] = {"run_id": "theirs", "launch_user": user}
     play = drive.launch(lab, "ticks.py", launch_launcher="env", nnodes=2, **settings)
     play.wait_for(r"step 3 of rank 0")
     assert f"I am rank 0 of 2 on node1, {user} at home in /home/{user}" in play.output, play.output

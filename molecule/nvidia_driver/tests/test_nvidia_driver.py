@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def version(lab: Lab, node: str) -> str:
     return answer.splitlines()[1].split(", ")[3]
 
 
-def run(lab: Lab, node: str, **more: object) -> drive.Play:
+def run(lab: Lab, node: str, **more: Any) -> drive.Play:
     return drive.run(CONVERGE, lab.inventory, options=("--limit", node), **more)
 
 

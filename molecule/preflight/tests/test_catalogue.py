@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -547,7 +548,7 @@ def test_torch_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_ssh_between_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
     key = tmp_path / "key"
-    drive.subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     known = "\n".join(
         f"{name} " + cluster.sh(name, "cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub").strip()
         for name in cluster.names

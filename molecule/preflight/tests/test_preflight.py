@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_nodes_that_are_asked_in_turns_meet_all_the_same(cluster: Cluster) -> No
     assert play.rc == 2 and "peers-blocked" in play.output and "from node2 to node3" in play.output, play.output
 
 
-TRIVIAL = {"launch_module": "this", "launch_launcher": "env"}
+TRIVIAL: dict[str, Any] = {"launch_module": "this", "launch_launcher": "env"}
 
 
 def test_a_launch_is_refused_for_the_same_faults(cluster: Cluster) -> None:

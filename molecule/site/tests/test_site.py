@@ -48,7 +48,7 @@ def site(lab: Lab, project: Path, *options: str, **extra: Any) -> drive.Play:
 
 def launch(lab: Lab, **extra: Any) -> drive.Play:
     """Launch the project's job on all nodes; of an interpreter nothing is said."""
-    where = {"launch_working_directory": "/home/muster/project", "launch_script": "train.py"}
+    where: dict[str, Any] = {"launch_working_directory": "/home/muster/project", "launch_script": "train.py"}
     return drive.start("launch.yml", lab.inventory, nnodes=4, **where, **extra).wait()
 
 

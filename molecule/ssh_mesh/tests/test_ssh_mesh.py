@@ -7,6 +7,7 @@ import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -146,7 +147,7 @@ def _with_nodes(lab: Lab, path: Path, names: Sequence[str]) -> Path:
     return path
 
 
-def _mesh(inventory: Path, authority: Path, *options: str, **extra: object) -> drive.Play:
+def _mesh(inventory: Path, authority: Path, *options: str, **extra: Any) -> drive.Play:
     playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
     play = drive.run(playbook, inventory, options=options, ssh_mesh_authority=str(authority), **extra)
     assert play.rc == 0, play.output
@@ -208,9 +209,10 @@ def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> N
 
     assert _validity(lab, "node1") < 4 / 24
     play = _mesh(four, tmp_path / "ca")  # it is back, and 4 hours are less than 12 weeks: all are renewed
-    for node in lab.nodes:
-        assert logins(lab, node.name, [peer.name for peer in lab.nodes]) == {peer.name: peer.name for peer in lab.nodes}
-        assert _validity(lab, node.name) > 360
+    names = [node.name for node in lab.nodes]
+    for node in names:
+        assert logins(lab, node, names) == {name: name for name in names}
+        assert _validity(lab, node) > 360
     secret = (tmp_path / "ca" / "ca").read_text().splitlines()[3]
     assert secret not in play.output
 

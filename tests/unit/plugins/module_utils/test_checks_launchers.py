@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.healthy import Facts, Spoil, cluster, findings, spoilt
 
-DEEPSPEED = {"launcher": "deepspeed", "args": ["--deepspeed_config", "ds.json"]}
+DEEPSPEED: dict[str, Any] = {"launcher": "deepspeed", "args": ["--deepspeed_config", "ds.json"]}
 
 
 def with_packages(**packages: str) -> Spoil:
@@ -88,7 +88,7 @@ def test_pdsh_wants_one_path_of_the_interpreter() -> None:
         both(programs(node1=["pdsh"]), with_packages(deepspeed="0.19.8"))(facts)
         facts["node3"]["interpreter"] = "/opt/venv/bin/python"
 
-    given = {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}
+    given: dict[str, Any] = {"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}
     assert spoilt(spoil, **given) == [("error", "interpreter-differs", ("node3",))]
     assert spoilt(spoil, launcher="deepspeed") == []
 

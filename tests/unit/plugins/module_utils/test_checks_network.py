@@ -228,7 +228,7 @@ def test_an_address_that_two_have_is_not_told_again_as_blocked() -> None:
 def test_nodes_that_gave_no_answer_are_unreachable_and_nothing_else() -> None:
     facts = cluster()
     isolate(facts, "node2")
-    answers = {name: {"facts": one} for name, one in facts.items()}
+    answers: dict[str, dict[str, Any]] = {name: {"facts": one} for name, one in facts.items()}
     answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
     found = findings(facts, facts=answers)
     assert [(finding.id, finding.nodes) for finding in found] == [("unreachable", ("node2",))]
