@@ -162,9 +162,8 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     told_of(lab, status, "closed", OTHER, node_rank=2, rank=2, error="was killed by SIGKILL")
 
 
-def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
-    """Of two runs that were left alone one has an exception in a rank, the other loses its first node's supervisor."""
-    runs = {"alone": nodes[:2], "orphan": nodes[2:]}
+def leave_alone(lab: Lab, runs: dict[str, list[str]]) -> None:
+    """Start runs on these nodes that nobody watches, and wait until all their ranks are at work."""
     plays = [
         drive.launch(lab, "ticks.py", run_id=run_id, nodes=",".join(names), detach=True, launch_launcher="env")
         for run_id, names in runs.items()
@@ -178,6 +177,12 @@ def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
 
     everywhere = [(run_id, number) for run_id, names in runs.items() for number in range(len(names))]
     drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 30)
+
+
+def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
+    """Of two runs that were left alone one has an exception in a rank, the other loses its first node's supervisor."""
+    runs = {"alone": nodes[:2], "orphan": nodes[2:]}
+    leave_alone(lab, runs)
     lab.exec("node2", ["kill", "-USR1", str(drive.rank_pid(lab, "node2", "ticks.py"))])
     lab.exec("node3", ["kill", "-9", str(drive.pid_of(lab, "node3", "supervisor.py"))])
     drive.nothing_left(lab, nodes, within=10)
@@ -187,6 +192,21 @@ def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
     told_of(lab, asked["alone"], "alone", "node2", node_rank=1, rank=1, error="ValueError: boom as told")
     told_of(lab, asked["orphan"], "orphan", "node3", node_rank=0, rank=None, error="node3 is lost: ")
     assert " died  " in asked["orphan"].output, asked["orphan"].output
+
+
+def test_nobody_watches_and_a_node_is_lost(lab: Lab, nodes: list[str]) -> None:
+    """Of two runs that were left alone one has a node cut off, the other one powered off."""
+    runs = {"cut": nodes[:2], "off": nodes[2:]}
+    leave_alone(lab, runs)
+    lab.cut_off("node2")
+    lab.power_off("node4")
+    drive.nothing_left(lab, nodes[:3], within=20)  # the node that is cut off as well
+    asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
+    for status in asked.values():
+        assert status.wait().rc == 0, status.output
+    told_of(lab, asked["cut"], "cut", "node2", node_rank=1, rank=None, error="node2 is lost: nothing heard of it for")
+    told_of(lab, asked["off"], "off", "node4", node_rank=1, rank=None, error="node4 is lost: nothing heard of it for")
+    assert " unreachable  " in asked["off"].output, asked["off"].output
 
 
 def told_of(
