@@ -79,10 +79,14 @@ def launcher_of(job: Job) -> Launcher:
     return others[job.launcher]()
 
 
-def network_environment(interface: str) -> dict[str, str]:
-    """The one network decision of a node, for each library that would else take its own."""
+def network_environment(interface: str, address: str) -> dict[str, str]:
+    """The one network decision of a node, for each library that would else take its own.
+
+    Of an interface's addresses NCCL would take the first one, whatever its family; gloo does, and cannot be told.
+    """
     return {
         "NCCL_SOCKET_IFNAME": f"={interface}",  # "=": this name, not each one that begins so
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in address else "AF_INET",
         "GLOO_SOCKET_IFNAME": interface,
         "TP_SOCKET_IFNAME": interface,
     }
@@ -117,7 +121,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
     address = ip_literal(node.address)
     temporary = temporary_directory(job.run_id, node.node_rank)
     environment = {
-        **network_environment(facts["interface"]),
+        **network_environment(facts["interface"], node.address),
         **(debug_environment(run_directory) if job.debug else {}),
         **launcher.environment(job, table, node),
         "PYTHONUNBUFFERED": "1",

@@ -118,6 +118,7 @@ def test_one_process_a_node_by_its_environment() -> None:
         "NODE_RANK": "1",
         "WORLD_SIZE": "4",
         "NCCL_SOCKET_IFNAME": "=ens5",
+        "NCCL_SOCKET_FAMILY": "AF_INET",
         "GLOO_SOCKET_IFNAME": "ens5",
         "TP_SOCKET_IFNAME": "ens5",
         "PYTHONUNBUFFERED": "1",
@@ -129,6 +130,8 @@ def test_one_process_a_node_by_its_environment() -> None:
 def test_torchrun_gets_the_same_network_and_nothing_that_it_sets_itself(job: Job) -> None:
     environment = planned(job, FOUR, 1, interface="ib0")["environment"]
     assert environment["NCCL_SOCKET_IFNAME"] == "=ib0"
+    assert environment["NCCL_SOCKET_FAMILY"] == "AF_INET"
+    assert planned(job, SIX, 1)["environment"]["NCCL_SOCKET_FAMILY"] == "AF_INET6"
     assert environment["GLOO_SOCKET_IFNAME"] == environment["TP_SOCKET_IFNAME"] == "ib0"
     assert environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "5"
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(environment)
