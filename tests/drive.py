@@ -131,6 +131,11 @@ OWN = re.compile(
 )
 
 
+TEMPORARY = re.compile(r"muster-|torchelastic_")
+# All that has inherited a run's environment, shells too. A process may end while it is looked at: grep ends with 2.
+MARKED = "grep -lsz ^MUSTER_RUN_DIRECTORY= /proc/[0-9]*/environ || test $? -le 2"
+
+
 def of_run(lab: Lab, node: str) -> list[Process]:
     """The processes of a node's user that are not those of a login."""
     return [one for one in lab.processes(node) if one.user == "muster" and not OWN.search(one.command)]
@@ -139,12 +144,22 @@ def of_run(lab: Lab, node: str) -> list[Process]:
 def traces(lab: Lab, node: str) -> str:
     """What is left of a run on a node: processes, listening ports, units, temporary directories. Empty: nothing."""
     left = [f"process {one.pid} {one.command}" for one in of_run(lab, node)]
-    listening = lab.exec(node, ["ss", "-Hltn"]).stdout
+    known = {one.pid for one in of_run(lab, node)}
+    marked = map(int, re.findall(r"\d+", said(lab, node, "sh", "-c", MARKED)))
+    left += [f"process {pid}, started by a run" for pid in marked if pid not in known]
+    listening = said(lab, node, "ss", "-Hltn")
     left += [f"port {port} listens" for port in PORTS if re.search(rf":{port}\s", listening)]
-    units = lab.exec(node, ["systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*"]).stdout
+    units = said(lab, node, "systemctl", "list-units", "--no-legend", "--plain", "--all", "muster-*")
     left += [f"unit {line}" for line in units.splitlines()]
-    left += lab.exec(node, ["sh", "-c", "ls -d /tmp/muster-* /tmp/torchelastic_* 2>/dev/null"]).stdout.split()
+    left += [f"/tmp/{name}" for name in said(lab, node, "ls", "/tmp").split() if TEMPORARY.match(name)]
     return "\n".join(left)
+
+
+def said(lab: Lab, node: str, *argv: str) -> str:
+    """What a command printed that ended well: of one that failed no silence counts."""
+    done = lab.exec(node, argv)
+    assert done.returncode == 0, f"{node}: {' '.join(argv)}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:

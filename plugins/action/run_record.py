@@ -171,7 +171,8 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Show the verdict of a run that nobody has watched to its end, and write it where it is not there yet.
 
-    Nothing where the run goes on, or the node of rank 0 gives no answer: what it knows, no other does.
+    Nothing where the run goes on, or may do so. Where the node of rank 0 gives no answer the word of the others counts,
+    if all of them can be read; it is mended once rank 0's can be had.
     """
     record = directory / (args["run_id"] or LATEST)
     nothing = {"changed": False, "record": "", "verdict": None}
@@ -190,10 +191,16 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         if verdict["started"] is not None or not (master and master["result"]):
             Display().display(render_verdict(verdict, str(path), said))
             return {"changed": False, "record": str(path), "verdict": verdict}
-    active = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
-    if master is None or master["run_id"] != plan["run_id"] or (master["result"] is None and active):
+    runs = [run for run in reads.values() if run is not None]
+    if any(run["run_id"] != plan["run_id"] for run in runs):
         return nothing
-    verdict = verdict_on(plan, master["result"], reads)
+    others = [reads.get(node["name"]) for node in plan["nodes"][1:]]
+    if master is None and (not others or None in others):  # who gives no answer may know more
+        return nothing
+    result = master["result"] if master else None
+    if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
+        return nothing
+    verdict = verdict_on(plan, result, reads)
     try:
         return settle(record, verdict, said)
     except OSError:  # somebody else's record

@@ -97,8 +97,8 @@ class ActionModule(ActionBase):
         request = {**args, "operation": "watch", "wait": LONG_POLL, "cursors": {}}
         said: dict[str, Any] = {}
         last = ""
-        started = heard = progress = time.monotonic()
-        alive = "?"
+        heard = progress = time.monotonic()
+        alive = ""  # only rank 0's node knows
         while True:
             try:
                 answer = answers.ask(request, LONG_POLL + ANSWER_PATIENCE)
@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
             status = answer["status"]
             if status.get("nodes"):
                 well = sum(node["state"] in ("ready", "running", "ended") for node in status["nodes"])
-                alive = f"{well} of {len(status['nodes'])}"
+                alive = f" nodes alive: {well} of {len(status['nodes'])};"
             if not answer["active"]:
                 return {
                     "changed": False,
@@ -140,4 +140,5 @@ class ActionModule(ActionBase):
                 }
             if now - progress >= args["progress_interval"]:
                 progress = now
-                display.display(f"[muster] {duration(now - started)} nodes alive: {alive}; last line: {last[:160]}")
+                elapsed = duration(status.get("updated", 0.0) - status.get("started", 0.0))
+                display.display(f"[muster] {elapsed}{alive} last line: {last[:160]}")

@@ -154,6 +154,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         ],
         "world_size": table.world_size,
         "elastic": job.elastic,
+        "max_restarts": job.max_restarts,
         "min_nnodes": job.min_nnodes if job.min_nnodes is not None else table.nnodes,
         "command": launcher.command(job, table, node, interpreter, run_directory),
         "remote_start": launcher.remote_start,

@@ -17,6 +17,7 @@ The lifeline speaks JSON, one object a line, at most 64 KiB:
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
+  peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
   peer:   {"type": "mount", "text"} where a mount under the run has died or come back
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
@@ -65,6 +66,7 @@ LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
+LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -243,6 +245,11 @@ TORCHRUN_FAILURE = re.compile(
 )
 
 
+# What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
+CLOSING = re.compile(r"Sending process (\d+) closing signal")
+# What a container engine says that is asked to remove what is gone, or what somebody is removing already.
+GONE_ALREADY = re.compile(r"no such container|no container with|removal of container .* is already in progress", re.I)
+
 # What the C++ of a rank says when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
@@ -262,6 +269,18 @@ def first_error(text: str) -> str:
     return ""
 
 
+def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
+    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None where it does not tell.
+
+    torch writes "[rank3]: " before each line of an exception that nobody has caught.
+    """
+    errors = {}
+    for rank in ranks:
+        mine = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
+        errors[rank] = first_error("\n".join(mine))
+    return errors if any(errors.values()) else None
+
+
 def last_words(text: str) -> str:
     """Return the exception that ended a program, or else the last line that it wrote, or ""."""
     return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
@@ -274,11 +293,12 @@ def launcher_error(code: int | None, text: str) -> str:
     return last_words(text) if code > 0 else first_error(text)
 
 
-def torchrun_failures(text: str) -> dict[int, tuple[int, int]]:
-    """Return {local_rank: (rank, exit code)} from the table that torchrun prints when ranks failed."""
+def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
+    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table it prints when ranks failed."""
     text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
+    closed = set(CLOSING.findall(text))
     return {
-        int(match.group("local_rank")): (int(match.group("rank")), int(match.group("exit_code")))
+        int(match["local_rank"]): (int(match["rank"]), int(match["exit_code"]), match["pid"] in closed)
         for match in TORCHRUN_FAILURE.finditer(text)
     }
 
@@ -331,14 +351,21 @@ def rank_exit(directory: str, local_rank: int) -> int | None:
 
 
 def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[Data]:
-    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log."""
+    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
+
+    And closed (true) where torchrun has ended it, since another one had failed.
+    """
     node = plan["node"]
     failures = {}
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
         failures = torchrun_failures(read_tail(os.path.join(directory, "launcher.log")))
+    own = None  # errors by rank, where several ranks write into one log
+    if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
+        ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
+        own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
     reports = []
     for local_rank in range(node["slots"]):
-        rank, code = failures.get(local_rank, (node["first_rank"] + local_rank, None))
+        rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
         if plan["rank_logs"] == "ranks":
             code = rank_exit(directory, local_rank)
         elif launcher_code == 0:
@@ -347,7 +374,10 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
             code = launcher_code
         _stdout, stderr = rank_logs(plan, directory, local_rank)
         error = ""
-        if code != 0:
+        if own is not None:
+            error = own[rank]
+            code = code if error else None  # the launcher's is that of a rank that has failed
+        elif code != 0:
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
             error = recorded or first_error(text)
@@ -356,7 +386,8 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
             said = last_words(text)
             if not error and said and code is not None and code > 0:  # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"
-        reports.append({"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr})
+        told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
+        reports.append({**told, "closed": True} if closed else told)
     return reports
 
 
@@ -465,7 +496,12 @@ class Supervisor:
         self.launcher: subprocess.Popen[bytes] | None = None
         self.launcher_code: int | None = None
         self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
+        self.removed: int | None = None  # the exit code of that
         self.rank_failed = ""  # the rank that made this node end its part
+        self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
+        self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
+        self.log_size = 0  # of the launcher's log when it was read for them
+        self.awaited: int | None = None  # a launcher that is ending by itself, and has yet to say how its ranks ended
         self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
         self.looks_due = 0.0
         self.last_look: float | None = None  # when this node, having failed, looked for the last time
@@ -548,6 +584,7 @@ class Supervisor:
             "state": self.state,
             "message": self.message,
             "since": self.since,
+            "started": self.plan_started(),
             "updated": time.time(),
             "launcher_pid": self.launcher.pid if self.launcher else None,
             "report": self.report,
@@ -699,6 +736,8 @@ class Supervisor:
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
             self.take_report(node, message["report"])
+        elif kind == "failing":
+            self.heed(node, str(message.get("text", "")))
         elif kind == "mount":
             self.event("mount", str(message.get("text", "")), node=node["name"])
         elif kind == "stop":
@@ -749,6 +788,11 @@ class Supervisor:
         if self.has_failed(node) and not self.stop_reason:
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
+
+    def heed(self, node: Data, what: str) -> None:
+        """End the run everywhere while a node that has failed still ends its part; an elastic run awaits its report."""
+        if not self.stop_reason and not self.plan["elastic"]:
+            self.node_failed(node, what)
 
     def lose(self, node: Data, why: str) -> None:
         if node["state"] in ("lost", "ended"):
@@ -953,13 +997,45 @@ class Supervisor:
             self.set_state("stopping", self.stop_reason)
         if self.ending_since is None:
             self.ending_since = time.monotonic()
-            signal_all(descendants(os.getpid()), signal.SIGTERM)
+            if self.closing and self.launcher is not None:
+                self.awaited = self.launcher.pid
+            signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
+
+    def tend_closing(self, now: float, launcher: int) -> None:
+        """Give the ranks beside one that has failed our own grace: torchrun waits 30 s for one that does not end."""
+        path = self.path("launcher.log")
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        if size != self.log_size:
+            self.log_size = size
+            for pid in CLOSING.findall(read_tail(path)):
+                self.closing.setdefault(int(pid), now)
+        if self.closing and not self.plan.get("wrap"):  # in a container pids are others
+            table = process_table()
+            there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
+            self.closing = {pid: since for pid, since in self.closing.items() if pid in there}
+            late = [pid for pid, since in self.closing.items() if now - since > self.timeouts["grace"]]
+            signal_all(late, signal.SIGKILL)
+        waited = now - min(self.closing.values(), default=now)
+        if waited > LAST_WORD_PATIENCE and self.plan["max_restarts"] == 0:
+            self.tell_failing(f"a rank on {self.plan['node']['name']} has failed")
+
+    def tell_failing(self, text: str) -> None:
+        """Let the other nodes begin to end: what is left here may take all of its grace. Told once."""
+        if self.failing == text:
+            return
+        self.failing = text
+        if self.is_hub:
+            self.heed(self.nodes[0], text)
+        elif self.hub is not None and self.hub.stage == "open":
+            self.hub.send({"type": "failing", "text": text})
 
     def tend_processes(self, now: float) -> None:
         """Reap, and see this node's end through once it has begun."""
         ended = reap()
         self.tend_mounts(now, ended)
-        grace = self.timeouts["grace"]
+        grace, name = self.timeouts["grace"], self.plan["node"]["name"]
+        if self.remover in ended:
+            self.removed = exit_code(ended[self.remover])
         if self.launcher is not None and self.launcher.pid in ended and self.launcher_code is None:
             self.launcher_code = exit_code(ended[self.launcher.pid])
             self.launcher.returncode = self.launcher_code
@@ -971,23 +1047,32 @@ class Supervisor:
             # one that was told to end was so by its launcher, which will say why
             failed = next((number for number, code in enumerate(ends) if code not in (None, 0, -signal.SIGTERM)), None)
             if failed is not None:  # a launcher may take its time, or never notice
-                rank, name = self.plan["node"]["first_rank"] + failed, self.plan["node"]["name"]
+                rank = self.plan["node"]["first_rank"] + failed
                 self.rank_failed = f"rank {rank} on {name} ended with {describe_exit(ends[failed])}"
                 self.ending_since = now
                 signal_all(descendants(os.getpid()), signal.SIGTERM)
+        if self.ending_since is None and self.launcher is not None and self.plan["rank_logs"] == "torchrun":
+            self.tend_closing(now, self.launcher.pid)
         if self.ending_since is None or self.report is not None:
             return
         ended_here = self.launcher is None or self.launcher_code is not None
         if self.plan.get("remove") and self.remover is None and (ended_here or now - self.ending_since > grace):
             # the engine has the container's processes, not we
             self.remover = run_quietly(self.plan["remove"], self.path("supervisor.log"))
+            self.removed = None if self.remover else 127
         looks = [pid for pid, _since in self.looks.values()]
         left = [pid for pid in descendants(os.getpid()) if pid not in looks]
         killed = [pid for pid in left if pid != self.remover]
         if left and now - self.ending_since > grace:
             if self.killing_since is None:
                 self.killing_since = now
-            signal_all(killed, signal.SIGKILL)
+            if now - self.killing_since > LAST_WORD_PATIENCE:
+                self.awaited = None
+            signal_all([pid for pid in killed if pid != self.awaited], signal.SIGKILL)
+        elif left and not self.stop_reason and now - self.ending_since > LAST_WORD_PATIENCE:
+            how = f"the launcher on {name} ended with {describe_exit(self.launcher_code)}"
+            if self.launcher_code or self.rank_failed:
+                self.tell_failing(self.rank_failed or how)
         stuck = bool(left) and self.killing_since is not None and now - self.killing_since > KILL_PATIENCE
         if not left or stuck:
             if self.launcher is not None and self.launcher_code is None:
@@ -995,17 +1080,24 @@ class Supervisor:
                 if self.launcher.pid not in left:
                     return
                 self.launcher_code = -signal.SIGKILL
+            if self.remover and self.removed is None and self.remover not in left:
+                return  # the same
             if self.launcher_code or self.rank_failed:
                 if self.last_look is None:
                     self.last_look = now
                     self.look(now)
                 if self.looks and now - self.last_look < LAST_LOOK_PATIENCE:
                     return
-            if self.remover in left:
-                remove = " ".join(self.plan["remove"])
-                name = self.plan["node"]["name"]
-                self.event("container", f"the container on {name} is not gone yet; see there whether it goes: {remove}")
-            self.make_report(killed)
+            self.make_report(killed, self.container_left(self.remover in left))
+
+    def container_left(self, goes_on: bool) -> str:
+        """Return why the container may still be there, and what to do; "" where the engine has removed it."""
+        said = last_words(read_tail(self.path("supervisor.log")))
+        if not goes_on and (not self.removed or GONE_ALREADY.search(said)):
+            return ""
+        ended = said or f"the container engine ended with {describe_exit(self.removed)}"
+        why = "the container engine takes long to remove it" if goes_on else ended
+        return f"{why}; look there with: {' '.join(self.plan['remove'])}"
 
     def look(self, now: float) -> None:
         """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
@@ -1054,7 +1146,7 @@ class Supervisor:
         elif self.hub is not None and self.hub.stage == "open":
             self.hub.send({"type": "mount", "text": said})
 
-    def make_report(self, stuck: list[int]) -> None:
+    def make_report(self, stuck: list[int], container: str = "") -> None:
         self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
         code = self.launcher_code
         oom_after = oom_kills()
@@ -1075,6 +1167,7 @@ class Supervisor:
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "stuck": stuck,
             "mounts": self.mounts,
+            "container": container,
             "unwritten": self.unwritten,
         }
         shorten_report(self.report)

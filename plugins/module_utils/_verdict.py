@@ -38,6 +38,14 @@ def describe_exit(code: int | None) -> str:
     return f"ended with exit code {code}"
 
 
+def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
+    """Whose error it is: one rank's, or one of those that share a log and an error, which does not tell whose it is."""
+    same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
+    if len(same) == 1:
+        return {"rank": rank["rank"], "error": error}
+    return {"rank": None, "error": f"one of its ranks {same[0]} to {same[-1]}: {error}"}
+
+
 def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All that went wrong on a node and may be the cause of the run's end.
 
@@ -53,7 +61,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
     for rank in report["ranks"]:
         # A launcher stopped before it had noticed does not tell how its rank ended: then the rank's exception does.
         untold = rank["exit_code"] is None and stopped and bool(rank["error"])
-        if rank["exit_code"] in (0, *STOPPED_BY_US) and not untold:
+        if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
@@ -64,9 +72,9 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         found.append(
             {
                 **base,
-                "rank": rank["rank"],
-                "error": error,
+                **of_whom(rank, report["ranks"], error),
                 "log": rank["log"],
+                "by_launcher": False,
                 "weight": CONSEQUENCE if secondary else int(untold),
             }
         )
@@ -78,6 +86,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": None,
                 "error": error,
                 "log": report["launcher_log"],
+                "by_launcher": True,
                 "weight": CONSEQUENCE + 1 if stopped else 1,
             }
         )
@@ -94,7 +103,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     found = [one for node in nodes for one in candidates(node)]
     best = min(found, key=lambda one: (one["weight"], one["node"] != first_node), default=None)
     # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
-    of_others = best is None or best["weight"] >= CONSEQUENCE or best["rank"] is None
+    of_others = best is None or best["weight"] >= CONSEQUENCE or best["by_launcher"]
     if lost and (of_others or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
         error = node.get("why") or result["reason"]
@@ -117,6 +126,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "log": node["launcher_log"],
                 "stuck": report.get("stuck", []),
                 "mounts": report.get("mounts", {}),
+                "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
@@ -231,6 +241,8 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             lines.append(
                 f"  on {node['name']} these processes do not end, not even by SIGKILL: {pids}; the node needs a reboot"
             )
+        if node["container"]:
+            lines.append(f"  on {node['name']} the container may still be there, and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
                 f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "

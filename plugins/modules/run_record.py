@@ -37,8 +37,8 @@ options:
       - V(closed) writes the verdict, shows it, and fails where the run has not succeeded, or where it was lost sight
         of.
       - V(judged) is for a run that nobody has watched to its end. It shows the verdict, and writes it where it is not
-        there yet. It does nothing where the run goes on, where the node of rank 0 could not be read, or without a
-        record. How the run went fails no task.
+        there yet. It does nothing where the run goes on, where the node of rank 0 and another one could not be read, or
+        without a record. How the run went fails no task.
     type: str
     choices: [opened, dropped, read, closed, judged]
     required: true

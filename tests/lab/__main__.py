@@ -53,15 +53,14 @@ def _parser() -> argparse.ArgumentParser:
 def launch_command(inventory: Path, text: str) -> str:
     """What starts the example on all nodes of an inventory, as typed in the checkout; "" where they have no torch.
 
-    text: of the inventory. The script's path is whole: nodes have it at the same place, but start in the user's home.
+    text: of the inventory, which names the example.
     """
     training = yaml.safe_load(text)["training"]
     if "launch_python" not in training["vars"]:
         return ""
     program = VENV / "bin" / "ansible-playbook"
     words = [str(program.relative_to(CHECKOUT)), "playbooks/launch.yml", "-i", str(inventory.relative_to(CHECKOUT))]
-    words += ["-e", f"nnodes={len(training['hosts'])}", "-e", f"launch_script={CHECKOUT}/examples/train_ddp.py"]
-    return shlex.join(words)
+    return shlex.join([*words, "-e", f"nnodes={len(training['hosts'])}"])
 
 
 def _act(args: argparse.Namespace) -> int:
@@ -70,7 +69,8 @@ def _act(args: argparse.Namespace) -> int:
             raise LabError(f"--slots {args.slots}: whole numbers with commas between, as in 2,1,1.")
         slots = [int(part) for part in args.slots.split(",") if part]
         start = time.monotonic()
-        lab = Lab.up(args.nodes, args.name, args.suite, slots)
+        # its path is whole: nodes have it at the same place, but start in the user's home
+        lab = Lab.up(args.nodes, args.name, args.suite, slots, CHECKOUT / "examples" / "train_ddp.py")
         addresses = ", ".join(f"{node.name} {node.address}" for node in lab.nodes)
         print(f"Lab {lab.name!r} is up ({time.monotonic() - start:.1f} s): {addresses}\n{lab.inventory}")
         if command := launch_command(lab.inventory, lab.inventory.read_text()):

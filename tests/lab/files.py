@@ -122,8 +122,8 @@ def ssh_options(name: str) -> list[str]:
     return ["-i", str(folder / "id_ed25519"), *(word for option in options for word in ("-o", option))]
 
 
-def inventory(name: str, nodes: Sequence[Node], launch_python: Path | None) -> str:
-    """Render the inventory; without `launch_python` where the nodes cannot run it."""
+def inventory(name: str, nodes: Sequence[Node], launch_python: Path | None, launch_script: Path | None = None) -> str:
+    """Render the inventory; without `launch_python` where the nodes cannot run it, and then without a script for it."""
     common = {
         "ansible_user": USER,
         "ansible_ssh_private_key_file": str(directory(name) / "id_ed25519"),
@@ -131,6 +131,7 @@ def inventory(name: str, nodes: Sequence[Node], launch_python: Path | None) -> s
         "ansible_control_path": f"{ssh_masters(name)}/%%r@%%h",
         "ansible_python_interpreter": "/usr/bin/python3",
         **({"launch_python": str(launch_python)} if launch_python else {}),
+        **({"launch_script": str(launch_script)} if launch_python and launch_script else {}),
     }
     hosts = {
         node.name: {"ansible_host": node.address, "node_address": node.address, "node_slots": node.slots}

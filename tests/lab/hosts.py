@@ -58,7 +58,14 @@ class Lab:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def up(cls, nodes: int = 4, name: str = "lab", suite: str | None = None, slots: Sequence[int] = ()) -> Lab:
+    def up(
+        cls,
+        nodes: int = 4,
+        name: str = "lab",
+        suite: str | None = None,
+        slots: Sequence[int] = (),
+        script: Path | None = None,
+    ) -> Lab:
         """Bring up a lab, or complete one that is there in part; one that is there is left as it is.
 
         Args:
@@ -66,6 +73,7 @@ class Lab:
             name: labs of different names stand side by side.
             suite: release: bullseye, bookworm or trixie; by default this machine's own, else jobs may lack a Python.
             slots: `node_slots` of the first nodes; all others have 1.
+            script: what launch.yml starts on it where nothing else is said.
 
         Raises:
             LabError: with what is missing and what to do.
@@ -85,7 +93,7 @@ class Lab:
             files.ssh_masters(name).mkdir(mode=0o700, parents=True, exist_ok=True)
         _wait_for_logins(lab)
         launch_python = _usable_python(lab, required=suite == image.own_suite())
-        lab.inventory.write_text(files.inventory(name, lab.nodes, launch_python))
+        lab.inventory.write_text(files.inventory(name, lab.nodes, launch_python, script))
         return lab
 
     @classmethod

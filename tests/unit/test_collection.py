@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import subprocess
 import sys
@@ -163,6 +165,24 @@ def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path)
     assert not foreign
 
 
+def test_each_role_has_its_documentation(tmp_path: Path) -> None:
+    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
+    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
+    roles = sorted(path.name for path in (CHECKOUT / "roles").iterdir())
+    names = [f"{COLLECTION}.{name}" for name in roles]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-doc"), "-t", "role", "--json", *names],
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sorted(told) == names
+    assert [name for name in names if not told[name]["entry_points"]["main"]["short_description"]] == []
+
+
 # --- What each node costs the controller ------------------------------------------------------------------------------
 
 NEWLY_IMPORTED = """
@@ -176,9 +196,23 @@ print("\\n".join(set(sys.modules) - before))
 """
 
 
-@pytest.mark.parametrize("name", ["node_facts", "training_run"])
-def test_an_action_of_each_node_imports_little(name: str, tmp_path: Path) -> None:
-    """Each of these runs on each node at each launch, in a process that knows what Ansible has imported, no more."""
+LAUNCH = [
+    *(CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml"),
+    *(CHECKOUT / "playbooks" / f"{name}.yml" for name in ("launch", "status", "logs", "stop")),
+]
+MODULES_OF_LAUNCH = sorted(
+    {name for path in LAUNCH for name in re.findall(r"^ +(\w+\.\w+\.\w+):$", path.read_text(), re.M)}
+)
+
+
+def test_a_launch_needs_no_collection_but_this_one() -> None:
+    assert "muster.training.launch_plan" in MODULES_OF_LAUNCH
+    assert [name for name in MODULES_OF_LAUNCH if not name.startswith(("ansible.builtin.", f"{COLLECTION}."))] == []
+
+
+@pytest.mark.parametrize("name", [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name])
+def test_an_action_of_a_launch_imports_little(name: str, tmp_path: Path) -> None:
+    """Some run on each node at each launch, in a process that knows what Ansible has imported; none needs a package."""
     (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
     (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
     plugin = f"ansible_collections.{COLLECTION}.plugins.action.{name}"

@@ -60,11 +60,14 @@ def test_inventory_has_the_contract_and_checks_host_keys() -> None:
 def test_up_tells_a_command_that_starts_a_job() -> None:
     nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12"), Node("node3", "10.0.0.13")]
     inventory = files.directory("other") / "inventory.yml"
-    words = shlex.split(launch_command(inventory, files.inventory("other", nodes, Path("/venv/bin/python"))))
+    script = files.CHECKOUT / "examples" / "train_ddp.py"
+    text = files.inventory("other", nodes, Path("/venv/bin/python"), script)
+    words = shlex.split(launch_command(inventory, text))
     assert words[:4] == [".venv/bin/ansible-playbook", "playbooks/launch.yml", "-i", "build/lab-other/inventory.yml"]
-    assert words[4:] == ["-e", "nnodes=3", "-e", f"launch_script={files.CHECKOUT}/examples/train_ddp.py"]
-    assert (files.CHECKOUT / words[1]).exists() and Path(words[-1].partition("=")[2]).exists()
-    assert launch_command(inventory, files.inventory("other", nodes, None)) == "", "nothing to run it with"
+    assert words[4:] == ["-e", "nnodes=3"]
+    assert yaml.safe_load(text)["training"]["vars"]["launch_script"] == str(script)
+    assert (files.CHECKOUT / words[1]).exists() and script.exists()
+    assert launch_command(inventory, files.inventory("other", nodes, None, script)) == "", "nothing to run it with"
 
 
 def test_seed_is_the_same_for_the_same_settings(tmp_path: Path) -> None:

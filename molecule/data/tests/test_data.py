@@ -60,9 +60,11 @@ def test_a_package_that_is_not_signed_by_a_known_key_is_refused(data: Data, pack
 
 
 def test_site_mounts_on_all_nodes(data: Data, mounted: drive.Play) -> None:
+    held = data.s3.client().get_object(Bucket="data", Key="1.csv")["Body"].read().decode()
+    assert held.startswith("0.1,0.2\n")
     for name in NODES:
         for path in (PATH, AMAZON):
-            assert data.read(name, f"{path}/1.csv") == data.read(name, f"{path}/1.csv").strip() + "\n"
+            assert data.read(name, f"{path}/1.csv") == held
             assert data.sh(name, f"stat -c %U {path}/1.csv").strip() == "muster"
         assert data.read(name, f"'{LARGE}/two'") == "2"
         assert data.lab.exec(name, ["touch", f"{LARGE}/x"]).returncode != 0, "read only"

@@ -140,10 +140,12 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
         return max(len(path.read_text().splitlines()) for path in folder.rglob("stdout.log"))
 
     follow = drive.start("logs.yml", lab.inventory, run_id="closed", rank=2)
+    first = drive.start("logs.yml", lab.inventory)  # rank 0 of the run that was launched last
     refused = drive.run("logs.yml", lab.inventory, run_id="closed", rank=9)
     assert refused.rc == 2, refused.output
     assert "run closed has the ranks 0 to 3, not 9: correct -e rank" in refused.output, refused.output
     follow.wait_for(r"step \d+ of rank 2")
+    first.wait_for(r"step \d+ sum 4 world 4")
     before = steps()
     drive.eventually("the run goes on", lambda: steps() > before, 20)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
@@ -154,6 +156,7 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     ]
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER))])  # nobody watches, and yet
     drive.nothing_left(lab, nodes, within=10)
+    assert first.wait(30).rc == 0, first.output
     follow.wait(30)  # it ends by itself, and has shown this rank alone
     assert follow.rc == 0, follow.output
     assert not re.search(r"^step \d+ (sum|of rank [013])", follow.output, re.MULTILINE), follow.output
@@ -195,17 +198,17 @@ def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_nobody_watches_and_a_node_is_lost(lab: Lab, nodes: list[str]) -> None:
-    """Of two runs that were left alone one has a node cut off, the other one powered off."""
+    """Of two runs that were left alone one has a node cut off, the other one its first node powered off."""
     runs = {"cut": nodes[:2], "off": nodes[2:]}
     leave_alone(lab, runs)
     lab.cut_off("node2")
-    lab.power_off("node4")
-    drive.nothing_left(lab, nodes[:3], within=20)  # the node that is cut off as well
+    lab.power_off("node3")
+    drive.nothing_left(lab, ["node1", "node2", "node4"], within=20)  # the node that is cut off as well
     asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
     for status in asked.values():
         assert status.wait().rc == 0, status.output
     told_of(lab, asked["cut"], "cut", "node2", node_rank=1, rank=None, error="node2 is lost: nothing heard of it for")
-    told_of(lab, asked["off"], "off", "node4", node_rank=1, rank=None, error="node4 is lost: nothing heard of it for")
+    told_of(lab, asked["off"], "off", "node3", node_rank=0, rank=None, error="node3 is lost: nothing heard of it for")
     assert " unreachable  " in asked["off"].output, asked["off"].output
 
 
@@ -287,6 +290,29 @@ def test_elastic(lab: Lab, nodes: list[str]) -> None:
     stop = drive.run("stop.yml", lab.inventory, run_id="elastic")
     assert stop.rc == 2 and "node3" in stop.output, stop.output  # it says that it could not ask node3
     play.wait(60)
+    assert play.rc == 2 and drive.record(lab, "elastic")["state"] == "stopped", play.output
+    drive.nothing_left(lab, [MASTER, "node2", "node4"], within=5)
+
+
+def test_elastic_to_its_end(lab: Lab, nodes: list[str]) -> None:
+    """It ends well without a node that was lost on the way, and everywhere once the node of the store is lost."""
+    few = {"nodes": f"{MASTER},node2,{OTHER}", "nnodes": "1:3"}
+    play = drive.launch(lab, "loop.py", "--steps", "50", run_id="shrunk", **few)
+    play.wait_for(r"step 3 sum 3 world 3")
+    lab.power_off(OTHER)
+    play.wait(150)
+    assert play.rc == 0, play.output
+    assert f"lost on the way: {OTHER}" in play.last_lines(), play.output
+    verdict = drive.record(lab, "shrunk")
+    assert (verdict["state"], verdict["nodes"][2]["state"]) == ("succeeded", "lost")
+    drive.nothing_left(lab, [MASTER, "node2"], within=5)
+
+    play = drive.launch(lab, "loop.py", run_id="storeless", nodes=f"{MASTER},node2,node4", nnodes="1:3")
+    play.wait_for(r"step 3 sum 3 world 3")
+    lab.power_off(MASTER)
+    drive.nothing_left(lab, ["node2", "node4"], within=20)
+    play.wait(90)
+    assert play.rc == 2 and f"node {MASTER}" in play.last_lines(), play.output
 
 
 def test_two_runs(lab: Lab, nodes: list[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import subprocess
+from collections.abc import Iterator
 
 from tests import drive
 from tests.lab import Lab
@@ -10,6 +13,24 @@ from tests.lab import Lab
 SECRET = "s3cr3t-Kq9-\"quoted\" $HOME 'x'\nsecond line"
 PART = "s3cr3t-Kq9"
 PASSED = f"{PART} of this machine's own environment"
+PLANTED = "/etc/planted"
+
+
+def root(lab: Lab, node: str, *command: str) -> str:
+    """What root's command prints on a node; it must succeed."""
+    done = lab.exec(node, command)
+    assert done.returncode == 0, f"{node}: {shlex.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def planted(lab: Lab, node: str, *words: str) -> Iterator[None]:
+    """Let a file that everybody may read hold these words: a search that works finds it, and no other."""
+    root(lab, node, "sh", "-c", f"printf '%s\\n' {shlex.join(words)} > {PLANTED}; chmod 644 {PLANTED}")
+    try:
+        yield
+    finally:
+        root(lab, node, "rm", PLANTED)
 
 
 def test_secrets(lab: Lab, nodes: list[str]) -> None:
@@ -40,21 +61,21 @@ def test_secrets(lab: Lab, nodes: list[str]) -> None:
     assert any("launch.yml" in line for line in here)
     assert not [line for line in here if PART in line or token in line]
     for name in nodes:
-        listed = lab.exec(name, ["ps", "-eww", "-o", "args"]).stdout
-        assert PART not in listed and token not in listed
+        listed = root(lab, name, "ps", "-eww", "-o", "args")
+        assert "supervisor.py" in listed and PART not in listed and token not in listed
         # as somebody else on the node: whatever can be read, and other people's environments
         for word in (PART, token):
             pattern = f"[{word[0]}]{word[1:]}"  # which does not find its own command line
             places = "/home /tmp /run /var/log /var/tmp /etc /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
-            command = f"grep -rl '{pattern}' {places} 2>/dev/null"
-            seen = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command], timeout=60).stdout.split()
-            assert seen == []
-        journal = lab.exec(name, ["journalctl", "--no-pager", "--output=cat"]).stdout
-        assert PART not in journal and token not in journal
-        modes = lab.exec(name, ["sh", "-c", "stat -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*"]).stdout
-        assert all(line.split()[0] in ("600", "700") and line.split()[1] == "muster" for line in modes.splitlines()), (
-            modes
-        )
+            command = f"grep -rls '{pattern}' {places}"
+            with planted(lab, name, PART, token):
+                seen = lab.exec(name, ["runuser", "-u", "nobody", "--", "sh", "-c", command])
+            # grep's 2 is of what nobody may not read
+            assert (seen.returncode, seen.stdout.split()) == (2, [PLANTED]), seen
+        journal = root(lab, name, "journalctl", "--no-pager", "--output=cat")
+        assert journal and PART not in journal and token not in journal
+        modes = root(lab, name, "sh", "-c", "stat -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*").splitlines()
+        assert modes and all(line.split()[0] in ("600", "700") and line.split()[1] == "muster" for line in modes), modes
     status = drive.run("status.yml", lab.inventory, run_id="secret", options=("-vvvv",))
     stop = drive.run("stop.yml", lab.inventory, run_id="secret", options=("-vvvv",))
     play.wait()
@@ -66,4 +87,5 @@ def test_secrets(lab: Lab, nodes: list[str]) -> None:
     for path in (lab.inventory.parent / "runs/secret").rglob("*"):
         assert not path.is_file() or PART not in path.read_text(errors="replace"), path
     for name in nodes:
-        assert lab.exec(name, ["grep", "-rlF", PART, "/home/muster/.muster"]).stdout == ""
+        with planted(lab, name, PART):
+            assert root(lab, name, "grep", "-rlF", PART, "/home/muster/.muster", PLANTED).split() == [PLANTED]

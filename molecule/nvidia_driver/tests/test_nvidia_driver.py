@@ -22,8 +22,9 @@ def root(lab: Lab, node: str, command: str) -> str:
 
 
 def packages(lab: Lab, node: str) -> list[str]:
-    asked = "dpkg-query --show --showformat='${db:Status-Status} ${Package}\\n' | grep nvidia || true"
-    return [line.split()[1] for line in root(lab, node, asked).splitlines() if line.startswith("installed ")]
+    listed = root(lab, node, "dpkg-query --show --showformat='${db:Status-Status} ${Package}\\n'").splitlines()
+    assert listed
+    return [line.split()[1] for line in listed if line.startswith("installed ") and "nvidia" in line]
 
 
 def version(lab: Lab, node: str) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from tests import drive
 from tests.lab import Lab
+from tests.recap import unchanged
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -112,9 +113,11 @@ def test_private_keys_stay_where_they_were_made(lab: Lab) -> None:
             for path in authority.rglob("*")
             if path.is_file() and key.splitlines()[3].encode() in path.read_bytes()
         ]
-        assert (
-            lab.exec(node.name, ["grep", "-rF", secret, "/etc/ssh", "/home", "/root", "/tmp", "/var/tmp"]).stdout == ""
-        )
+        # a file with it is put there: a search that works finds that one, and no other
+        search = f"echo {secret} > /var/tmp/planted; grep -rlF {secret} /etc/ssh /home /root /tmp /var/tmp"
+        found = lab.exec(node.name, ["sh", "-c", search])
+        assert lab.exec(node.name, ["rm", "/var/tmp/planted"]).returncode == 0
+        assert (found.returncode, found.stdout.split()) == (0, ["/var/tmp/planted"]), found.stdout + found.stderr
 
 
 def test_a_key_that_was_there_is_kept(lab: Lab) -> None:
@@ -155,7 +158,9 @@ def _mesh(inventory: Path, authority: Path, *options: str, **extra: Any) -> driv
 
 
 def _files(lab: Lab, node: str) -> str:
-    return lab.exec(node, ["sh", "-c", "sha256sum /etc/ssh/* /etc/ssh/*/* /home/muster/.ssh/* 2>/dev/null"]).stdout
+    done = lab.exec(node, ["find", "/etc/ssh", "/home/muster/.ssh", "-type", "f", "-exec", "sha256sum", "{}", "+"])
+    assert done.returncode == 0 and "/etc/ssh/" in done.stdout and "/.ssh/" in done.stdout, done.stdout + done.stderr
+    return "\n".join(sorted(done.stdout.splitlines()))
 
 
 def _validity(lab: Lab, node: str) -> float:
@@ -176,7 +181,8 @@ def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> No
     play = drive.run(playbook, lab.inventory, options=options)
     assert play.rc == 0, play.output
     assert ":2222 " in lab.exec("node2", ["ss", "-Hltn"]).stdout
-    assert "changed=0" in drive.run(playbook, lab.inventory, options=options).output
+    again = drive.run(playbook, lab.inventory, options=options)
+    assert unchanged(again), again.output
 
 
 def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> None:

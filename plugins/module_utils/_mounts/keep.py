@@ -272,6 +272,12 @@ def unmounted(kind: Kind, wanted: Wanted, check_mode: bool, absent: bool) -> dic
     if is_mounted:
         if proof.is_broken(proof.prove(path, wanted.uid, wanted.gid, "", proof.LOOK)):
             node.take_down(path, unit)
+            if proof.mounted_at(path):
+                raise MountError(
+                    f"{path} does not answer, and is still mounted after `umount --lazy {path}`. Needed: nothing "
+                    "mounted there, before its unit and credentials may go. Try that command on the node and see what "
+                    "it says, or start the node anew, then run this again"
+                )
         else:
             node.unmount(path)
     if enabled:

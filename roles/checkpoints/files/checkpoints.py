@@ -134,8 +134,21 @@ def names_its_run(settings: dict[str, Any]) -> bool:
     return "{run_id}" in path or not os.path.isabs(path)
 
 
+def unreadable(error: OSError) -> Fault:
+    """What is told of a place that is there and cannot be read: it is not known what a run has saved."""
+    return Fault(
+        f"{error.filename} cannot be read ({error.strerror}). Needed: all that a run saves, lest a part of it be taken "
+        "for the whole. Give the service's user the right to read it, or name it in checkpoints_exclude"
+    )
+
+
+def refuse_part(error: OSError) -> None:
+    """For os.walk, which else leaves out what it cannot read."""
+    raise error
+
+
 def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
-    """A checkpoint with its files; None where there is none, or it vanishes meanwhile."""
+    """A checkpoint with its files; None where there is none, or it vanishes meanwhile. Raises Fault."""
     files, touched = [], 0.0
     try:
         found = os.lstat(path)
@@ -143,7 +156,7 @@ def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
             return Checkpoint(name, path, (File("", found.st_size, found.st_mtime_ns, found.st_ino),), found.st_ctime)
         if not stat.S_ISDIR(found.st_mode):
             return None
-        for current, names, leaves in os.walk(path):
+        for current, names, leaves in os.walk(path, onerror=refuse_part):
             touched = max(touched, os.stat(current).st_ctime)
             names.sort()
             for leaf in sorted(leaves):
@@ -153,19 +166,25 @@ def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
                 if relative != marker:
                     files.append(File(relative, found.st_size, found.st_mtime_ns, found.st_ino))
                 touched = max(touched, found.st_ctime)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise unreadable(error) from None
     return Checkpoint(name, path, tuple(files), touched) if files else None
 
 
 def checkpoints_in(directory: str, settings: dict[str, Any]) -> list[Checkpoint]:
-    """All checkpoints of a directory, whole or not, the newest first."""
+    """All checkpoints of a directory, whole or not, the newest first. Raises Fault."""
     marker, found = settings["marker"], []
     try:
         names = sorted(os.listdir(directory))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise unreadable(error) from None
     for name in names:
+        if name == "lost+found":  # a file system's own, which only root may read
+            continue
         if any(fnmatch.fnmatch(name, pattern) for pattern in settings["exclude"]):
             continue
         if marker and name.endswith(marker) and name != marker:
@@ -430,11 +449,21 @@ class Service:
         """Remove copied checkpoints from this disk, all but the newest, where that is wanted."""
         keep = self.settings["keep_local"]
         for one in [each for each in found if has(manifest, each)][keep:] if keep else []:
-            if os.path.isdir(one.path):
-                shutil.rmtree(one.path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    os.unlink(one.path)
+            try:
+                with contextlib.suppress(FileNotFoundError):  # the run removes it, too
+                    if os.path.isdir(one.path):
+                        shutil.rmtree(one.path)
+                    else:
+                        os.unlink(one.path)
+            except OSError as error:
+                if one.path not in self.warned:
+                    self.warned.add(one.path)
+                    self.say(
+                        run,
+                        f"WARNING: {one.path} is in S3, but cannot be removed from this disk ({error.strerror}). "
+                        "Needed: its room on the disk. Give the service's user the right to remove it, or remove it",
+                    )
+                continue
             self.say(run, f"{one.name} is in S3 and was removed from this disk")
 
     def round(self, run: Run) -> bool:

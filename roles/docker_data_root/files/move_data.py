@@ -62,6 +62,15 @@ def start_engine() -> None:
             time.sleep(0.5)
 
 
+def settings_text() -> str | None:
+    """Return the text of the engine's settings, None where there is no file."""
+    try:
+        with open(SETTINGS, encoding="utf-8") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
 def read_settings() -> dict[str, object]:
     """Return the engine's settings."""
     try:
@@ -121,10 +130,7 @@ def check_target(source: str, target: str, spare: int) -> None:
 
 def move(source: str, target: str) -> None:
     """Move the data; where a step fails bring back what was and raise Problem."""
-    before, settings = images(), read_settings()
-    old_text = None
-    with contextlib.suppress(FileNotFoundError), open(SETTINGS, encoding="utf-8") as stream:
-        old_text = stream.read()
+    before, settings, old_text = images(), read_settings(), settings_text()
     existed = os.path.isdir(target)
     try:
         run("systemctl", "stop", *reversed(UNITS))
@@ -142,31 +148,62 @@ def move(source: str, target: str) -> None:
             raise Problem(f"{len(lost)} of {len(before)} images are missing in the copy, such as {lost[:1]}")
         write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
     except (Problem, OSError) as problem:
-        raise Problem(f"{problem}. {undo(old_text, target, existed)}") from problem
+        raise Problem(f"{problem}. {undo(old_text, source, target, existed)}") from problem
 
 
-def undo(old_text: str | None, target: str, existed: bool) -> str:
-    """Bring the former state back; return in words how that went."""
+def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
+    """Bring the former state back; return in words how far that went."""
+    stays = f"The copy in {target} stays"
     try:
-        with contextlib.suppress(Problem):  # whatever runs now has no unit, or is stopped
-            run("systemctl", "stop", *reversed(UNITS))
-        if old_text is None:
-            with contextlib.suppress(FileNotFoundError):
+        run("systemctl", "stop", *reversed(UNITS))
+        stopped = ""
+    except Problem as problem:  # whatever runs now has no unit, or is stopped, or goes on
+        stopped = f" ({problem})"
+    try:
+        if settings_text() != old_text:
+            if old_text is None:
                 os.unlink(SETTINGS)
-        else:
-            write_text(SETTINGS, old_text)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(RECORD)
-        start_engine()
-    except (Problem, OSError) as problem:
+            else:
+                write_text(SETTINGS, old_text)
+    except OSError as problem:
+        former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
         return (
-            f"The former settings are back, but the engine does not start: {problem}. Needed: a look at "
+            f"The former settings cannot be brought back ({problem}), and the engine was not started with others. "
+            f"{stays}. Needed: {former}. See to that, then `systemctl start docker`, and remove the copy"
+        )
+    try:
+        start_engine()
+        root = data_root()
+    except Problem as problem:
+        return (
+            f"The former settings are back, but the engine does not start: {problem}. {stays}. Needed: a look at "
             "`journalctl -u docker`"
         )
-    shutil.rmtree(target, ignore_errors=True)
+    if os.path.realpath(root) != os.path.realpath(source):
+        return (
+            f"The former settings are back, but the engine runs with its data in {root}{stopped}. {stays}. Needed: an "
+            f"engine with its data in {source}. `systemctl restart docker`, then remove the copy"
+        )
+    try:
+        shutil.rmtree(target)
+    except OSError as problem:
+        # a mount point cannot go, and need not
+        if os.path.lexists(target) and not (existed and is_empty(target)):
+            return (
+                f"The engine runs with its former data again, but the copy in {target} cannot be removed ({problem}). "
+                "Needed: an empty directory, or none, for the next try. Remove the copy"
+            )
     if existed:
         os.makedirs(target, exist_ok=True)
     return "The engine runs with its former data again, and the copy was removed"
+
+
+def is_empty(directory: str) -> bool:
+    """Whether a directory can be read and holds nothing."""
+    try:
+        return not os.listdir(directory)
+    except OSError:
+        return False
 
 
 def delete_old(target: str) -> bool:

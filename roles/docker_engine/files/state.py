@@ -24,15 +24,46 @@ def read_settings(path: str) -> tuple[dict[str, object], str]:
     return found, ""
 
 
-def running() -> list[str]:
-    """Return the names of running containers, none where there is no engine."""
+def ask(*words: str) -> str:
+    """Return what a command prints. Raises OSError and what subprocess raises where it fails or hangs."""
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def running() -> tuple[list[str], str]:
+    """Return the names of running containers, and why they cannot be told. Without an engine there are none."""
     try:
-        done = subprocess.run(
-            ["docker", "ps", "--format", "{{.Names}}"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return done.stdout.split() if done.returncode == 0 else []
+        return ask("docker", "ps", "--format", "{{.Names}}").split(), ""
+    except FileNotFoundError:
+        return [], ""
+    except subprocess.TimeoutExpired:
+        fault = "`docker ps` gives no answer within 60 s"
+    except subprocess.CalledProcessError as problem:
+        fault = f"`docker ps` fails ({problem.stderr.strip()[-300:] or f'code {problem.returncode}'})"
+    except OSError as problem:
+        fault = f"docker cannot be run ({problem.strerror})"
+    try:
+        state = ask("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
+    except (OSError, subprocess.SubprocessError) as problem:
+        return [], f"{fault}, and systemd does not tell whether the engine is up ({problem})"
+    left = shims()
+    if state in ("inactive", "failed") and not left:
+        return [], ""
+    alive = f", and containers are alive (containerd-shim, process {', '.join(left)})" if left else ""
+    return [], f"{fault}, docker.service is {state}{alive}"
+
+
+def shims() -> list[str]:
+    """Return the processes that hold Docker's containers: they outlive an engine that was killed."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as stream:
+                words = stream.read().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if os.path.basename(words[0]).startswith(b"containerd-shim") and b"moby" in words:
+            found.append(path.split("/")[2])
+    return found
 
 
 def has_nvidia() -> bool:
@@ -44,5 +75,13 @@ def has_nvidia() -> bool:
     return False
 
 
-SETTINGS, FAULT = read_settings("/etc/docker/daemon.json")
-print(json.dumps({"settings": SETTINGS, "fault": FAULT, "running": running(), "nvidia": has_nvidia()}))
+def main() -> None:
+    """Print the answer."""
+    settings, fault = read_settings("/etc/docker/daemon.json")
+    names, unheard = running()
+    answer = {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -122,9 +122,19 @@ def capabilities(given: dict[str, Any]) -> dict[str, Any]:
     """The compute capabilities of this node's GPUs; older ones than Ampere are refused."""
     try:
         words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
-        text = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
         return {"capabilities": [], "changed": False}
+    except subprocess.TimeoutExpired:
+        raise unknown("gives no answer within 60 s") from None
+    except OSError as problem:
+        raise unknown(f"cannot be run: {problem.strerror}") from None
+    text = done.stdout
+    if done.returncode != 0:
+        said = " ".join((done.stdout + done.stderr).split())[-300:]
+        if "not a valid field" not in said:
+            raise unknown(f"fails: {said or f'code {done.returncode}'}")
+        text = told_by_torch()  # drivers before 510 do not know the field
     found = set()
     for line in text.splitlines():
         name, _comma, capability = line.rpartition(", ")
@@ -138,6 +148,26 @@ def capabilities(given: dict[str, Any]) -> dict[str, Any]:
             )
         found.add(capability)
     return {"capabilities": sorted(found), "changed": False}
+
+
+def unknown(said: str) -> Fault:
+    """What is told where there is an nvidia-smi that does not tell the GPUs."""
+    return Fault(
+        f"nvidia-smi {said}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
+        "driver (dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
+    )
+
+
+def told_by_torch() -> str:
+    """The GPUs as nvidia-smi would tell them."""
+    try:
+        from torch import cuda
+    except ImportError:
+        raise unknown("is too old to tell them, and there is no torch that could") from None
+    if not cuda.is_available():
+        raise unknown("is too old to tell them, and torch sees none")
+    gpus = [(cuda.get_device_name(one), cuda.get_device_capability(one)) for one in range(cuda.device_count())]
+    return "".join(f"{name}, {major}.{minor}\n" for name, (major, minor) in gpus)
 
 
 def jobs(memory: int, processors: int) -> int:
@@ -241,10 +271,14 @@ def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
 
 def verify(given: dict[str, Any]) -> dict[str, Any]:
     """Import it, and compare its attention with torch's own where there is a GPU."""
+    imported, proved = f"{given['key']} imported without a GPU", f"{given['key']} proved on a GPU"
     if os.path.exists(given["marker"]):
         with open(given["marker"], encoding="utf-8") as file:
-            if file.read() == given["key"]:
-                return {"changed": False, "shown": "as proved before"}
+            before = file.read()
+        if before == proved:
+            return {"changed": False, "shown": "as proved before"}
+        if before == imported and not capabilities({})["capabilities"]:
+            return {"changed": False, "shown": "as imported before, without a GPU"}
     try:
         import flash_attn
         import flash_attn_2_cuda  # noqa: F401
@@ -255,7 +289,8 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
             "Set flash_attention_build to true, so that it is built here"
         ) from None
     shown = f"flash-attention {flash_attn.__version__} can be imported"
-    if torch.cuda.is_available():
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
         torch.manual_seed(0)
         query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _one in range(3))
         ours = flash_attn.flash_attn_func(query, key, value)
@@ -268,7 +303,7 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
             )
         shown += f", and its attention is torch's within {off:.4f}"
     with open(given["marker"], "w", encoding="utf-8") as file:
-        file.write(given["key"])
+        file.write(proved if has_gpu else imported)
     return {"changed": False, "shown": shown}
 
 

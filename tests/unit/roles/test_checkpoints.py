@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import json
@@ -169,6 +170,66 @@ def test_versions_and_local_files_are_removed_as_told(
     copy_all(program, {**settings, "keep_local": 2})
     assert len(list(folder.iterdir())) == 2
     assert len(copied(s3)) == 6, "in S3 they are all"
+
+
+@pytest.mark.parametrize("name", ["step", "last.pt"])
+def test_what_cannot_be_removed_here_is_told_once(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], name: str,
+) -> None:  # fmt: skip
+    def busy(*_words: Any, **_more: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    run = program.runs_of(settings)[0]
+    (folder / "step").mkdir()
+    (folder / "step" / "shard").write_bytes(b"1")
+    (folder / "last.pt").write_bytes(b"1")
+    found = program.checkpoints_in(str(folder), settings)
+    manifest = {"checkpoints": [{"name": one.name, "stamp": one.stamp} for one in found]}
+    first, other = sorted(found, key=lambda one: one.name != name)
+    service = program.Service({**settings, "keep_local": 1})
+    monkeypatch.setattr(os, "rmdir" if name == "step" else "unlink", busy)
+    for _round in range(2):
+        service.prune(run, [other, first], manifest)
+    monkeypatch.undo()
+    told = capsys.readouterr().out
+    assert told.count(f"{first.path} is in S3, but cannot be removed from this disk (Device or resource busy)") == 1
+    assert "was removed" not in told
+    service.prune(run, [other, first], manifest)
+    assert f"{name} is in S3 and was removed from this disk" in capsys.readouterr().out
+    assert [path.name for path in folder.iterdir()] == [other.name]
+
+
+def test_what_cannot_be_read_is_not_taken_for_the_whole(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    (folder / "step" / "deep").mkdir(parents=True)
+    (folder / "step" / "shard").write_bytes(b"1")
+    (folder / "step" / "deep" / "shard").write_bytes(b"2")
+    (folder / "lost+found").mkdir()
+    scan, read, closed = os.scandir, os.listdir, {"step/deep", "lost+found"}
+
+    def ask(path: str) -> None:
+        if os.path.relpath(path, folder) in closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "scandir", lambda path: ask(path) or scan(path))
+    monkeypatch.setattr(os, "listdir", lambda path: ask(path) or read(path))
+    with pytest.raises(program.Fault, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
+        copy_all(program, settings)
+    closed.add(".")
+    with pytest.raises(program.Fault, match=r"checkpoints cannot be read \(Permission denied\)"):
+        copy_all(program, settings)
+    assert "Contents" not in s3.client().list_objects_v2(Bucket="saved")
+    with pytest.raises(program.Fault, match="not all checkpoints of first are copied"):
+        program.wait({**settings, "wait_timeout": 0}, "first")
+    closed -= {".", "step/deep"}
+    copy_all(program, settings)
+    assert copied(s3) == {"step/shard": b"1", "step/deep/shard": b"2"}
+    assert program.checkpoints_in(str(folder / "none"), settings) == []
+    assert program.checkpoints_in(str(folder / "step" / "shard"), settings) == []
 
 
 def test_when_a_checkpoint_is_whole(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> None:

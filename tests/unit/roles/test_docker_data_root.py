@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.util
 import json
 import os
 import subprocess
@@ -23,23 +25,23 @@ with (home / "calls").open("a") as calls:
 count = len((home / "calls").read_text().splitlines())
 if str(count) in (home / "fail").read_text().split():
     sys.exit("told to fail")
-up = home / "up"
+up = home / "up"  # holds where the running engine has its data
 settings = home / "daemon.json"
 root = json.loads(settings.read_text()).get("data-root", str(home / "old")) if settings.exists() else str(home / "old")
 if name == "systemctl":
     if words[0] == "stop":
         up.unlink(missing_ok=True)
     elif words[0] == "start":
-        up.touch()
+        up.exists() or up.write_text(root)
 elif name == "docker":
     if not up.exists():
         sys.exit("Cannot connect to the Docker daemon")
     if words[0] == "info":
-        print(root)
+        print(up.read_text())
     elif words[0] == "ps":
         print((home / "running").read_text(), end="")
     else:
-        print(*sorted(path.name for path in Path(root, "images").glob("*")), sep=chr(10))
+        print(*sorted(path.name for path in Path(up.read_text(), "images").glob("*")), sep=chr(10))
 elif name == "cp":
     os.execv("/bin/cp", ["cp", *words])
 """
@@ -61,8 +63,9 @@ class Machine:
         os.link(home / "old/images/a", home / "old/hard-link")
         (home / "old" / "images" / "a").chmod(0o640)
         (home / "daemon.json").write_text('{"log-driver": "journald"}')
-        for name in ("fail", "running", "calls", "up"):
+        for name in ("fail", "running", "calls"):
             (home / name).write_text("")
+        (home / "up").write_text(str(home / "old"))
 
     def move(self, *, fail: str = "", path: str = "", **request: Any) -> dict[str, Any]:
         (self.home / "fail").write_text(fail)
@@ -155,6 +158,87 @@ def test_an_engine_that_does_not_come_back_is_said(machine: Machine) -> None:
     assert "but the engine does not start" in answer["error"]
     assert other.settings == {"log-driver": "journald"}
     assert (other.home / "disk/docker").exists(), "nothing is deleted while the engine is down"
+
+
+def test_a_copy_that_the_engine_uses_is_not_deleted(machine: Machine) -> None:
+    machine.move()
+    calls = (machine.home / "calls").read_text().splitlines()
+    last = max(number for number, line in enumerate(calls, 1) if line.startswith("docker image"))
+    other = Machine(machine.home / "disk")
+    answer = other.move(fail=f"{last} {last + 1}")  # the look at the copy, and the stop after it
+    copy = other.home / "disk/docker"
+    assert (other.home / "up").read_text() == str(copy), "what this test is about"
+    assert sorted(path.name for path in (copy / "images").iterdir()) == ["a", "b"]
+    assert f"the engine runs with its data in {copy} (systemctl stop" in answer["error"]
+    assert "the copy was removed" not in answer["error"]
+
+
+def test_the_note_of_an_earlier_move_stays(machine: Machine) -> None:
+    machine.move()
+    machine.move(path=str(machine.home / "third"), fail="5")  # at cp
+    assert not (machine.home / "third").exists()
+    assert machine.move(delete_old=True) == {"changed": True, "error": ""}
+    assert not (machine.home / "old").exists()
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program, on a machine whose engine has its data in `old` whatever happens."""
+    spec = importlib.util.spec_from_file_location("move_data", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "SETTINGS", str(tmp_path / "daemon.json"))
+    monkeypatch.setattr(module, "run", lambda *words: str(tmp_path / "old") if words[0] == "docker" else "")
+    (tmp_path / "daemon.json").write_text("new")
+    (tmp_path / "copy").mkdir()
+    return module
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_copy_that_cannot_be_removed_is_said(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool
+) -> None:
+    def busy(path: str, **_more: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    monkeypatch.setattr(os, "unlink", busy)
+
+    def undo() -> str:
+        return str(program.undo("old", str(tmp_path / "old"), str(tmp_path / "copy"), existed))
+
+    # what was there before and can be emptied, but does not go, is a mount point
+    assert ("and the copy was removed" in undo()) == existed
+    (tmp_path / "copy/file").touch()
+    said = undo()
+    assert f"but the copy in {tmp_path}/copy cannot be removed" in said and "busy" in said
+    assert (tmp_path / "daemon.json").read_text() == "old"
+
+
+@pytest.mark.parametrize(("former", "needed"), [("old", "daemon.json.before-data-root in "), (None, "Needed: no ")])
+def test_settings_that_do_not_come_back_are_said(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: str | None, needed: str
+) -> None:
+    def full(*_words: Any, **_more: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "daemon.json")
+
+    monkeypatch.setattr(program, "write_text", full)
+    monkeypatch.setattr(os, "unlink", full)
+    monkeypatch.setattr(program, "start_engine", lambda: pytest.fail("with whatever settings"))
+    said = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
+    assert "The former settings cannot be brought back ([Errno 28] No space left on device" in said
+    assert needed in said and "are back" not in said
+    assert (tmp_path / "copy").exists()
+
+
+def test_settings_that_were_not_changed_need_not_be_written(
+    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "write_text", lambda *_words: pytest.fail("on a disk that is perhaps full"))
+    said = program.undo("new", str(tmp_path / "old"), str(tmp_path / "copy"), False)
+    assert "The engine runs with its former data again, and the copy was removed" in said
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -236,3 +239,55 @@ def test_gpus_that_are_too_old_are_refused(flash: Any, tmp_path: Path, monkeypat
         flash.Fault, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"
     ):
         flash.capabilities({})
+
+
+def test_gpus_that_are_not_told_are_no_absent_ones(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    smi = tmp_path / "bin" / "nvidia-smi"
+    program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    with pytest.raises(flash.Fault, match=r"nvidia-smi fails: .*version mismatch\. Needed: the GPUs of this node"):
+        flash.capabilities({})
+    program(smi, "exit 9")
+    with pytest.raises(flash.Fault, match=r"nvidia-smi fails: code 9\. Needed: "):
+        flash.capabilities({})
+    program(smi, "exec sleep 60")
+    run = flash.subprocess.run
+    monkeypatch.setattr(flash.subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": 0.2}))
+    with pytest.raises(flash.Fault, match=r"nvidia-smi gives no answer within 60 s\. Needed: "):
+        flash.capabilities({})
+
+
+def test_a_driver_that_does_not_know_the_field(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2")
+    torch = MagicMock()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    torch.cuda.device_count.return_value = 2
+    torch.cuda.get_device_name.return_value = "NVIDIA A100-SXM4-40GB"
+    torch.cuda.get_device_capability.return_value = (8, 0)
+    assert flash.capabilities({}) == {"capabilities": ["8.0"], "changed": False}
+    torch.cuda.get_device_capability.return_value = (7, 0)
+    with pytest.raises(flash.Fault, match=r"has the compute capability 7\.0\. Needed: 8\.0 or higher"):
+        flash.capabilities({})
+    torch.cuda.is_available.return_value = False
+    with pytest.raises(flash.Fault, match="nvidia-smi is too old to tell them, and torch sees none"):
+        flash.capabilities({})
+
+
+def test_an_import_without_a_gpu_is_no_proof(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, flash_attn = MagicMock(), MagicMock(__version__="2.8.3")
+    for name, module in (("torch", torch), ("flash_attn", flash_attn), ("flash_attn_2_cuda", MagicMock())):
+        monkeypatch.setitem(sys.modules, name, module)
+    difference = flash_attn.flash_attn_func.return_value.float.return_value.__sub__.return_value
+    difference.abs.return_value.max.return_value.item.return_value = 0.001
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    torch.cuda.is_available.return_value = False
+    given = {"key": "k", "marker": str(tmp_path / "marker")}
+    shown = [flash.verify(given)["shown"] for _time in range(2)]
+    assert shown == ["flash-attention 2.8.3 can be imported", "as imported before, without a GPU"]
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA A100, 8.0'")
+    torch.cuda.is_available.return_value = True
+    shown = [flash.verify(given)["shown"] for _time in range(2)]
+    assert shown[0].endswith("and its attention is torch's within 0.0010")
+    assert shown[1] == "as proved before"
+    assert "imported" in flash.verify({**given, "key": "another"})["shown"]

@@ -262,14 +262,24 @@ def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
     }
 
 
+def test_rank_0_s_node_is_off_and_all_others_are_through(tmp_path: Path) -> None:
+    opened(tmp_path)
+    answer = judged(tmp_path, {"node0": None, "node1": FAILED})
+    assert answer["verdict"]["first_failure"]["node"] == "node0"
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["plan.json", "result.json"]
+    over = {**RUNNING, "state": "succeeded"}
+    assert judged(tmp_path, {"node0": {**over, "result": ended()}, "node1": over})["verdict"]["state"] == "succeeded"
+
+
 @pytest.mark.parametrize(
     "reads",
     [
         {"node0": RUNNING, "node1": RUNNING},
         {"node0": {**RUNNING, "state": "ended"}, "node1": RUNNING},
         {"node0": DIED, "node1": RUNNING},
-        # it may have succeeded: only rank 0's node knows
-        {"node0": None, "node1": FAILED},
+        {"node0": None, "node1": RUNNING},
+        # it may have succeeded: only they know
+        {"node0": None, "node1": None},
         {},
     ],
 )

@@ -154,18 +154,20 @@ def test_each_question_goes_on_where_the_last_answer_ended(watch: Watch) -> None
 
 def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{"state": state} for state in ("running", "ended", "lost", "waiting")]
-    running = answer(status={"state": "running", "nodes": nodes})
-    watch(answer("step 7 loss 0.3\n"), *[running] * 8, END, seconds=5.0, progress_interval=20)
+    begun = {"state": "running", "nodes": nodes, "started": 4000.0}  # by the node's clock, and before we looked
+    running = [answer(status={**begun, "updated": 7600.0 + 5 * number}) for number in range(8)]
+    watch(answer("step 7 loss 0.3\n"), *running, END, seconds=5.0, progress_interval=20)
     assert shown(capsys) == [
         "step 7 loss 0.3",
-        "[muster] 0:00:20 nodes alive: 2 of 4; last line: step 7 loss 0.3",
-        "[muster] 0:00:40 nodes alive: 2 of 4; last line: step 7 loss 0.3",
+        "[muster] 1:00:10 nodes alive: 2 of 4; last line: step 7 loss 0.3",
+        "[muster] 1:00:30 nodes alive: 2 of 4; last line: step 7 loss 0.3",
     ]
 
 
 def test_what_the_job_reports_is_no_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), answer(), END, seconds=30.0)
-    assert shown(capsys)[-1] == "[muster] 0:01:00 nodes alive: ?; last line: step 7"
+    begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node that is not the first
+    watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
+    assert shown(capsys)[-1] == "[muster] 0:01:00 last line: step 7"
 
 
 def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
-from tests.unit.supervised import NETWORK, Run, Stranger, end_by_force, eventually, make_run
+from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from tests.unit.supervised import NETWORK, Run, Stranger, command_line, end_by_force, eventually, make_run
 
 FOREVER = ["/bin/sleep", "600"]
 # Runs until its file `go` is there.
@@ -507,6 +507,64 @@ def test_stop_ends_what_ignores_it_and_what_has_detached_itself(make: RunMaker, 
     assert run.result()["state"] == "stopped"
     assert_nothing_is_left(run)
     assert run.stop(rank) == {"changed": False, "stopped": []}
+
+
+LEAVES_A_STUBBORN_CHILD = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {IGNORES_SIGTERM!r}])
+while not __import__("os").path.exists("ready0"): pass
+sys.exit(3)
+"""
+# As torchrun does: one rank has failed, and the other one does not end when it is told to.
+ENDS_ITS_RANKS = f"""
+import os, subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", {IGNORES_SIGTERM!r}])
+while not os.path.exists("ready0"): pass
+print("W1122 10:00:00.000 7 torch/x.py:1] Sending process", rank.pid, "closing signal SIGTERM", flush=True)
+rank.terminate()
+rank.wait(30)
+print("  rank      : 1 (local_rank: 0)\\n  exitcode  : 3 (pid: 7)", flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_others_do_not_wait_for_what_a_failed_node_has_left(make: RunMaker, rank: int) -> None:
+    commands = [FOREVER, FOREVER]
+    commands[rank] = [sys.executable, "-c", LEAVES_A_STUBBORN_CHILD]
+    run = make(*commands)
+    run.plans[rank]["timeouts"]["grace"] = 60.0
+    run.start()
+    other = str(run.node(1 - rank))
+    eventually((run.directory / "ready0").exists)
+    job = [pid for pid in _run.marked_processes(other) if "sleep" in command_line(pid)]
+    eventually(lambda: not [pid for pid in job if "sleep" in command_line(pid)], 10)
+    assert _run.marked_processes(str(run.node(rank))), "it is still there"
+    end_by_force(run)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_beside_one_that_failed_gets_our_grace_and_not_torchruns(make: RunMaker, rank: int) -> None:
+    commands = [FOREVER, FOREVER]
+    commands[rank] = [sys.executable, "-c", ENDS_ITS_RANKS, "1"]
+    run = make(*commands, timeouts={"grace": 2.0})
+    run.plans[rank]["rank_logs"] = "torchrun"
+    run.start()
+    run.wait_for("failed", seconds=15.0)
+    result = run.result()
+    assert (result["first_node"], result["reason"]) == (f"node{rank}", f"a rank on node{rank} has failed")
+    report = result["nodes"][rank]["report"]
+    assert report["exit_code"] == 1, "it has had its last word"
+    assert [(one["rank"], one["exit_code"]) for one in report["ranks"]] == [(1, 3)]
+    gone_within(run, 10.0)
+
+
+def test_torchrun_starts_again_once_the_rank_that_does_not_end_is_gone(make: RunMaker) -> None:
+    run = make([sys.executable, "-c", ENDS_ITS_RANKS, "0"])
+    run.plans[0].update(rank_logs="torchrun", max_restarts=1)
+    run.start()
+    run.wait_for("succeeded", seconds=15.0)
+    assert run.events() == ["all 1 nodes have checked in"]
 
 
 def test_what_a_job_leaves_behind_is_ended_with_it(make: RunMaker) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._data_mounts import PROBE, listing_of
-from ansible_collections.muster.training.plugins.module_utils._mounts import keep, proof
+from ansible_collections.muster.training.plugins.module_utils._data_mounts import MARK, PROBE, UNITS, listing_of
+from ansible_collections.muster.training.plugins.module_utils._mounts import keep, node, proof
 from ansible_collections.muster.training.plugins.module_utils._mounts.cifs import share_of
 from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Kind, MountError, Wanted
 from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
@@ -383,6 +383,26 @@ def test_a_place_that_does_not_answer_is_left_after_its_time(tmp_path: Path, mon
     monkeypatch.setattr(os, "stat", lambda _path: open(fifo).close())  # nobody ever writes there
     found = proof.prove(str(tmp_path), os.getuid(), os.getgid(), "", 1)
     assert found["hangs"] and proof.is_broken(found)
+
+
+def test_a_mount_that_does_not_come_down_keeps_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [{"source": "bucket", "type": "fuse.s3fs", "options": "rw"}]
+    done: list[str] = []
+    monkeypatch.setattr(proof, "mounted_at", lambda _path: left[0] if left else None)
+    monkeypatch.setattr(proof, "prove", lambda *_words: {"step": "stat", "errno": errno.ETIMEDOUT, "hangs": True})
+    monkeypatch.setattr(node, "read_text", lambda _path: MARK)
+    monkeypatch.setattr(node, "unit_state", lambda _unit: {"UnitFileState": "enabled"})
+    monkeypatch.setattr(node, "take_down", lambda *_words: done.append("take_down"))
+    monkeypatch.setattr(node, "must", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(node, "call", lambda *words: done.append(words[-1]))
+    monkeypatch.setattr(os, "unlink", done.append)
+    for absent in (False, True):
+        with pytest.raises(MountError, match=r"^/mnt/data does not answer, and is still mounted after .*\. Needed: "):
+            keep.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, absent)
+    assert done == ["take_down", "take_down"]
+    monkeypatch.setattr(node, "take_down", lambda *_words: left.clear())
+    assert keep.unmounted(KINDS["s3fs"], Wanted("/mnt/data", ""), False, True)["changed"]
+    assert done[2:] == ["mnt-data.mount", f"{UNITS}/mnt-data.mount", "daemon-reload", "mnt-data.mount"]
 
 
 def test_kinds_are_whole() -> None:

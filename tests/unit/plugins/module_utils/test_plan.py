@@ -183,6 +183,7 @@ def test_the_plan_of_a_node() -> None:
         ],
         "world_size": 4,
         "elastic": False,
+        "max_restarts": 0,
         "min_nnodes": 2,
         "path_prefix": "/opt/venv/bin",
         "remote_start": False,

@@ -53,7 +53,8 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     torchrun_failures,
     write_json,
 )
-from tests.unit.supervised import Run, make_run
+from tests.sanity import real_interpreter
+from tests.unit.supervised import Run, eventually, make_run
 
 TORCHRUN = Path(__file__).resolve().parents[2] / "fixtures" / "torchrun"
 CLOSED = "Connection closed by peer"
@@ -140,6 +141,24 @@ def test_ranks_without_a_log_of_their_own_share_the_launchers(tmp_path: Path) ->
         {"rank": 4 + n, "local_rank": n, "exit_code": 1, "error": "KeyError: 'lr'", "log": log} for n in (0, 1)
     ]
     assert rank_logs(plan, str(tmp_path), 1) == (log, log)
+
+
+def test_whose_exception_it_is_that_stands_in_a_log_of_several_ranks(tmp_path: Path) -> None:
+    """The first process of a node, which has started the others, tells of its own end last."""
+    log = (
+        "[rank5]: Traceback (most recent call last):\n[rank5]:   File x\nstep 7\n[rank5]: ValueError: boom\n"
+        "[rank50]: Traceback (most recent call last):\n[rank50]: KeyError: 1\n"
+        "Traceback (most recent call last):\n  File x\nRuntimeError: Connection closed by peer\n"
+    )
+    (tmp_path / "launcher.log").write_text(log)
+    plan = {"rank_logs": "launcher", "node": {"slots": 2, "first_rank": 4}}
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 1)) == [(4, None, ""), (5, 1, "ValueError: boom")]
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 0)) == [(4, 0, ""), (5, 0, "")]
+
+
+def test_what_torchrun_has_ended_is_told_apart() -> None:
+    assert [one.get("closed") for one in recorded("raise")] == [True, None]
+    assert [one.get("closed") for one in recorded("exit_code")] == [None, True]
 
 
 def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path: Path) -> None:
@@ -816,8 +835,38 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
         node.supervisor.tend_processes(node.now + seconds)
     assert killed[-1] == ([stubborn], signal.SIGKILL)
     assert node.supervisor.report is not None and node.supervisor.report["stuck"] == [stubborn]
-    assert "the container on node0 is not gone yet" in node.run.events()[-1]
-    assert node.run.events()[-1].endswith("docker rm --force muster-first-node0")
+    assert node.supervisor.report["container"] == (
+        "the container engine takes long to remove it; look there with: docker rm --force muster-first-node0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("remove", "told"),
+    [
+        (["/bin/true"], ""),
+        (["/bin/sh", "-c", "echo Error: No such container: muster-first-node0 >&2; exit 1"], ""),
+        (["/bin/sh", "-c", "echo removal of container muster-first-node0 is already in progress; exit 1"], ""),
+        (["/bin/sh", "-c", "echo Cannot connect to the Docker daemon >&2; exit 1"], "Cannot connect to the Docker"),
+        (["/bin/false"], "the container engine ended with exit code 1; look there with: /bin/false"),
+        (
+            ["/nowhere/docker", "rm"],
+            "the container engine ended with exit code 127; look there with: /nowhere/docker rm",
+        ),
+    ],
+)
+def test_a_container_that_was_not_removed_is_told(make_rank_0: NodeMaker, remove: list[str], told: str) -> None:
+    supervisor = make_rank_0(1).supervisor
+    supervisor.plan["remove"] = remove
+    supervisor.launcher_code, supervisor.ending_since = 0, time.monotonic()
+
+    def is_over() -> bool:
+        supervisor.tend_processes(time.monotonic())
+        return supervisor.report is not None
+
+    eventually(is_over, 10)
+    assert supervisor.report is not None
+    said = supervisor.report["container"]
+    assert said.startswith(told) and bool(said) == bool(told)
 
 
 def test_who_was_asked_to_stop_does_not_wait_for_ever_for_rank_0(make_node: NodeMaker) -> None:
@@ -850,12 +899,12 @@ def test_the_end_of_what_was_run_quietly_is_seen() -> None:
 @pytest.mark.parametrize("module", [_supervisor, _rank_program, _remote_shell, _deepspeed_config])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(version: str, module: Any) -> None:
-    found = [path for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}") if path.exists()]
-    if not found:
+    interpreter = real_interpreter(version)
+    if interpreter is None:
         pytest.skip(f"no Python {version} here")
     source = Path(module.__file__).resolve()
     with tempfile.TemporaryDirectory() as directory:
         program = f"import runpy; runpy.run_path({str(source)!r})"
-        command = [str(found[0]), "-I", "-S", "-c", program]
+        command = [str(interpreter), "-I", "-S", "-c", program]
         done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

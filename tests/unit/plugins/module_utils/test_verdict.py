@@ -151,6 +151,19 @@ def test_a_rank_that_ended_itself_with_a_code() -> None:
     assert cause(result(report(1, rank(0, 7)))) == ("node0", 0, "ended with exit code 7")
 
 
+def test_a_rank_that_torchrun_had_to_kill_is_no_cause() -> None:
+    killed = {**rank(0, -9), "closed": True}
+    assert cause(result(report(1, killed, rank(1, 1, "ValueError: boom")))) == ("node0", 1, "ValueError: boom")
+
+
+def test_an_error_of_ranks_that_share_a_log_is_not_laid_to_one_of_them() -> None:
+    shared = [{**rank(number, 1, "ValueError: boom"), "log": "/run/launcher.log"} for number in (2, 3)]
+    made = result(report(-15, rank(0, None)), report(1, *shared))
+    assert cause(made) == ("node1", None, "one of its ranks 2 to 3: ValueError: boom")
+    lost = {**made, "nodes": [*made["nodes"], {**made["nodes"][0], "name": "node2", "state": "lost", "report": None}]}
+    assert cause(lost)[0] == "node1", "it is a rank's word"
+
+
 def test_a_lost_node_comes_before_what_its_peers_say() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), None, first="node1", reason="node1 is lost: nothing heard of it")
     assert cause(made) == ("node1", None, "node1 is lost: nothing heard of it")
@@ -215,6 +228,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "log": "/home/u/node1/launcher.log",
         "stuck": [],
         "mounts": {},
+        "container": "",
         "unwritten": "",
         "ranks": [],
     }
@@ -317,6 +331,7 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
             rank(2, 1, "ValueError: boom"),
             stuck=[4711],
             mounts={"/data": "Transport endpoint is not connected"},
+            container="Cannot connect; look there with: docker rm --force muster-first-node1",
             unwritten="No space left on device",
         ),
         first="node0",
@@ -328,6 +343,8 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "  its log:      node1:/run/2.log\n"
         "  the run ended because why\n"
         "  on node1 these processes do not end, not even by SIGKILL: 4711; the node needs a reboot\n"
+        "  on node1 the container may still be there, and hold GPUs: Cannot connect; look there with: "
+        "docker rm --force muster-first-node1\n"
         "  on node1 the run's directory could not be written at times: No space left on device; make room, or set "
         "launch_node_directory: /home/u/node1\n"
         "  on node1 the mount /data died under the run: Transport endpoint is not connected; see whether "
