@@ -168,8 +168,9 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     except OSError as problem:
         former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
         return (
-            f"The former settings cannot be brought back ({problem}), and the engine was not started with others. "
-            f"{stays}. Needed: {former}. See to that, then `systemctl start docker`, and remove the copy"
+            f"The former settings cannot be brought back ({problem}), and the engine was not started with "
+            f"others{stopped}. {stays}. Needed: {former}. See to that, then `systemctl restart docker`, and remove the "
+            "copy"
         )
     try:
         start_engine()

@@ -43,8 +43,8 @@ def running() -> tuple[list[str], str]:
         fault = f"docker cannot be run ({problem.strerror})"
     try:
         state = ask("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
-    except (OSError, subprocess.SubprocessError) as problem:
-        return [], f"{fault}, and systemd does not tell whether the engine is up ({problem})"
+    except (OSError, subprocess.SubprocessError):
+        return [], f"{fault}, and systemd does not tell whether the engine is up"
     left = shims()
     if state in ("inactive", "failed") and not left:
         return [], ""

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -209,14 +209,18 @@ def test_what_cannot_be_read_is_not_taken_for_the_whole(
     (folder / "step" / "shard").write_bytes(b"1")
     (folder / "step" / "deep" / "shard").write_bytes(b"2")
     (folder / "lost+found").mkdir()
-    scan, read, closed = os.scandir, os.listdir, {"step/deep", "lost+found"}
+    closed = {"step/deep", "lost+found"}
 
-    def ask(path: str) -> None:
-        if os.path.relpath(path, folder) in closed:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    def guarded(read: Callable[[str], Any]) -> Callable[[str], Any]:
+        def ask(path: str) -> Any:
+            if os.path.relpath(path, folder) in closed:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return read(path)
 
-    monkeypatch.setattr(os, "scandir", lambda path: ask(path) or scan(path))
-    monkeypatch.setattr(os, "listdir", lambda path: ask(path) or read(path))
+        return ask
+
+    monkeypatch.setattr(os, "scandir", guarded(os.scandir))
+    monkeypatch.setattr(os, "listdir", guarded(os.listdir))
     with pytest.raises(program.Fault, match=r"checkpoints/step/deep cannot be read \(Permission denied\)"):
         copy_all(program, settings)
     closed.add(".")

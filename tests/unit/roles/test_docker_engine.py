@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "docker_engine" / "files" / "state.py"
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
 DOWN = "echo 'Cannot connect to the Docker daemon' >&2; exit 1"
 
 
 @pytest.fixture
 def state() -> Any:
-    spec = importlib.util.spec_from_file_location("state", SCRIPT)
+    spec = importlib.util.spec_from_file_location("state", ROLE / "files" / "state.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -53,13 +55,15 @@ def test_without_an_engine_nothing_runs(state: Any, stand_in: Callable[..., None
 
 
 def test_an_engine_that_does_not_tell_is_a_fault(
-    state: Any, stand_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    state: Any, stand_in: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(docker=DOWN, systemctl="echo active")
     fault = "`docker ps` fails (Cannot connect to the Docker daemon), docker.service is active"
     assert state.running() == ([], fault)
     stand_in(docker="exit 3")
     assert state.running() == ([], "`docker ps` fails (code 3), docker.service is active")
+    (tmp_path / "docker").chmod(0o644)
+    assert state.running() == ([], "docker cannot be run (Permission denied), docker.service is active")
     stand_in(systemctl="exit 1")
     assert "systemd does not tell whether the engine is up" in state.running()[1]
     stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
@@ -75,6 +79,32 @@ def test_containers_that_outlived_their_engine_are_a_fault(
     stand_in(docker=DOWN, systemctl="echo failed")
     monkeypatch.setattr(state, "shims", lambda: ["12", "34"])
     assert state.running()[1].endswith("is failed, and containers are alive (containerd-shim, process 12, 34)")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "running", "unheard", "said"),
+    [
+        ({"a": 1}, [], "", ""),
+        ({}, ["train"], "docker.service is active", ""),
+        ({"a": 1}, ["train"], "", "these containers are running: train. Needed: "),
+        ({"a": 1}, [], "docker.service is active", "cannot be told: docker.service is active. Needed: "),
+    ],
+)
+def test_new_settings_wait_until_nothing_runs(
+    wanted: dict[str, int], running: list[str], unheard: str, said: str
+) -> None:
+    variables = {
+        "inventory_hostname": "node1",
+        "__docker_engine_wanted": wanted,
+        "__docker_engine_state": {"settings": {}, "running": running, "unheard": unheard},
+    }
+    templar = Templar(loader=DataLoader(), variables=variables)
+    tasks = DataLoader().load_from_file(str(ROLE / "tasks" / "configure.yml"), trusted_as_template=True)
+    checks = [task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task]
+    failed = [one for one in checks if not templar.template(trust_as_template("{{ " + one["that"] + " }}"))]
+    messages = [" ".join(templar.template(one["fail_msg"]).split()) for one in failed]
+    assert len(messages) == (1 if said else 0)
+    assert all(text.startswith("node1: the settings of the engine change") and said in text for text in messages)
 
 
 def test_processes_that_hold_containers_are_found(state: Any) -> None:

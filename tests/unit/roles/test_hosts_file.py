@@ -33,14 +33,7 @@ def grep(task: dict[str, Any], directory: Path) -> tuple[bool, str]:
     *words, asked = task["ansible.builtin.command"]["argv"]
     assert asked == "/var/lib/cloud/instance/"
     environment = {**os.environ, **task.get("environment", {})}
-    done = subprocess.run(
-        [*words, f"{directory}/"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run([*words, f"{directory}/"], env=environment, capture_output=True, text=True, check=False)
     return fails(task, done.returncode, done.stderr.rstrip("\n")), done.stdout
 
 
