@@ -69,7 +69,12 @@ def test_an_engine_that_does_not_tell_is_a_fault(
     stand_in(docker="exec /bin/sleep 60", systemctl="echo active")
     run = subprocess.run
     patience = {"docker": 0.2, "systemctl": 10}
-    monkeypatch.setattr(subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": patience[words[0]]}))
+
+    def impatient(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        more["timeout"] = patience[words[0]]
+        return run(words, check=more.pop("check"), **more)
+
+    monkeypatch.setattr(subprocess, "run", impatient)
     assert state.running() == ([], "`docker ps` gives no answer within 60 s, docker.service is active")
 
 
