@@ -1092,11 +1092,12 @@ class Supervisor:
 
     def container_left(self, goes_on: bool) -> str:
         """Return why the container may still be there, and what to do; "" where the engine has removed it."""
-        said = last_words(read_tail(self.path("supervisor.log")))
-        if not goes_on and (not self.removed or GONE_ALREADY.search(said)):
-            return ""
-        ended = said or f"the container engine ended with {describe_exit(self.removed)}"
-        why = "the container engine takes long to remove it" if goes_on else ended
+        why = "the container engine takes long to remove it"
+        if not goes_on:
+            said = last_words(read_tail(self.path("supervisor.log"))) if self.removed else ""
+            if not self.removed or GONE_ALREADY.search(said):
+                return ""
+            why = said or f"the container engine ended with {describe_exit(self.removed)}"
         return f"{why}; look there with: {' '.join(self.plan['remove'])}"
 
     def look(self, now: float) -> None:

@@ -27,6 +27,8 @@ from ansible.vars.manager import VariableManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.unit.typed import give_collection
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 COLLECTION = "muster.training"
 # Names of types that plugins may use besides those of modules
@@ -166,13 +168,12 @@ def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path)
 
 
 def test_each_role_has_its_documentation(tmp_path: Path) -> None:
-    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
-    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
     roles = sorted(path.name for path in (CHECKOUT / "roles").iterdir())
     names = [f"{COLLECTION}.{name}" for name in roles]
     done = subprocess.run(
         [Path(sys.executable).with_name("ansible-doc"), "-t", "role", "--json", *names],
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path)},
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections")},
         check=False,
         capture_output=True,
         text=True,
@@ -213,10 +214,9 @@ def test_a_launch_needs_no_collection_but_this_one() -> None:
 @pytest.mark.parametrize("name", [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name])
 def test_an_action_of_a_launch_imports_little(name: str, tmp_path: Path) -> None:
     """Some run on each node at each launch, in a process that knows what Ansible has imported; none needs a package."""
-    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
-    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
+    give_collection(tmp_path)
     plugin = f"ansible_collections.{COLLECTION}.plugins.action.{name}"
-    command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path), plugin]
+    command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path / "collections"), plugin]
     done = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     imported = set(done.stdout.split())
     assert plugin in imported
