@@ -344,20 +344,32 @@ def end_leftover(address: str) -> bool:
             try:
                 with open(f"/proc/{name}/comm", encoding="utf-8", errors="replace") as stream:
                     # one that has ended and that nobody has reaped keeps its name
-                    if stream.read().strip() == listener and has_sockets(name):
+                    if stream.read().strip() == listener and holds_sockets(name):
                         os.kill(int(name), signal.SIGKILL)
                         ended.append(name)
             except OSError:
                 continue
     deadline = time.monotonic() + 1.0
-    while any(map(has_sockets, ended)) and time.monotonic() < deadline:
+    while any(map(holds_sockets, ended)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return bool(ended)
 
 
-def has_sockets(pid: str) -> bool:
-    """Whether a process of ours still holds anything open; one that has ended, reaped or not, does not."""
+def holds_sockets(pid: str) -> bool:
+    """Whether a thread of a process has not ended: reaped or not, what has ended has let go of its sockets.
+
+    An empty list of descriptors would not say so: the kernel empties it before it closes them.
+    """
     try:
-        return bool(os.listdir(f"/proc/{pid}/fd"))
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as stream:
+                state = stream.read().rpartition(")")[2].split()[0]
+        except OSError:  # it went meanwhile
+            continue
+        if state not in ("Z", "X"):
+            return True
+    return False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +21,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils import _node_network, _peer_probe
 
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
-PORT, SECOND, THIRD, FIXED = random.sample(range(20000, 32000), 4)  # others may listen on all addresses of a port
+PORT, SECOND, THIRD, FIXED = random.sample(range(10000, 20000), 4)  # who listens on all addresses does it above
 TOKEN = "the token of this test"
 
 
@@ -53,6 +56,7 @@ def leave_nothing() -> Iterator[None]:
     yield
     for number in range(1, 7):
         _peer_probe.end_leftover(address(number))
+    eventually(lambda: all_gone(6))
 
 
 def test_nodes_that_come_one_after_the_other_prove_both_ways_of_each_pair() -> None:
@@ -225,3 +229,25 @@ _peer_probe.Probe({request(1, 2)!r}).answer()
     assert time.monotonic() - start < 10
     assert done.stderr == b""
     assert not all_gone(1)
+
+
+def test_one_of_whose_threads_some_have_ended_is_ended_too() -> None:
+    """As a listener that ends itself just now: its list of descriptors is empty, its ports are not free yet."""
+    child = os.fork()
+    if child == 0:
+        try:
+            listener = _peer_probe.Listener(address(1), [PORT], [])
+            Path("/proc/self/comm").write_text(_peer_probe.process_name(address(1)))
+            threading.Thread(target=listener.sockets[0].accept, daemon=True).start()
+            ctypes.CDLL(None).pthread_exit(None)  # this thread alone
+        finally:
+            os._exit(7)
+    status = Path(f"/proc/{child}/stat")
+    try:
+        eventually(lambda: ") Z " in status.read_text())
+        assert not all_gone(1)
+        assert _peer_probe.end_leftover(address(1))
+        assert all_gone(1)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
