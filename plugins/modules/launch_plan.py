@@ -400,7 +400,7 @@ nodes:
           description: The command of the launcher, one item an argument.
           type: list
           elements: str
-          sample: [/usr/bin/python3, -m, torch.distributed.run, --nnodes=2, --node-rank=1]
+          sample: [/usr/bin/python3, train.py]
         environment:
           description: The environment that the plan sets, apart from the user's own.
           type: dict

@@ -212,7 +212,7 @@ command:
   returned: when O(state=started), in check mode
   type: list
   elements: str
-  sample: [/usr/bin/python3, -m, torch.distributed.run, --nnodes=2, --node-rank=1]
+  sample: [/usr/bin/python3, train.py]
 stopped:
   description: Names of the runs that were alive here.
   returned: when O(state) is given

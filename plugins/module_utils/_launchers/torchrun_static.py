@@ -9,6 +9,13 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 
+# What torchrun's own script does. Most of its start is the import of torch, and a tenth of that are the garbage
+# collector's passes over what is never garbage. Its ranks are processes of their own, with a collector of their own.
+TORCHRUN = (
+    "import gc, sys; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); "
+    "sys.argv[0] = 'torchrun'; main()"
+)
+
 
 def endpoint_host(address: str) -> str:
     """An address as it stands before ":port"."""
@@ -60,8 +67,8 @@ class TorchrunStatic:
         """The node's command: absolute interpreter first, no shell."""
         return [
             interpreter,
-            "-m",
-            "torch.distributed.run",
+            "-c",
+            TORCHRUN,
             *self.rendezvous(job, table, node),
             f"--nproc-per-node={node.slots}",
             f"--rdzv-id={job.run_id}",

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
 from tests.unit.generated import clusters
@@ -29,7 +30,7 @@ needs_lightning = pytest.mark.skipif(
 )
 
 # One process for all cases, because torch takes seconds to import, and of its own, because Ansible changes sys.intern.
-TORCHRUN = """
+TORCH_READS = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -118,7 +119,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def torchrun() -> Iterator[Reader]:
-    reader = Reader(TORCHRUN)
+    reader = Reader(TORCH_READS)
     yield reader
     reader.end()
 
@@ -161,7 +162,7 @@ def jobs(draw: st.DrawFn, backend: str) -> Job:
 
 
 def commands(job: Job, hosts: Iterable[Host]) -> tuple[RankTable, list[list[str]]]:
-    """The table and what stands behind `python -m torch.distributed.run` on each node."""
+    """The table and what stands behind `python -c TORCHRUN` on each node."""
     table = launcher_of(job).order(build_rank_table(hosts))
     facts = {
         "interpreter": INTERPRETER,
@@ -172,7 +173,7 @@ def commands(job: Job, hosts: Iterable[Host]) -> tuple[RankTable, list[list[str]
     found = []
     for node in table.nodes:
         command = node_plan(job, table, node, facts)["command"]
-        assert command[:3] == [INTERPRETER, "-m", "torch.distributed.run"]
+        assert command[:3] == [INTERPRETER, "-c", TORCHRUN]
         found.append(command[3:])
     return table, found
 

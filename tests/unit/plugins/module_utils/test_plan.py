@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from ansible_collections.muster.training.plugins.module_utils._job import Job
+from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.module_utils._plan import (
     hostfiles,
     launcher_of,
@@ -47,11 +51,25 @@ SHARED = ["--rdzv-id=first", "--max-restarts=0"]
 def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
     """The options that stand between the launcher and the number of processes."""
     command: list[str] = planned(job, table, rank)["command"]
-    assert command[:3] == ["/opt/venv/bin/python", "-m", "torch.distributed.run"]
+    assert command[:3] == ["/opt/venv/bin/python", "-c", TORCHRUN]
     end = next(index for index, word in enumerate(command) if word.startswith("--nproc-per-node="))
     assert command[end + 1 : end + 3] == SHARED
     assert command[end + 3 : end + 5] == [f"--log-dir=/home/me/.muster/runs/first/node{rank}/ranks", "--redirects=3"]
     return [*command[3 : end + 1]]
+
+
+def test_torch_is_imported_without_its_garbage_being_looked_for_and_nothing_else(tmp_path: Path) -> None:
+    module = tmp_path / "torch" / "distributed" / "run.py"
+    module.parent.mkdir(parents=True)
+    for package in (module.parent, module.parent.parent):  # else torch itself, where it is installed, comes first
+        (package / "__init__.py").touch()
+    module.write_text(
+        "import gc, sys\nstate = [gc.isenabled()]\n"
+        "def main(): print(*state, gc.isenabled(), gc.get_freeze_count() > 0, *sys.argv)\n"
+    )
+    words = [sys.executable, "-c", TORCHRUN, "--nnodes=2", "--", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "False True True torchrun --nnodes=2 -- train.py\n"
 
 
 @pytest.mark.parametrize(
