@@ -134,10 +134,20 @@ def free_port() -> int:
 # --- What is written
 
 
-@pytest.mark.parametrize("source", sorted(INVENTORY_FILES))
-def test_a_project_is_written_whole(shell: Shell, source: str) -> None:
-    run = shell(f"ansible-playbook muster.training.init -e source={source}")
+@pytest.mark.parametrize(
+    ("source", "directory", "where"),
+    [
+        ("paperspace", "", "."),
+        ("aws_ec2", "my-project", "my-project"),
+        ("static", "~/my-project", "../home/my-project"),
+        ("local", "{home}/my-project", "../home/my-project"),
+    ],
+)
+def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, where: str) -> None:
+    option = f" -e directory={directory.format(home=shell.home)}" if directory else ""
+    run = shell(f"ansible-playbook muster.training.init -e source={source}{option}")
     assert run.code == 0, run.output
+    shell.directory = (shell.directory / where).resolve()
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
     assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
     assert "Left alone, as it was there: nothing" in run.output
@@ -173,16 +183,6 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
     assert run.code == 0, run.output
     assert f"Written to {shell.directory}/a/b: .gitignore, ansible.cfg" in run.output
     assert shell.files() == []
-
-
-@pytest.mark.parametrize("directory", ["my-project", "~/my-project", "{home}/my-project"])
-def test_another_directory(shell: Shell, directory: str) -> None:
-    run = shell(
-        f"ansible-playbook muster.training.init -e source=local -e directory={directory.format(home=shell.home)}"
-    )
-    assert run.code == 0, run.output
-    where = shell.home if "/" in directory else shell.directory
-    assert (where / "my-project" / "ansible.cfg").exists()
 
 
 @pytest.mark.parametrize(
