@@ -271,9 +271,9 @@ def rounds(benches: Sequence[Bench], number: int) -> Iterator[tuple[Bench, Way, 
 Figures = dict[str, list[Seconds]]
 
 
-def middle(figures: Figures, key: str) -> Seconds:
-    """The medians of a way."""
-    return Seconds(*(statistics.median(getattr(one, name) for one in figures[key]) for name in ("first_line", "whole")))
+def middle(found: Sequence[Seconds]) -> Seconds:
+    """The medians of what was measured of a way."""
+    return Seconds(statistics.median(one.first_line for one in found), statistics.median(one.whole for one in found))
 
 
 def compared(figures: Figures, key: str, floor: str, what: Callable[[float, float], float], name: str) -> float:
@@ -286,7 +286,7 @@ def table(count: int, figures: Figures) -> str:
     """The figures of one number of nodes, and each against its floor."""
     lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>31}{'whole command':>18}"]
     for way in WAYS:
-        own = middle(figures, way.key)
+        own = middle(figures[way.key])
         first_line, whole = (compared(figures, way.key, way.floor, truediv, name) for name in ("first_line", "whole"))
         seen = [one.first_line for one in figures[way.key]]
         lines.append(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -26,6 +25,7 @@ from tests.bench.bench_launch import (
     deepspeed,
     fresh,
     measure,
+    middle,
     mpirun,
     prepare,
     test_hosts,
@@ -139,21 +139,15 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
 
-    def middle(count: int, way: Way) -> Seconds:
-        found = figures[count, way.title]
-        return Seconds(
-            statistics.median(one.first_line for one in found), statistics.median(one.whole for one in found)
-        )
-
     print(EXPLANATION.format(rounds=arguments.rounds, versions=said))
     for count in counts:
         print(f"{f'{count} nodes, one rank each':<34}{'last rank runs':>16}{'whole command':>20}")
         told = set()
         for bare, mine in PAIRS:
             if bare.title not in told:
-                print(row(bare.title, middle(count, bare), None))
+                print(row(bare.title, middle(figures[count, bare.title]), None))
                 told.add(bare.title)
-            print(row(mine.title, middle(count, mine), middle(count, bare)))
+            print(row(mine.title, middle(figures[count, mine.title]), middle(figures[count, bare.title])))
         print()
     return 0
 
