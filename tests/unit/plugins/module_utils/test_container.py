@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,52 +114,53 @@ def test_what_is_the_nodes_own_matters_in_an_image_too() -> None:
     ]
 
 
-# --- It ends with the run: a stand-in for the engine, whose container is a process that nobody else would end ---------
+# --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours
 
 ENGINE = """#!/bin/sh
 cd "$(dirname "$0")"
-if [ "$1" = rm ]; then echo "$@" >> removed; kill -9 $(cat container.pid); exit; fi
-env -i setsid -f sh -c 'echo $$ > container.pid; exec sleep 631'
-while :; do sleep 0.1; kill -0 $(cat container.pid) || exit 1; done
+if [ "$1" = rm ]; then echo "$@" >> removed; kill -9 $(cat daemon.pid); exit; fi
+echo $$ > client.pid
+echo run > daemon
+while kill -0 $(cat daemon.pid); do sleep 0.1; done
+exit 137
 """
+DAEMON = "read -r _ < daemon; touch started; exec sleep 631"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path) -> Run:
     """A run of one node in a container."""
     engine = tmp_path / "engine"
     engine.write_text(ENGINE)
     engine.chmod(0o755)
     run = make_run(tmp_path, [["unused"]])
     run.plans[0].update(wrap=[str(engine), "run"], remove=[str(engine), "rm", "--force", "it"])
-    yield run
-    end_by_force(run)
+    return run
 
 
-def container(run: Run) -> int:
-    return int(eventually(lambda: (run.directory / "container.pid").exists() and read_pid(run)))
-
-
-def read_pid(run: Run) -> str:
-    return (run.directory / "container.pid").read_text().strip()
-
-
-def is_gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}") or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]
+@pytest.fixture
+def container(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    """What becomes the run's container as soon as the engine asks for it."""
+    os.mkfifo(run.directory / "daemon")
+    with subprocess.Popen(["/bin/sh", "-c", DAEMON], cwd=run.directory) as container:
+        (run.directory / "daemon.pid").write_text(str(container.pid))
+        yield container
+        end_by_force(run)
+        container.kill()
 
 
 @pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
-def test_a_container_ends_with_the_run(run: Run, how: str) -> None:
+def test_a_container_ends_with_the_run(run: Run, container: subprocess.Popen[bytes], how: str) -> None:
     run.start()
-    pid = container(run)
+    eventually((run.directory / "started").exists)
     run.wait_for("running")
+    assert container.poll() is None
     if how == "stop":
         run.stop()
     elif how == "engine":
-        client = next(one for one, line in run.processes().items() if "engine run" in line)
-        os.kill(client, 9)
+        os.kill(int((run.directory / "client.pid").read_text()), 9)
     else:
         os.kill(run.supervisor(0), 9)
-    eventually(lambda: is_gone(pid))
+    eventually(lambda: container.poll() is not None)
     run.wait_until_gone()
     assert set((run.directory / "removed").read_text().splitlines()) == {"rm --force it"}
