@@ -292,8 +292,9 @@ def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[
         chosen = _legal(name, MAX_NAME)
         if chosen != name or times[chosen.casefold()] > 1 or chosen.casefold() in RESERVED_NAMES:
             chosen = _with_id(chosen, machine["id"])
-        if chosen.casefold() in taken or (chosen != name and times[chosen.casefold()] > 0):
-            # Somebody gave another machine just the name that this one got from its id.
+        named_after_id = chosen != name and times[chosen.casefold()] > 0
+        if chosen.casefold() in taken or named_after_id or chosen.casefold() in RESERVED_NAMES:
+            # Another machine has just the name that this one got from its id, or the id itself is no name for a host.
             chosen = _with_id(chosen, hashlib.sha256(machine["id"].encode("utf-8", "replace")).hexdigest()[:12])
         taken.add(chosen.casefold())
         names.append(chosen)

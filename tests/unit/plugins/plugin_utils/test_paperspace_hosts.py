@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils import _paperspace_hosts as paperspace_hosts
@@ -174,6 +174,7 @@ def test_host_names(names: list[str], expected: list[str]) -> None:
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text() | st.from_regex(r"[a-z{-]{1,4}"))))
+@example([("IMPLICIT_LOCALHOST", ""), ("all", "all"), ("training", "one")])
 def test_host_names_are_legal_and_unique_whatever_the_api_says(ids_and_names: list[tuple[str, str]]) -> None:
     machines = [{"id": i, "name": n} for i, n in dict(ids_and_names).items()]
     names = paperspace_hosts.host_names(machines, ["name"])
