@@ -22,11 +22,12 @@ ARGUMENT_SPEC = {
     "reads": {"type": "dict", "required": True},
     "json_file": {"type": "path", "default": ""},
 }
+SILENT = 60.0  # seconds after which a sample of the GPUs, taken every 15 s, tells that nvidia-smi gives no answer
 
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
     """One node's line: from what training_run read there, or why it could not."""
-    unknown: dict[str, Any] = {"node": name, "ranks": [], "since": None, "message": "", "last_line": ""}
+    unknown: dict[str, Any] = {"node": name, "ranks": [], "since": None, "message": "", "last_line": "", "gpus": None}
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "it was not asked"}
     if answer.get("unreachable") or answer.get("failed"):
@@ -35,7 +36,7 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
     run = answer.get("run")
     if run is None:
         return {**unknown, "state": "no run"}
-    keys = ("node", "node_rank", "state", "ranks", "since", "message", "last_line", "run_id", "directory")
+    keys = ("node", "node_rank", "state", "ranks", "since", "message", "last_line", "gpus", "run_id", "directory")
     return {key: run[key] for key in keys}
 
 
@@ -54,20 +55,36 @@ def write_json(file: str, status: dict[str, Any]) -> None:
         ) from problem
 
 
+def gpus_in_words(gpus: Mapping[str, Any] | None) -> str:
+    """What a node's GPUs do: "91-99 %, 71 of 80 GiB", the latter of the one that is fullest."""
+    if gpus is None:
+        return ""
+    if gpus["age"] > SILENT:
+        return f"no answer for {duration(gpus['age'])}"
+    busy = sorted({gpu["utilization_percent"] for gpu in gpus["devices"]} - {None})
+    words = [f"{busy[0]:.0f} %" if len(busy) == 1 else f"{busy[0]:.0f}-{busy[-1]:.0f} %"] if busy else []
+    memory = [(gpu["memory_used_mib"], gpu["memory_total_mib"]) for gpu in gpus["devices"]]
+    known = [(used, total) for used, total in memory if used is not None and total is not None]
+    if known:
+        used, total = max(known)
+        words.append(f"{used / 1024:.0f} of {total / 1024:.0f} GiB")
+    return ", ".join(words)
+
+
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
-    """The table: node, ranks, state, since, last line."""
-    rows = [("node", "ranks", "state", "since", "last line")]
+    """The table: node, ranks, state, since, gpus where there are some, last line."""
+    rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
     for node in nodes:
         ranks = node["ranks"]
         span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else duration(max(0.0, now - node["since"]))
-        rows.append((node["node"], span, node["state"], since, printable(node["message"] or node["last_line"][:120])))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    )
+        last = printable(node["message"] or node["last_line"][:120])
+        rows.append((node["node"], span, node["state"], since, gpus_in_words(node["gpus"]), last))
+    if not any(row[4] for row in rows[1:]):
+        rows = [(*row[:4], row[5]) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows)
 
 
 class ActionModule(ActionBase):

@@ -180,7 +180,7 @@ class GpuQuestion:
                 self.driver["on_disk"] = answer.text.strip() or None
         listed = len(devices) or count_listed()
         return {
-            "smi": {"state": state, "said": said},
+            "smi": {"state": state, "said": said, "path": self.smi or ""},
             "devices": devices,
             "count": listed,
             "pci": listed or count_on_bus(),

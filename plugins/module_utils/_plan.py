@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
 from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import FILE, HEADER, sample_command
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -27,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
 HEARTBEAT = 2  # seconds between two signs of life on the lifeline
+SAMPLE_INTERVAL = 15  # seconds between two samples of what the GPUs do
 
 
 class Launcher(Protocol):
@@ -128,6 +130,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "MUSTER_RUN_ID": job.run_id,
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
+    gpu_samples = sample_command(facts)
     container: dict[str, Any] = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
@@ -160,7 +163,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "remote_start": launcher.remote_start,
         "bare_launcher": launcher.bare_launcher,
         "launcher_environment": launcher_environment,
-        "files": launcher.files(job, table, node, interpreter),
+        "files": {**launcher.files(job, table, node, interpreter), **({FILE: HEADER} if gpu_samples else {})},
         "programs": launcher.programs(node),
         "path_prefix": "/usr/bin" if job.image else interpreter.rpartition("/")[0],
         "working_directory": facts["working_directory"]["path"],
@@ -168,10 +171,12 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "variables": sorted(job.variables),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
+        "gpu_samples": gpu_samples,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,
             "heartbeat": HEARTBEAT,
+            "sample": SAMPLE_INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
         },

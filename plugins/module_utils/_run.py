@@ -374,6 +374,15 @@ def last_line(path: str) -> str:
     return next((line[:300] for line in reversed(lines) if line), "")
 
 
+def gpus_now(path: str) -> Data | None:
+    """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
+    from ansible_collections.muster.training.plugins.module_utils import _gpu_samples, _supervisor
+
+    file = os.path.join(path, _gpu_samples.FILE)
+    devices = _gpu_samples.last_sample(_supervisor.read_tail(file))
+    return {"age": max(0.0, time.time() - os.path.getmtime(file)), "devices": devices} if devices else None
+
+
 def describe(path: str, plan: Data) -> Data:
     """Return what there is to say of a run on this node."""
     from ansible_collections.muster.training.plugins.module_utils import _supervisor
@@ -401,6 +410,7 @@ def describe(path: str, plan: Data) -> Data:
         "message": message,
         "since": status["since"],
         "last_line": last_line(newest),
+        "gpus": gpus_now(path) if state == "running" else None,
         "directory": path,
         "report": status.get("report"),
         "result": read_json(os.path.join(path, "result.json")),

@@ -505,6 +505,8 @@ class Supervisor:
         self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
         self.looks_due = 0.0
         self.last_look: float | None = None  # when this node, having failed, looked for the last time
+        self.sampler: int | None = None  # pid of what takes a sample of the GPUs
+        self.samples_due = 0.0
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
         self.killing_since: float | None = None
@@ -1033,6 +1035,7 @@ class Supervisor:
         """Reap, and see this node's end through once it has begun."""
         ended = reap()
         self.tend_mounts(now, ended)
+        self.sample_gpus(now, ended)
         grace, name = self.timeouts["grace"], self.plan["node"]["name"]
         if self.remover in ended:
             self.removed = exit_code(ended[self.remover])
@@ -1130,6 +1133,16 @@ class Supervisor:
                 signal_all([pid], signal.SIGKILL)
             if error is not None:
                 self.note_mount(point, error)
+
+    def sample_gpus(self, now: float, ended: dict[int, int]) -> None:
+        """Have what the GPUs do written down while the job runs, by one process at a time: it may never answer."""
+        if self.sampler in ended:
+            self.sampler = None
+        if self.launcher is None or self.ending_since is not None or self.sampler or now < self.samples_due:
+            return
+        if self.plan.get("gpu_samples"):
+            self.samples_due = now + self.timeouts["sample"]
+            self.sampler = run_quietly(self.plan["gpu_samples"], self.path("gpus.csv"))
 
     def note_mount(self, point: str, error: str) -> None:
         """Tell whoever watches that a mount has died (error) or come back (no error), once."""

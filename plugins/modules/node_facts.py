@@ -267,7 +267,7 @@ facts:
       returned: with the part V(gpus)
       type: dict
       sample:
-        smi: {state: ok, said: ""}
+        smi: {state: ok, said: "", path: /usr/bin/nvidia-smi}
         count: 1
         pci: 1
         nouveau: false

@@ -99,4 +99,8 @@ nodes:
       description: The last line that the first rank of the node has written.
       type: str
       sample: step 120 loss 0.31
+    gpus:
+      description: As RV(muster.training.training_run#module:run.gpus).
+      type: dict
+      sample: {age: 4.2, devices: [{index: 0, utilization_percent: 97}]}
 """

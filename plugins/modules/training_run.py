@@ -177,6 +177,21 @@ run:
       description: The last line that the first rank of this node has written.
       type: str
       sample: step 120 loss 0.31
+    gpus:
+      description:
+        - What the node's GPUs do, C(devices) with one entry each, and how many seconds ago that was (C(age)). Taken
+          every 15 s, and kept as C(gpus.csv) in the run directory. V(null) where there is no GPU, and while the run
+          does not run.
+      type: dict
+      sample:
+        age: 4.2
+        devices:
+          - index: 0
+            utilization_percent: 97
+            memory_used_mib: 72914
+            memory_total_mib: 81559
+            temperature_celsius: 64
+            power_watts: 641.27
     directory:
       description: The run directory on the node.
       type: str

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
 # Seconds. What a cluster has in tens is in tenths here.
-TIMEOUTS = {"start": 20.0, "heartbeat": 0.2, "silence": 3.0, "grace": 0.5}
+TIMEOUTS = {"start": 20.0, "heartbeat": 0.2, "sample": 0.2, "silence": 3.0, "grace": 0.5}
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
 
 

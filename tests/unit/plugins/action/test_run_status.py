@@ -28,6 +28,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         "message": "",
         "since": 1000.0,
         "last_line": "step 7",
+        "gpus": None,
         "directory": f"/runs/first/node{rank}",
         "report": None,
         "result": None,
@@ -53,6 +54,38 @@ def test_the_table() -> None:
         "node12         unreachable           timed out\n"
         "node13         not read              no Python\n"
         "node14         not read              it was not asked"
+    )
+
+
+def gpu(index: int, **more: float | None) -> dict[str, Any]:
+    """A sample of a GPU, as gpus.csv has it."""
+    return {
+        "index": index,
+        "utilization_percent": 97.0,
+        "memory_used_mib": 72914.0,
+        "memory_total_mib": 81559.0,
+        **more,
+    }
+
+
+def test_what_gpus_do_stands_in_the_table() -> None:
+    idle = gpu(1, utilization_percent=0.0, memory_used_mib=4.0)
+    untold = gpu(0, utilization_percent=None, memory_used_mib=None)
+    gpus = {
+        "a": {"age": 3.0, "devices": [gpu(0), idle]},
+        "b": {"age": 14.0, "devices": [gpu(0)]},
+        "c": {"age": 95.0, "devices": [gpu(0)]},
+        "d": {"age": 3.0, "devices": [untold]},
+        "e": None,
+    }
+    nodes = [node_status(name, seen(name, rank, gpus=gpus[name])) for rank, name in enumerate(gpus)]
+    assert render_status(nodes, 1075.0) == (
+        "node  ranks  state    since    gpus                   last line\n"
+        "a     0-1    running  0:01:15  0-97 %, 71 of 80 GiB   step 7\n"
+        "b     2-3    running  0:01:15  97 %, 71 of 80 GiB     step 7\n"
+        "c     4-5    running  0:01:15  no answer for 0:01:35  step 7\n"
+        "d     6-7    running  0:01:15                         step 7\n"
+        "e     8-9    running  0:01:15                         step 7"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
 from tests.unit.supervised import NETWORK, Run, Stranger, command_line, end_by_force, eventually, make_run
 
 FOREVER = ["/bin/sleep", "600"]
@@ -410,6 +411,35 @@ def test_a_mount_that_goes_away_under_a_run_is_told_and_stands_in_the_verdict(ma
     assert reports[rank]["mounts"] == {"/nothing is here": "nothing is mounted there any more"}
     assert reports[1 - rank]["mounts"] == {}
     assert [event for event in run.events() if "mount" in event] == [told], "told more than once, or of one that lives"
+
+
+SMI = """#!/bin/sh
+cd "$(dirname "$0")"
+[ ! -e silent ] || { trap '' TERM; touch waiting; while :; do sleep 1; done; }
+echo "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27"
+"""
+
+
+def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(make: RunMaker) -> None:
+    """Also where nvidia-smi gives no answer any more, and does not let itself be ended."""
+    run = make(UNTIL_TOLD)
+    smi = run.directory / "nvidia-smi"
+    smi.write_text(SMI)
+    smi.chmod(0o755)
+    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.start()
+    samples = run.node(0) / "gpus.csv"
+    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 3)
+    gpus = _run.read(run.request(0, wait=0))["run"]["gpus"]
+    assert gpus["devices"] == last_sample(samples.read_text()) and len(gpus["devices"]) == 1
+    assert 0 <= gpus["age"] < 20
+    (run.directory / "silent").touch()
+    eventually((run.directory / "waiting").exists)
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+    assert_nothing_is_left(run)
+    assert _run.read(run.request(0, wait=0))["run"]["gpus"] is None
+    assert samples.read_text().startswith(HEADER)
 
 
 def test_what_does_not_answer_is_told_by_its_error() -> None:

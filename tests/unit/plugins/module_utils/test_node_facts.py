@@ -145,7 +145,7 @@ def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
     gpus, apps = FIXTURES / "h100_535.csv", FIXTURES / "apps_535.csv"
     write_stub(smi, f'case "$1" in --query-gpu=*) cat {gpus};; --query-compute-apps=*) cat {apps};; esac')
     facts = _node_gpus.GpuQuestion().answer()
-    assert facts["smi"] == {"state": "ok", "said": ""}
+    assert facts["smi"] == {"state": "ok", "said": "", "path": str(smi / "nvidia-smi")}
     assert facts["count"] == facts["pci"] == 8
     assert {process["pid"]: process["memory_mib"] for process in facts["processes"]} == {
         1328667: 74200,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.module_utils._plan import (
@@ -213,8 +214,9 @@ def test_the_plan_of_a_node() -> None:
         "variables": ["A", "WANDB_API_KEY"],
         "temporary_directory": temporary_directory("first", 1),
         "mounts": ["/data"],
+        "gpu_samples": [],
         "lifeline": {"address": "10.0.0.9", "port": 29499},
-        "timeouts": {"start": 60, "heartbeat": 2, "silence": 20, "grace": 7},
+        "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7},
     }
 
 
@@ -244,6 +246,20 @@ def test_temporary_directories_are_short_and_each_nodes_own() -> None:
     made = {temporary_directory(run_id, rank) for run_id in ("a", "b", "x" * 63) for rank in range(100)}
     assert len(made) == 300
     assert max(map(len, made)) <= 24
+
+
+def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
+    there = {"count": 8, "smi": {"path": "/usr/bin/nvidia-smi"}}
+    plan = planned(STATIC, FOUR, 1, gpus=there)
+    assert plan["gpu_samples"] == [
+        "/usr/bin/nvidia-smi",
+        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw",
+        "--format=csv,noheader,nounits",
+    ]
+    assert plan["files"] == {"gpus.csv": HEADER}
+    for none in ({**there, "count": 0}, {"count": 8, "smi": {"path": ""}}, None):
+        plan = planned(STATIC, FOUR, 1, gpus=none)
+        assert plan["gpu_samples"] == [] and plan["files"] == {}
 
 
 def test_hostfiles_leave_out_what_they_cannot_express() -> None:

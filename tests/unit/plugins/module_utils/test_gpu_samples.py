@@ -1,0 +1,49 @@
+"""What a node's GPUs do during a run, as nvidia-smi tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
+
+BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27\n"
+IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02\n"
+UNTOLD = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported]\n"
+SECOND = {
+    "index": 1,
+    "utilization_percent": 0,
+    "memory_used_mib": 4,
+    "memory_total_mib": 81559,
+    "temperature_celsius": 31,
+    "power_watts": 70.02,
+}
+
+
+def test_the_last_sample_of_each_gpu_counts() -> None:
+    assert last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12")) == [
+        {
+            "index": 0,
+            "utilization_percent": 12,
+            "memory_used_mib": 72914,
+            "memory_total_mib": 81559,
+            "temperature_celsius": 64,
+            "power_watts": 641.27,
+        },
+        SECOND,
+    ]
+
+
+def test_what_the_driver_does_not_tell_is_none() -> None:
+    first, second = last_sample(BUSY + IDLE + UNTOLD)
+    assert second == SECOND
+    assert (first["utilization_percent"], first["memory_used_mib"], first["power_watts"]) == (None, None, None)
+    assert first["temperature_celsius"] == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", HEADER, BUSY[:-1], BUSY[30:], "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Error\n"],
+    ids=["nothing", "no sample yet", "half a line", "the tail of a line", "a GPU is lost"],
+)
+def test_what_is_no_sample(text: str) -> None:
+    assert last_sample(text) == []
