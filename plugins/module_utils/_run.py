@@ -608,7 +608,7 @@ def pack(request: Data) -> Data:
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
         for name in sorted(os.listdir(path)):
             told = name.endswith(".log") or name.startswith("flight_recorder_rank_")
-            if told or name in ("plan.json", "status.json", "result.json", "events.jsonl", "ranks"):
+            if told or name in ("plan.json", "status.json", "result.json", "events.jsonl", "gpus.csv", "ranks"):
                 tar.add(os.path.join(path, name), arcname=os.path.join(f"node{plan['node']['node_rank']}", name))
     return {"changed": False, "size": os.path.getsize(archive_of(path))}
 

@@ -11,8 +11,8 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Fetch the logs of a run from a node
 description:
-  - Packs the launcher's log, the logs of all ranks, the events and the status of a run on the node, and unpacks them
-    on the controller.
+  - Packs the launcher's log, the logs of all ranks, the events, the status of a run and what the GPUs did meanwhile
+    (C(gpus.csv)) on the node, and unpacks them on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -116,6 +118,30 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
     assert f"on {OTHER} the mount /data died under the run" in play.last_lines(), play.output
 
 
+SMI = """#!/bin/sh
+case "$1" in
+--query-gpu=index,*) echo 'index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode'
+  echo '0, GPU-0, NVIDIA L40S, 550.127.05, 46068 MiB, 1 MiB, Default' ;;
+--query-gpu=timestamp,*) echo "$(date '+%Y/%m/%d %T.000'), 0, 97, 41000, 46068, 61, 300.10" ;;
+esac
+"""
+
+
+@pytest.fixture
+def gpus(lab: Lab, nodes: list[str]) -> Iterator[None]:
+    """A GPU on each node, by what nvidia-smi prints."""
+    path = "/usr/local/bin/nvidia-smi"
+    try:
+        for node in nodes:
+            made = lab.exec(node, ["sh", "-c", f"printf %s {shlex.quote(SMI)} > {path} && chmod 755 {path}"])
+            assert made.returncode == 0, made.stderr
+        yield
+    finally:
+        for node in nodes:
+            lab.exec(node, ["rm", "-f", path])
+
+
+@pytest.mark.usefixtures("gpus")
 def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     job = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--all-tell"]}
     variables = json.dumps({"run_id": "closed", "nnodes": 4, **job})
@@ -138,6 +164,7 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
         logs = drive.run("logs.yml", lab.inventory, run_id="closed", fetch=True)
         assert logs.rc == 0, logs.output
         folder = lab.inventory.parent / "runs/closed/logs/node0"
+        assert ", 97, 41000, 46068, " in (folder / "gpus.csv").read_text()
         return max(len(path.read_text().splitlines()) for path in folder.rglob("stdout.log"))
 
     follow = drive.start("logs.yml", lab.inventory, run_id="closed", rank=2)
@@ -151,6 +178,7 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     drive.eventually("the run goes on", lambda: steps() > before, 20)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
     assert status.rc == 0 and "step " in status.output, status.output
+    assert status.output.count("  97 %, 40 of 45 GiB  ") == 4, status.output
     told = json.loads((lab.inventory.parent / "status.json").read_text())
     assert [(node["node"], node["state"], node["ranks"]) for node in told["nodes"]] == [
         (name, "running", [number]) for number, name in enumerate(nodes)
