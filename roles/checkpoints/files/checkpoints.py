@@ -66,6 +66,14 @@ class Checkpoint(NamedTuple):
         return sum(one.size for one in self.files)
 
 
+class Trouble(NamedTuple):
+    """Why a run's checkpoints are not copied."""
+
+    text: str
+    patience: float  # seconds between two attempts
+    due: float  # when it is tried again, by the monotonic clock
+
+
 class Run(NamedTuple):
     """A run's directory on this node."""
 
@@ -142,6 +150,14 @@ def unreadable(error: OSError) -> Fault:
     )
 
 
+def leads_nowhere(link: str) -> Fault:
+    """What is told of a link in a checkpoint whose target is missing: what it stands for would be missing in S3."""
+    return Fault(
+        f"{link} leads to {os.readlink(link)}, which is not there. Needed: all that a run saves, lest a part of it be "
+        "taken for the whole. Put it there, or remove the link"
+    )
+
+
 def refuse_part(error: OSError) -> None:
     """For os.walk, which else leaves out what it cannot read."""
     raise error
@@ -161,7 +177,12 @@ def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
             names.sort()
             for leaf in sorted(leaves):
                 full = os.path.join(current, leaf)
-                found = os.stat(full)  # a link to a file counts as the file
+                try:
+                    found = os.stat(full)  # a link to a file counts as the file
+                except FileNotFoundError:
+                    if os.path.islink(full):
+                        raise leads_nowhere(full) from None
+                    raise
                 relative = os.path.relpath(full, path)
                 if relative != marker:
                     files.append(File(relative, found.st_size, found.st_mtime_ns, found.st_ino))
@@ -405,7 +426,7 @@ class Service:
         self.settings = settings
         self.manifests: dict[str, dict[str, Any]] = {}
         self.copied: dict[str, float] = {}
-        self.problem = ""
+        self.troubles: dict[str, Trouble] = {}  # by the run's directory
         self.warned: set[str] = set()
 
     def say(self, run: Run, text: str) -> None:
@@ -414,11 +435,12 @@ class Service:
         path = os.path.join(run.directory, "events.jsonl")
         if is_alive(run) and os.path.exists(path):
             record = {"time": time.time(), "event": "checkpoints", "text": f"{run.node}: {text}"}
-            with open(path, "a", encoding="utf-8") as stream:
+            with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as stream:  # the disk may be full
                 stream.write(json.dumps(record) + "\n")
 
     def status(self, run: Run, alive: bool, wanted: list[Checkpoint], pending: list[Checkpoint]) -> None:
         """Write down how far it is."""
+        trouble = self.troubles.get(run.directory)
         write_json(
             os.path.join(run.directory, STATUS),
             {
@@ -426,7 +448,7 @@ class Service:
                 "copied": [f"{one.name} ({in_words(one.size)})" for one in wanted if one not in pending],
                 "pending": [one.name for one in pending],
                 "seen": seen(wanted),
-                "problem": self.problem,
+                "problem": trouble.text if trouble else "",
                 "to": f"s3://{self.settings['bucket']}/{self.settings['prefix']}{run.run_id}/node{run.node_rank}",
             },
         )
@@ -500,36 +522,36 @@ class Service:
         """One with fresh credentials."""
         return Copier(self.settings, run, client(self.settings["region"], self.settings["endpoint_url"]))
 
+    def attend(self, run: Run) -> bool:
+        """Copy one checkpoint of a run, if it is not in trouble; return whether another one could be copied now."""
+        trouble = self.troubles.get(run.directory)
+        if trouble and time.monotonic() < trouble.due:
+            return False
+        try:
+            again = self.round(run)
+        except (*PROBLEMS, Fault, OSError) as error:
+            text = str(error) if isinstance(error, Fault) else explain(error, self.settings["bucket"])
+            if not trouble or text != trouble.text:
+                self.say(run, f"checkpoints are not copied to S3: {text}. It is tried again until it works")
+            patience = min(MOST_PATIENCE, trouble.patience * 2) if trouble else self.settings["interval"]
+            self.troubles[run.directory] = Trouble(text, patience, time.monotonic() + patience)
+            self.note(run, text)
+            return False
+        if self.troubles.pop(run.directory, None):
+            self.say(run, "checkpoints are copied to S3 again")
+            self.note(run, "")
+        return again
+
     def serve(self) -> None:
-        """Copy for ever."""
-        patience = self.settings["interval"]
+        """Copy for ever. A run in trouble holds up no other."""
         while True:
             runs = runs_of(self.settings)
-            again = False
-            for run in runs if names_its_run(self.settings) else runs[:1]:
-                try:
-                    again = self.round(run) or again
-                except (*PROBLEMS, Fault, OSError) as error:
-                    text = str(error) if isinstance(error, Fault) else explain(error, self.settings["bucket"])
-                    if text != self.problem:
-                        self.problem = text
-                        self.say(run, f"checkpoints are not copied to S3: {text}. It is tried again until it works")
-                    self.note(run, text)
-                    break
-            else:
-                if self.problem and runs:
-                    self.problem = ""
-                    self.say(runs[0], "checkpoints are copied to S3 again")
-                patience = self.settings["interval"]
-                if not again:
-                    time.sleep(patience)
-                continue
-            time.sleep(patience)
-            patience = min(MOST_PATIENCE, patience * 2)
+            if not any([self.attend(run) for run in (runs if names_its_run(self.settings) else runs[:1])]):
+                time.sleep(self.settings["interval"])
 
     @staticmethod
     def note(run: Run, text: str) -> None:
-        """Write a problem down where the one who waits looks."""
+        """Write a problem, or its end, down where the one who waits looks."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
             nothing = {"alive": True, "copied": [], "pending": [], "seen": [], "to": ""}

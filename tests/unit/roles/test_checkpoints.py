@@ -273,6 +273,53 @@ def test_a_full_disk_and_a_refusal_are_told_once(
     assert capsys.readouterr().out.count("WARNING") == 1
 
 
+def test_a_run_in_trouble_is_told_once_and_holds_up_no_other(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run_id in ("first", "second"):
+        step = make_run(tmp_path / "runs", run_id=run_id) / "checkpoints" / "step"
+        step.mkdir()
+        (step / "shard").write_bytes(b"1")
+    (step / "optimizer").symlink_to(tmp_path / "gone")
+    service = program.Service({**settings, "interval": 0})
+
+    def attend() -> str:
+        for run in program.runs_of(settings):
+            service.attend(run)
+        return capsys.readouterr().out
+
+    status = tmp_path / "runs" / "second" / "node0" / program.STATUS
+    told = f"second node0: checkpoints are not copied to S3: {step}/optimizer leads to {tmp_path}/gone, which is not"
+    assert told in attend() and "not copied" not in attend()
+    assert copied(s3) == {"step/shard": b"1"}
+    assert "leads to" in json.loads(status.read_text())["problem"]
+    (tmp_path / "gone").write_bytes(b"2")
+    assert "second node0: checkpoints are copied to S3 again" in attend()
+    assert copied(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}
+    assert json.loads(status.read_text())["problem"] == ""
+    assert attend() == ""
+
+
+def test_attempts_are_made_less_and_less_often(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "runs")
+    service = program.Service({**settings, "interval": 10})
+    run = program.runs_of(settings)[0]
+    now, tries = 1000.0, list[float]()
+
+    def refuse(_run: Any) -> bool:
+        tries.append(now)
+        raise program.Fault("no")
+
+    monkeypatch.setattr(service, "round", refuse)
+    monkeypatch.setattr(program.time, "monotonic", lambda: now)
+    while len(tries) < 7:
+        service.attend(run)
+        now += 1
+    assert [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)] == [10, 20, 40, 80, 120, 120]
+
+
 def test_waiting_ends_when_all_is_copied_or_says_what_is_missing(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
 ) -> None:
