@@ -8,6 +8,7 @@ collection."""
 from __future__ import annotations
 
 import re
+import time
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
@@ -34,18 +35,31 @@ def sample_command(facts: Mapping[str, Any]) -> list[str]:
     return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
 
 
-def last_sample(text: str) -> list[dict[str, float | None]]:
-    """Return the last sample of each GPU, by index, from the end of gpus.csv; None for what the driver does not tell.
+def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
+    """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
 
-    Lines that are no sample are left out: what nvidia-smi says where it fails, and half of a line.
+    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver does not tell. Lines that
+    are no sample are left out: what nvidia-smi says where it fails, and half of a line.
     """
+    newest = 0.0
     found: dict[int, dict[str, float | None]] = {}
     for line in text.rpartition("\n")[0].splitlines():
         values = dict(zip(COLUMNS, line.split(", ")))
-        if len(values) == len(COLUMNS) and values["index"].isdigit():
+        taken = seconds(values["timestamp"]) if len(values) == len(COLUMNS) else None
+        if taken is not None and values["index"].isdigit():
             del values["timestamp"]
+            newest = max(newest, taken)
             found[int(values["index"])] = {name: number(value) for name, value in values.items()}
-    return [found[index] for index in sorted(found)]
+    return newest, [found[index] for index in sorted(found)]
+
+
+def seconds(timestamp: str) -> float | None:
+    """Return a time such as "2026/11/22 10:15:00.123", of this machine's clock, in seconds since 1970."""
+    match = re.match(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)\Z", timestamp)
+    if match is None:
+        return None
+    year, month, day, hour, minute = (int(match[number]) for number in range(1, 6))
+    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + float(match[6])
 
 
 def number(text: str) -> float | None:

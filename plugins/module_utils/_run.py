@@ -378,9 +378,8 @@ def gpus_now(path: str) -> Data | None:
     """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
     from ansible_collections.muster.training.plugins.module_utils import _gpu_samples, _supervisor
 
-    file = os.path.join(path, _gpu_samples.FILE)
-    devices = _gpu_samples.last_sample(_supervisor.read_tail(file))
-    return {"age": max(0.0, time.time() - os.path.getmtime(file)), "devices": devices} if devices else None
+    taken, devices = _gpu_samples.last_sample(_supervisor.read_tail(os.path.join(path, _gpu_samples.FILE)))
+    return {"age": max(0.0, time.time() - taken), "devices": devices} if devices else None
 
 
 def describe(path: str, plan: Data) -> Data:

@@ -250,7 +250,7 @@ def workplace() -> Iterator[Path]:
             end_connections(Path(name).glob("kept"))
 
 
-def rounds(benches: Sequence[Bench], number: int) -> Iterator[tuple[Bench, Way, Seconds]]:
+def rounds(benches: Sequence[Bench], ways: Sequence[Way], number: int) -> Iterator[tuple[Bench, Way, Seconds]]:
     """All ways one after the other, and again in the other order: what else the machine does falls on each of them.
 
     The first turn opens the connections that are kept and fills caches; it is not counted.
@@ -258,7 +258,7 @@ def rounds(benches: Sequence[Bench], number: int) -> Iterator[tuple[Bench, Way, 
     serial = 0
     for turn in range(number + 1):
         for bench in benches[-1:] if turn == 0 else benches:
-            for way in WAYS if turn % 2 else WAYS[::-1]:
+            for way in ways if turn % 2 else ways[::-1]:
                 serial += 1
                 seconds = measure(bench, way, serial)
                 what = f"round {turn} of {number}" if turn else "warming up"
@@ -335,10 +335,10 @@ def main() -> int:
         # What the lab says is no part of the result.
         with redirect_stdout(sys.stderr), test_hosts(counts[-1], arguments.keep) as lab, workplace() as directory:
             prepare(lab, counts)
-            benches = [Bench(lab, count, directory) for count in counts]
-            for bench, way, seconds in rounds(benches, arguments.rounds):
-                figures[bench.count][way.key].append(seconds)
             said = versions(lab)
+            benches = [Bench(lab, count, directory) for count in counts]
+            for bench, way, seconds in rounds(benches, WAYS, arguments.rounds):
+                figures[bench.count][way.key].append(seconds)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2

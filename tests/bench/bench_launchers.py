@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from operator import truediv
 
 from tests.bench.bench_launch import (
     BIN,
@@ -20,14 +21,15 @@ from tests.bench.bench_launch import (
     SCRIPT,
     Bench,
     BenchError,
-    Seconds,
+    Figures,
     Way,
+    compared,
     deepspeed,
     fresh,
-    measure,
     middle,
     mpirun,
     prepare,
+    rounds,
     test_hosts,
     torchrun,
     versions,
@@ -37,8 +39,9 @@ from tests.lab import LabError
 
 EXPLANATION = """\
 Seconds from the start of the command, medians of {rounds} rounds in which each way had its turn. The ratio is that of
-launch.yml to the tool used bare, as a person types it. The job of mpirun is a bare Python script; that of the others
-imports torch after its first line, does one all_reduce and ends. mpirun and pdsh used bare need ssh between the nodes.
+launch.yml to the tool used bare, as a person types it, the median of those of each round. The job of mpirun is a bare
+Python script; that of the others imports torch after its first line, does one all_reduce and ends. mpirun and pdsh used
+bare need ssh between the nodes.
 {versions}
 """
 
@@ -73,43 +76,36 @@ def ours(torch: bool = True, **settings: object) -> Callable[[Bench, str], list[
     return commands
 
 
-def pair(key: str, title: str, bare: Callable[[Bench, str], list[list[str]]], mine: Way) -> tuple[Way, Way]:
-    """A tool used bare, and ours."""
-    return Way(key, title, key, bare), mine
-
-
-def own(title: str, **settings: object) -> Way:
-    """One of our ways; `floor` is not used here."""
-    return Way(title, title, title, ours(**settings))  # type: ignore[arg-type]  # torch is a bool
-
-
-PAIRS = (
-    pair("torchrun", "parallel ssh, torchrun", torchrun, own("launch.yml, torchrun")),
-    pair("mpirun", "mpirun", mpirun, own("launch.yml, mpirun", torch=False, launch_launcher="mpirun")),
-    pair("pdsh", "deepspeed --hostfile (pdsh)", deepspeed, own("launch.yml, deepspeed", launch_launcher="deepspeed")),
-    pair(
+WAYS = (
+    Way("torchrun", "parallel ssh, torchrun", "torchrun", torchrun),
+    Way("our-torchrun", "launch.yml, torchrun", "torchrun", ours()),
+    Way("mpirun", "mpirun", "mpirun", mpirun),
+    Way("our-mpirun", "launch.yml, mpirun", "mpirun", ours(torch=False, launch_launcher="mpirun")),
+    Way("pdsh", "deepspeed --hostfile (pdsh)", "pdsh", deepspeed),
+    Way("our-deepspeed", "launch.yml, deepspeed", "pdsh", ours(launch_launcher="deepspeed")),
+    Way(
+        "our-pdsh",
+        "launch.yml, deepspeed with pdsh",
         "pdsh",
-        "deepspeed --hostfile (pdsh)",
-        deepspeed,
-        own("launch.yml, deepspeed with pdsh", launch_launcher="deepspeed", launch_deepspeed_launcher="pdsh"),
+        ours(launch_launcher="deepspeed", launch_deepspeed_launcher="pdsh"),
     ),
-    pair(
-        "accelerate",
-        "parallel ssh, accelerate",
-        accelerate,
-        own("launch.yml, accelerate", launch_launcher="accelerate"),
-    ),
+    Way("accelerate", "parallel ssh, accelerate", "accelerate", accelerate),
+    Way("our-accelerate", "launch.yml, accelerate", "accelerate", ours(launch_launcher="accelerate")),
 )
 
 
-def row(title: str, own_seconds: Seconds, bare: Seconds | None) -> str:
-    """One way; bare: what it is compared with."""
-    ratios = (
-        ("", "")
-        if bare is None
-        else (f"{own_seconds.first_line / bare.first_line:.2f}", f"{own_seconds.whole / bare.whole:.2f}")
-    )
-    return f"{title:<34}{own_seconds.first_line:>8.2f} s {ratios[0]:>5}{own_seconds.whole:>12.2f} s {ratios[1]:>5}"
+def table(count: int, figures: Figures) -> str:
+    """The figures of one number of nodes, and ours against the tool used bare."""
+    lines = [f"{f'{count} nodes, one rank each':<34}{'last rank runs':>16}{'whole command':>20}"]
+    for way in WAYS:
+        own, ratios = middle(figures[way.key]), ["", ""]
+        if way.key != way.floor:
+            names = ("first_line", "whole")
+            ratios = [f"{compared(figures, way.key, way.floor, truediv, name):.2f}" for name in names]
+        lines.append(
+            f"{way.title:<34}{own.first_line:>8.2f} s {ratios[0]:>5}{own.whole:>12.2f} s {ratios[1]:>5}".rstrip()
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -120,35 +116,20 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the test hosts up")
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
-    ways = list({way.title: way for both in PAIRS for way in both}.values())
-    figures: dict[tuple[int, str], list[Seconds]] = {}
+    figures: dict[int, Figures] = {count: {way.key: [] for way in WAYS} for count in counts}
     try:
         with redirect_stdout(sys.stderr), test_hosts(counts[-1], arguments.keep) as lab, workplace() as directory:
             prepare(lab, counts)
-            serial = 0
-            for turn in range(arguments.rounds + 1):  # the first fills caches and is not counted
-                for count in counts if turn else counts[:1]:
-                    for way in ways:
-                        serial += 1
-                        seconds = measure(Bench(lab, count, directory), way, serial)
-                        print(f"{turn} of {arguments.rounds}, {count} nodes: {way.title:<34}{seconds}", flush=True)
-                        if turn:
-                            figures.setdefault((count, way.title), []).append(seconds)
             said = versions(lab)
+            benches = [Bench(lab, count, directory) for count in counts]
+            for bench, way, seconds in rounds(benches, WAYS, arguments.rounds):
+                figures[bench.count][way.key].append(seconds)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2
 
     print(EXPLANATION.format(rounds=arguments.rounds, versions=said))
-    for count in counts:
-        print(f"{f'{count} nodes, one rank each':<34}{'last rank runs':>16}{'whole command':>20}")
-        told = set()
-        for bare, mine in PAIRS:
-            if bare.title not in told:
-                print(row(bare.title, middle(figures[count, bare.title]), None))
-                told.add(bare.title)
-            print(row(mine.title, middle(figures[count, mine.title]), middle(figures[count, bare.title])))
-        print()
+    print("\n\n".join(table(count, figures[count]) for count in counts))
     return 0
 
 

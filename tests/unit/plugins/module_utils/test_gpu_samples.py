@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
@@ -9,6 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._gpu_samples impor
 BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27\n"
 IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02\n"
 UNTOLD = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported]\n"
+LOST = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Error\n"
 SECOND = {
     "index": 1,
     "utilization_percent": 0,
@@ -20,7 +23,9 @@ SECOND = {
 
 
 def test_the_last_sample_of_each_gpu_counts() -> None:
-    assert last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12")) == [
+    taken, devices = last_sample(HEADER + IDLE + BUSY + BUSY.replace("97", "12"))
+    assert time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(taken)) == "2026/11/22 10:15:00" and taken % 1 > 0.12
+    assert devices == [
         {
             "index": 0,
             "utilization_percent": 12,
@@ -34,7 +39,8 @@ def test_the_last_sample_of_each_gpu_counts() -> None:
 
 
 def test_what_the_driver_does_not_tell_is_none() -> None:
-    first, second = last_sample(BUSY + IDLE + UNTOLD)
+    taken, (first, second) = last_sample(BUSY + IDLE + UNTOLD)
+    assert taken - last_sample(BUSY + IDLE)[0] == pytest.approx(14.998)
     assert second == SECOND
     assert (first["utilization_percent"], first["memory_used_mib"], first["power_watts"]) == (None, None, None)
     assert first["temperature_celsius"] == 64
@@ -42,8 +48,12 @@ def test_what_the_driver_does_not_tell_is_none() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", HEADER, BUSY[:-1], BUSY[30:], "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Error\n"],
-    ids=["nothing", "no sample yet", "half a line", "the tail of a line", "a GPU is lost"],
+    ["", HEADER, BUSY[:-1], BUSY[30:], BUSY.replace("2026/", ""), LOST],
+    ids=["nothing", "no sample yet", "half a line", "the tail of a line", "no time", "a GPU is lost"],
 )
 def test_what_is_no_sample(text: str) -> None:
-    assert last_sample(text) == []
+    assert last_sample(text) == (0.0, [])
+
+
+def test_a_failure_does_not_make_an_old_sample_new() -> None:
+    assert last_sample(BUSY + LOST) == last_sample(BUSY)
