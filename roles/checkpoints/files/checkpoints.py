@@ -545,8 +545,10 @@ class Service:
     def serve(self) -> None:
         """Copy for ever. A run in trouble holds up no other."""
         while True:
-            runs = runs_of(self.settings)
-            if not any([self.attend(run) for run in (runs if names_its_run(self.settings) else runs[:1])]):
+            runs, again = runs_of(self.settings), False
+            for run in runs if names_its_run(self.settings) else runs[:1]:
+                again = self.attend(run) or again
+            if not again:
                 time.sleep(self.settings["interval"])
 
     @staticmethod
