@@ -15,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 
 ARGUMENT_SPEC = {
@@ -22,7 +23,7 @@ ARGUMENT_SPEC = {
     "reads": {"type": "dict", "required": True},
     "json_file": {"type": "path", "default": ""},
 }
-SILENT = 60.0  # seconds after which a sample of the GPUs, taken every 15 s, tells that nvidia-smi gives no answer
+SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells that nvidia-smi gives no answer
 
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 FILE = "gpus.csv"
+INTERVAL = 15  # seconds between two samples
 # Column: field of nvidia-smi that every driver since 418 knows.
 COLUMNS = {
     "timestamp": "timestamp",

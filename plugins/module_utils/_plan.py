@@ -11,7 +11,12 @@ from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
 from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import FILE, HEADER, sample_command
+from ansible_collections.muster.training.plugins.module_utils._gpu_samples import (
+    FILE,
+    HEADER,
+    INTERVAL,
+    sample_command,
+)
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -28,7 +33,6 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
 HEARTBEAT = 2  # seconds between two signs of life on the lifeline
-SAMPLE_INTERVAL = 15  # seconds between two samples of what the GPUs do
 
 
 class Launcher(Protocol):
@@ -176,7 +180,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "timeouts": {
             "start": job.start_timeout,
             "heartbeat": HEARTBEAT,
-            "sample": SAMPLE_INTERVAL,
+            "sample": INTERVAL,
             "silence": job.silence_timeout,
             "grace": job.stop_grace,
         },

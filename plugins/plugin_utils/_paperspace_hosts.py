@@ -287,13 +287,12 @@ def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[
     wanted = [_preferred(machine, preferences) for machine in machines]
     times = collections.Counter(_legal(name, MAX_NAME).casefold() for name in wanted)
     names: list[str] = []
-    taken: set[str] = set()
+    taken = set(RESERVED_NAMES)
     for machine, name in zip(machines, wanted, strict=True):
         chosen = _legal(name, MAX_NAME)
         if chosen != name or times[chosen.casefold()] > 1 or chosen.casefold() in RESERVED_NAMES:
             chosen = _with_id(chosen, machine["id"])
-        named_after_id = chosen != name and times[chosen.casefold()] > 0
-        if chosen.casefold() in taken or named_after_id or chosen.casefold() in RESERVED_NAMES:
+        if chosen.casefold() in taken or (chosen != name and times[chosen.casefold()] > 0):
             # Another machine has just the name that this one got from its id, or the id itself is no name for a host.
             chosen = _with_id(chosen, hashlib.sha256(machine["id"].encode("utf-8", "replace")).hexdigest()[:12])
         taken.add(chosen.casefold())

@@ -322,6 +322,19 @@ def versions(lab: Lab) -> str:
     return ", ".join([*found, mpi.replace("(Open MPI)", "Open MPI"), pdsh, ssh.replace("_", " "), f"Python {python}"])
 
 
+def collect(ways: Sequence[Way], counts: Sequence[int], number: int, keep: bool) -> tuple[dict[int, Figures], str]:
+    """The figures of each number of nodes, and what was measured. Raises BenchError and LabError."""
+    figures: dict[int, Figures] = {count: {way.key: [] for way in ways} for count in counts}
+    # What the lab says is no part of the result.
+    with redirect_stdout(sys.stderr), test_hosts(counts[-1], keep) as lab, workplace() as directory:
+        prepare(lab, counts)
+        said = versions(lab)
+        benches = [Bench(lab, count, directory) for count in counts]
+        for bench, way, seconds in rounds(benches, ways, number):
+            figures[bench.count][way.key].append(seconds)
+    return figures, said
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -330,15 +343,8 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the test hosts up")
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
-    figures: dict[int, Figures] = {count: {way.key: [] for way in WAYS} for count in counts}
     try:
-        # What the lab says is no part of the result.
-        with redirect_stdout(sys.stderr), test_hosts(counts[-1], arguments.keep) as lab, workplace() as directory:
-            prepare(lab, counts)
-            said = versions(lab)
-            benches = [Bench(lab, count, directory) for count in counts]
-            for bench, way, seconds in rounds(benches, WAYS, arguments.rounds):
-                figures[bench.count][way.key].append(seconds)
+        figures, said = collect(WAYS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from operator import truediv
 
 from tests.bench.bench_launch import (
@@ -23,17 +22,13 @@ from tests.bench.bench_launch import (
     BenchError,
     Figures,
     Way,
+    collect,
     compared,
     deepspeed,
     fresh,
     middle,
     mpirun,
-    prepare,
-    rounds,
-    test_hosts,
     torchrun,
-    versions,
-    workplace,
 )
 from tests.lab import LabError
 
@@ -116,14 +111,8 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the test hosts up")
     arguments = parser.parse_args()
     counts = sorted(arguments.nodes)
-    figures: dict[int, Figures] = {count: {way.key: [] for way in WAYS} for count in counts}
     try:
-        with redirect_stdout(sys.stderr), test_hosts(counts[-1], arguments.keep) as lab, workplace() as directory:
-            prepare(lab, counts)
-            said = versions(lab)
-            benches = [Bench(lab, count, directory) for count in counts]
-            for bench, way, seconds in rounds(benches, WAYS, arguments.rounds):
-                figures[bench.count][way.key].append(seconds)
+        figures, said = collect(WAYS, counts, arguments.rounds, arguments.keep)
     except (BenchError, LabError) as error:
         print(error, file=sys.stderr)
         return 2

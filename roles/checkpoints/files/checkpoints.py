@@ -425,7 +425,6 @@ class Service:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.copied: dict[str, float] = {}
         self.troubles: dict[str, Trouble] = {}  # by the run's directory
         self.warned: set[str] = set()
 

@@ -144,9 +144,11 @@ def container(run: Run) -> Iterator[subprocess.Popen[bytes]]:
     os.mkfifo(run.directory / "daemon")
     with subprocess.Popen(["/bin/sh", "-c", DAEMON], cwd=run.directory) as container:
         (run.directory / "daemon.pid").write_text(str(container.pid))
-        yield container
-        end_by_force(run)
-        container.kill()
+        try:
+            yield container
+            end_by_force(run)
+        finally:
+            container.kill()
 
 
 @pytest.mark.parametrize("how", ["stop", "engine", "supervisor"])
