@@ -233,18 +233,15 @@ def wanted_of(found: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
 # --- The manifest -----------------------------------------------------------------------------------------------------
 
 
-def with_entry(
-    manifest: dict[str, Any], entry: dict[str, Any], versions: int
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The manifest with one more checkpoint, the newest first, and the entries that older versions of it lose."""
+def with_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
+    """The manifest with one more checkpoint, the newest first, without versions of it that are too old."""
     entries = [one for one in manifest["checkpoints"] if (one["name"], one["stamp"]) != (entry["name"], entry["stamp"])]
     entries = sorted([entry, *entries], key=lambda one: str(one["stamp"]), reverse=True)
     kept: list[dict[str, Any]] = []
-    dropped: list[dict[str, Any]] = []
     for one in entries:
-        same = sum(other["name"] == one["name"] for other in kept)
-        (kept if same < versions else dropped).append(one)
-    return {**manifest, "checkpoints": kept}, dropped
+        if sum(other["name"] == one["name"] for other in kept) < versions:
+            kept.append(one)
+    return {**manifest, "checkpoints": kept}
 
 
 def has(manifest: dict[str, Any], one: Checkpoint) -> bool:
@@ -366,11 +363,7 @@ class Copier:
             finally:
                 for one in running:
                     one.cancel()
-        try:
-            sha256 = unchanged(path, file, digest.hexdigest())
-        except Changed:
-            self.s3.abort_multipart_upload(**words)
-            raise
+        sha256 = unchanged(path, file, digest.hexdigest())
         parts = [{"PartNumber": number, "ETag": f'"{one.hex()}"'} for number, one in enumerate(digests, 1)]
         answer = self.s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **words)
         return sha256, digests, self.told(answer)
@@ -393,19 +386,26 @@ class Copier:
             if again is None or again.files != one.files:
                 raise Changed(one.path)
         except (Changed, FileNotFoundError):
-            self.delete([str(file["key"]) for file in files])
+            self.sweep(one.name, manifest)
             raise Changed(one.path) from None
         entry = {"name": one.name, "stamp": one.stamp, "size": one.size, "files": files}
-        manifest, dropped = with_entry(manifest, entry, self.settings["versions"])
+        manifest = with_entry(manifest, entry, self.settings["versions"])
         manifest["written"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.put(f"{self.base}/latest.json", json.dumps(manifest, indent=1).encode())
-        self.delete([file["key"] for old in dropped for file in old["files"]])
+        self.sweep(one.name, manifest)
         return manifest
 
-    def delete(self, keys: list[str]) -> None:
-        """Remove what no manifest names."""
-        for key in keys:
-            self.s3.delete_object(Bucket=self.bucket, Key=key)
+    def sweep(self, name: str, manifest: dict[str, Any]) -> None:
+        """Remove what S3 has of a checkpoint and the manifest does not name: old versions, and what is left half."""
+        named = {file["key"] for entry in manifest["checkpoints"] for file in entry["files"]}
+        words = {"Bucket": self.bucket, "Prefix": f"{self.base}/data/{name}@"}
+        for page in self.s3.get_paginator("list_multipart_uploads").paginate(**words):
+            for upload in page.get("Uploads", ()):
+                self.s3.abort_multipart_upload(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+        for page in self.s3.get_paginator("list_objects_v2").paginate(**words):
+            for found in page.get("Contents", ()):
+                if found["Key"] not in named:
+                    self.s3.delete_object(Bucket=self.bucket, Key=found["Key"])
 
 
 def unchanged(path: str, file: File, sha256: str) -> str:

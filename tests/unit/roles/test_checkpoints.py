@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -67,12 +68,17 @@ def settings(s3: S3Server, tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def manifest_of(s3: S3Server, run_id: str = "first") -> dict[str, Any]:
+    answer = s3.client().get_object(Bucket="saved", Key=f"mine/{run_id}/node0/latest.json")
+    found: dict[str, Any] = json.loads(answer["Body"].read())
+    return found
+
+
 def copied(s3: S3Server, run_id: str = "first") -> dict[str, bytes]:
     """What the manifest names, and what is in S3 there, compared with its sums."""
     client = s3.client()
-    manifest = json.loads(client.get_object(Bucket="saved", Key=f"mine/{run_id}/node0/latest.json")["Body"].read())
     found: dict[str, bytes] = {}
-    for entry in manifest["checkpoints"]:
+    for entry in manifest_of(s3, run_id)["checkpoints"]:
         for file in entry["files"]:
             body = client.get_object(Bucket="saved", Key=file["key"])["Body"].read()
             assert hashlib.sha256(body).hexdigest() == file["sha256"]
@@ -170,6 +176,36 @@ def test_versions_and_local_files_are_removed_as_told(
     copy_all(program, {**settings, "keep_local": 2})
     assert len(list(folder.iterdir())) == 2
     assert len(copied(s3)) == 6, "in S3 they are all"
+
+
+@pytest.mark.parametrize(
+    "refused", ["PUT .*partNumber=3", "PUT .*latest.json", "GET .*list-type=2"], ids=["data", "manifest", "sweep"]
+)
+def test_what_an_end_left_half_is_removed_with_the_next_version(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    refused: str,
+) -> None:  # fmt: skip
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    judge = s3._judge
+
+    def dies(environ: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        asked = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+        return ("AccessDenied", {}) if re.match(refused, asked) else judge(environ)
+
+    for number in range(5):
+        (folder / "big.pt").write_bytes(b"%d" % number * (40 * MIB if "part" in refused else 1))
+        monkeypatch.setattr(s3, "_judge", judge if number in (0, 4) else dies)
+        try:
+            copy_all(program, settings)
+            assert number in (0, 4)
+        except program.PROBLEMS as error:
+            assert "AccessDenied" in str(error)
+    client = s3.client()
+    left = client.list_objects_v2(Bucket="saved", Prefix="mine/first/node0/data/")["Contents"]
+    named = [entry["files"][0]["key"] for entry in manifest_of(s3)["checkpoints"]]
+    assert sorted(entry["Key"] for entry in left) == sorted(named)
+    assert len(named) == 2
+    assert not client.list_multipart_uploads(Bucket="saved").get("Uploads")
 
 
 @pytest.mark.parametrize("name", ["step", "last.pt"])
