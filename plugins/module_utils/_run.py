@@ -36,6 +36,7 @@ CHUNK = 262144  # bytes of one log that one answer carries
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
+LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
 
@@ -191,6 +192,22 @@ def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     return None if done.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else done
 
 
+def keep_shared_memory() -> None:
+    """Have logind leave what the run's user shares by name when that user's last login ends.
+
+    RemoveIPC=yes, the default (logind.conf(5)), takes a user's /dev/shm, semaphores and queues 10 s after the last
+    connection has gone, from a unit that runs on as well: workers of a data loader that open one by its name would die
+    of it. No setting of a unit or a user prevents it.
+    """
+    if os.path.exists(LOGIND) or not os.path.isdir("/run/systemd/system"):
+        return
+    script = (
+        'umask 022; mkdir -p "${1%/*}" && printf "[Login]\\nRemoveIPC=no\\n" > "$1" '
+        '&& { systemctl kill --signal=HUP systemd-logind.service || rm -f "$1"; }'
+    )
+    as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind, or root, there is nothing that could be done
+
+
 def may_raise_limits() -> bool:
     """Whether systemd itself may raise limits.
 
@@ -330,6 +347,7 @@ def start(request: Data) -> Data:
     program = os.path.join(directory, "supervisor.py")
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
+        keep_shared_memory()
         done = as_root(unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail))
         if done is not None and done.returncode != 0:
             shutil.rmtree(directory, ignore_errors=True)

@@ -133,7 +133,7 @@ def test_node_comes_back_by_itself_after_a_reboot_only(breakable: Lab) -> None:
     node = breakable.nodes[0]
     before = _boot(breakable, node)
     subprocess.run(breakable.ssh(node.name, "sudo systemctl reboot"), check=False)
-    eventually("The node is back", lambda: _answers(breakable, node) and _boot(breakable, node) != before, timeout=30)
+    eventually("The node is back", lambda: _answers(breakable, node) and _boot(breakable, node) != before, timeout=120)
     breakable.power_off(node.name)
     assert not _answers(breakable, node)
     assert not breakable.is_on(node.name)
@@ -156,6 +156,12 @@ def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
     first = lab.processes(lab.nodes[1].name)[0]
     # an upgrade of systemd, as by base_packages, starts it anew under its other name
     assert (first.pid, first.user) == (1, "root") and first.command.split()[0] in ("/sbin/init", "/lib/systemd/systemd")
+
+
+def test_a_command_goes_on_that_a_node_stops_for_a_moment(lab: Lab) -> None:
+    # as systemd does with all processes when a node shuts down: nsenter stops with its child, and nobody wakes it
+    done = lab.exec(lab.nodes[0].name, ["sh", "-c", "kill -STOP $$; echo goes on"], timeout=20)
+    assert done.stdout == "goes on\n"
 
 
 def _commands(lab: Lab, node: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import drive
-from tests.lab import Lab
+from tests.lab import Lab, files
 from tests.recap import unchanged
 
 MASTER, OTHER = "node1", "node3"
@@ -116,6 +116,26 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
     drive.nothing_left(lab, nodes, within=10)
     play.wait(60)
     assert f"on {OTHER} the mount /data died under the run" in play.last_lines(), play.output
+
+
+def test_what_a_run_shares_by_name_stays_when_nobody_is_logged_in(lab: Lab, nodes: list[str]) -> None:
+    play = drive.launch(lab, "named_memory.py", run_id="shares", nnodes=1, launch_launcher="env", detach=True).wait()
+    assert play.rc == 0, play.output
+    log = "/home/muster/.muster/runs/shares/node0/launcher.log"
+
+    def told(words: str) -> int:
+        return len(lab.exec(MASTER, ["sh", "-c", f"grep -h '{words}' {log}"]).stdout.splitlines())
+
+    drive.eventually("the job shares memory", lambda: told("^step") > 0, 30)
+    files.end_ssh_masters(lab.name, lab.node(MASTER).address)
+    # logind writes this file at a user's first login, and removes it behind all else that it removes
+    gone = ["sh", "-c", "! test -e /run/systemd/users/1000"]
+    drive.eventually("nobody is logged in", lambda: lab.exec(MASTER, gone).returncode == 0, 60)
+    steps = told("^step")
+    drive.eventually("the job goes on", lambda: told("^step") > steps + 5, 30, lambda: drive.traces(lab, MASTER))
+    assert lab.exec(MASTER, ["sh", "-c", "ls /dev/shm/psm_*"]).returncode == 0
+    stopped = drive.run("stop.yml", lab.inventory, run_id="shares")
+    assert stopped.rc == 0, stopped.output
 
 
 SMI = """#!/bin/sh
