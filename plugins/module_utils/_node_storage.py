@@ -10,6 +10,7 @@ ever: such mounts are first touched by a child process, and nothing below one th
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
@@ -19,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._node_commands imp
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
 MOUNT_TIMEOUT = 3.0  # seconds; a server that lives answers within milliseconds
@@ -29,6 +30,18 @@ REMOTE = re.compile(
 )
 # FUSE mounts of desktops and of containers' engines that belong to one user and to nobody's training.
 PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z")
+
+
+# What a mount is to the job, as far as the node's own configuration tells.
+WANTED = "wanted"  # by the caller, or by a unit of ours
+AT_BOOT = "boot"  # by /etc/fstab
+OPTIONAL = "optional"  # by /etc/fstab, where nofail says of a local disk that the machine does without
+NOBODYS = ""  # only found mounted
+
+
+def plain(path: str) -> str:
+    """Return a path as the kernel writes a mount point: /mnt/data for /mnt//data/, and for ~ the home."""
+    return re.sub("^//+", "/", os.path.normpath(os.path.expanduser(path)))
 
 
 def unescape(field: str) -> str:
@@ -51,24 +64,28 @@ def parse_mountinfo(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_fstab(text: str) -> dict[str, dict[str, str]]:
-    """Read /etc/fstab: {mount point: {"type", "source", "options"}} of what is mounted at boot and is no swap."""
+    """Read /etc/fstab: {mount point: {"type", "source", "options"}} of what is mounted at boot and is no swap.
+
+    People write /mnt/data/ there as well, which is the mount point /mnt/data.
+    """
     entries = {}
     for line in text.splitlines():
         fields = line.split()
         if len(fields) >= 4 and not line.lstrip().startswith("#") and fields[1].startswith("/"):
             options = fields[3].split(",")
             if "noauto" not in options and fields[2] != "swap":
-                entries[unescape(fields[1])] = {"type": fields[2], "source": unescape(fields[0]), "options": fields[3]}
+                point = plain(unescape(fields[1]))
+                entries[point] = {"type": fields[2], "source": unescape(fields[0]), "options": fields[3]}
     return entries
 
 
 def read_units() -> dict[str, dict[str, str]]:
     """Return the mounts of our own units that are mounted at boot, as parse_unit does."""
-    found = {}
+    found: dict[str, dict[str, str]] = {}
     for path in glob.glob(f"{UNITS}/remote-fs.target.wants/*.mount"):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-                found.update(parse_unit(stream.read()))
+                found.update((plain(point), unit) for point, unit in parse_unit(stream.read()).items())
         except OSError:  # another user's, or gone at this moment
             continue
     return found
@@ -108,11 +125,26 @@ def touch_mount(point: str) -> Callable[[], dict[str, str]]:
     return touch
 
 
+def where_they_lead(paths: Iterable[str]) -> dict[str, str]:
+    """Return {path: the path without symbolic links}. A path that leads through a mount that hangs is missing."""
+    return call_apart({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
+
+
+def needs(wanted: Iterable[str], ours: Iterable[str], at_boot: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} of what is to be mounted."""
+    found = {}
+    for point, entry in at_boot.items():
+        local = not REMOTE.match(entry["type"])
+        found[point] = OPTIONAL if local and "nofail" in entry["options"].split(",") else AT_BOOT
+    return {**found, **dict.fromkeys([*ours, *wanted], WANTED)}
+
+
 def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
     """Return the mounts that depend on others, those of /etc/fstab, of our units, and those wanted.
 
-    Each: point, type, source, state, error; of those of our units, where they answer, the listing of their top.
+    Each: point, type, source, state, error, needed; of those of our units, where they answer, the listing of their top.
     state: ok, stale, unreadable, hangs or missing (to be there, and not mounted).
+    needed: wanted, boot, optional or "" (see WANTED and what follows it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounted = parse_mountinfo(stream.read())
@@ -122,11 +154,14 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
     except OSError:
         at_boot = {}
     ours = read_units()
-    at_boot.update(ours)
+    needed = needs(map(plain, wanted), ours, at_boot)
+    # the kernel mounts where a symbolic link leads, and has no other name for it
+    led = where_they_lead(point for point in needed if point not in mounted)
+    needed = {led[point] if led.get(point) in mounted else point: why for point, why in needed.items()}
     watched = {
         point: mount
         for point, mount in mounted.items()
-        if point in wanted or point in ours or (REMOTE.match(mount["type"]) and not PRIVATE.match(mount["type"]))
+        if needed.get(point) == WANTED or (REMOTE.match(mount["type"]) and not PRIVATE.match(mount["type"]))
     }
     states = call_apart({point: touch_mount(point) for point in watched}, MOUNT_TIMEOUT)
     hangs = {"state": "hangs", "error": f"no answer within {MOUNT_TIMEOUT:.0f} s"}
@@ -137,29 +172,31 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
     for point, mount in watched.items():
         # what the kernel says of a mount of FUSE tells of its program little or nothing
         named = ours.get(point, {"type": "mount-s3"} if mount["source"] == "mountpoint-s3" else {})
+        one = {"point": point, "type": mount["type"], "source": mount["source"], **named, **states.get(point, hangs)}
         listing = {"listing": listings[point]} if listings.get(point) else {}
-        found.append(
-            {"point": point, "type": mount["type"], "source": mount["source"], **named, **states.get(point, hangs)}
-        )
-        found[-1].update(listing)
-    for point, mount in at_boot.items():
+        found.append({**one, "needed": needed.get(point, NOBODYS), **listing})
+    for point, why in needed.items():
         if point not in mounted:
-            found.append({"point": point, "type": mount["type"], "source": mount["source"], **missing})
-    found += [
-        {"point": point, "type": "", "source": "", **missing}
-        for point in wanted
-        if point not in mounted and point not in at_boot
-    ]
+            entry = ours.get(point) or at_boot.get(point) or {"type": "", "source": ""}
+            named = {"type": entry["type"], "source": entry["source"]}
+            found.append({"point": point, **named, **missing, "needed": why})
     return found
 
 
+def below(path: str, point: str) -> bool:
+    """Return whether a path is a mount point or lies in it."""
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
 def dead_mount(path: str, mounts: list[dict[str, Any]]) -> str:
-    """Return the mount point that makes a path untouchable, "" where there is none."""
-    for mount in mounts:
-        point = mount["point"]
-        if mount["state"] in ("hangs", "stale") and (path == point or path.startswith(point.rstrip("/") + "/")):
-            return str(point)
-    return ""
+    """Return the mount point that makes a path untouchable, also by a symbolic link, "" where there is none."""
+    dead = [str(mount["point"]) for mount in mounts if mount["state"] in ("hangs", "stale")]
+    path = plain(path)
+    if not dead or not path.startswith("/"):  # names of programs are not looked for below us
+        return ""
+    if not any(below(path, point) for point in dead):
+        path = where_they_lead([path]).get(path, dead[0])  # what leads through none of them does not hang
+    return next((point for point in dead if below(path, point)), "")
 
 
 def existing_parent(path: str) -> str:

@@ -329,12 +329,14 @@ facts:
       sample: {path: /home/ubuntu/project/ds.json, config: {train_batch_size: 64}, error: ""}
     storage:
       description:
-        - Mounts that depend on another machine or on O(mounts), each with its C(state), and the room where runs, the
-          job and temporary files lie (C(disks)) and in C(/dev/shm) (C(shm)).
+        - Mounts that depend on another machine, or that are to be there, each with its C(state) and who needs it
+          (C(needed)), that is V(wanted) by O(mounts) or M(muster.training.data_mount), V(boot) by C(/etc/fstab),
+          V(optional) for a local disk with C(nofail) there, or empty for what was only found mounted.
+        - The room where runs, the job and temporary files lie (C(disks)) and in C(/dev/shm) (C(shm)).
       returned: with the part V(storage)
       type: dict
       sample:
-        mounts: [{point: /data, type: nfs4, source: "10.0.0.5:/data", state: ok, error: ""}]
+        mounts: [{point: /data, type: nfs4, source: "10.0.0.5:/data", state: ok, error: "", needed: boot}]
         disks:
           runs:
             path: /home/ubuntu

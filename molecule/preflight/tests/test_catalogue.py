@@ -426,7 +426,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
                 ("warning", "nofile-small", NODE4),
                 ("warning", "shm-small", NODE3),
             ],
-            {},
+            {"preflight_mounts": ["/mnt/data"]},
             id="storage-and-limits",
         ),
         pytest.param(
@@ -523,6 +523,14 @@ def test_unequal_slots_that_the_launcher_refuses(cluster: Cluster, tmp_path: Pat
 def test_a_mount_that_the_job_needs(cluster: Cluster, tmp_path: Path) -> None:
     play, found = preflight(cluster, tmp_path, preflight_mounts=["/mnt/data"])
     assert found == [("error", "mount-missing", cluster.names)], play.output
+
+
+def test_a_mount_of_somebody_else_refuses_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    fuse("node3", "private")(cluster)
+    play, found = preflight(cluster, tmp_path)
+    assert (play.rc, found) == (0, []), play.output
+    play, found = preflight(cluster, tmp_path, launch_args=["--data", "/mnt/data/train"])
+    assert found == [("error", "mount-unreadable", ["node3"])], play.output
 
 
 def test_a_job_below_a_mount_that_hangs(cluster: Cluster, tmp_path: Path) -> None:

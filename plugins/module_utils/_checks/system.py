@@ -14,6 +14,7 @@ from typing import Any, Mapping, Sequence
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, gibibytes, listed
 from ansible_collections.muster.training.plugins.module_utils._data_mounts import listing_differences
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, merge, warning
+from ansible_collections.muster.training.plugins.module_utils._node_storage import AT_BOOT, OPTIONAL, WANTED, below
 
 NO_RUN_BYTES = 256 * 2**20  # below that a run cannot even keep its logs
 FEW_INODES = 1000
@@ -29,19 +30,50 @@ WRITTEN = re.compile(
 PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directory", "temporary": "temporary files"}
 
 
+def job_paths(case: Case, name: str) -> list[str]:
+    """All paths that a job names, as far as they can be told: directories, script, interpreter, values of arguments."""
+    facts = case.facts[name]
+    directory = facts["working_directory"]["path"]
+    values = [argument.partition("=")[2] or argument for argument in case.job.args]
+    volumes = [volume.partition(":")[0] for volume in case.job.container_mounts]
+    named = [facts["runs_directory"], facts["interpreter"] or "", (facts["script"] or {}).get("path", "")]
+    given = [posixpath.join(facts["home"], path[2:]) if path.startswith("~/") else path for path in values + volumes]
+    return [posixpath.normpath(posixpath.join(directory, path)) for path in ["", *named, *given]]
+
+
+def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
+    """How bad it is that a mount is not as it should be: "error", "warning", or "" where it is none of the job's.
+
+    What does not answer is bad whoever mounted it: programs that list all mounts would hang. Somebody's own mount, or
+    root's backup, may well be closed to the run's user.
+    """
+    state, needed = mount["state"], mount["needed"]
+    if state not in ("missing", "unreadable"):
+        return "error"
+    if needed == WANTED or any(below(path, mount["point"]) for path in job_paths(case, name)):
+        return "error"
+    if needed == AT_BOOT and state == "missing":
+        return "error"
+    return "warning" if needed in (AT_BOOT, OPTIONAL) else ""
+
+
 def check_mounts(case: Case) -> list[Finding]:
-    """What is mounted must answer and be readable, and what is to be mounted be there."""
-    findings: dict[tuple[str, str], tuple[list[str], dict[str, Any]]] = {}
+    """What is mounted must answer, what the job needs be readable, and what is to be mounted be there."""
+    findings: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
     for node, storage in case.part("storage"):
         for mount in storage["mounts"]:
             if mount["state"] != "ok":
-                findings.setdefault((mount["point"], mount["state"]), ([], mount))[0].append(node.name)
+                severity = mount_severity(case, node.name, mount)
+                findings.setdefault((mount["point"], mount["state"], severity), ([], mount))[0].append(node.name)
     made = []
-    for (point, state), (nodes, mount) in findings.items():
+    for (point, state, severity), (nodes, mount) in findings.items():
+        if not severity:
+            continue
+        make = error if severity == "error" else warning
         source = f" ({mount['type']} of {mount['source']})" if mount["source"] else ""
         if state == "missing":
             made.append(
-                error(
+                make(
                     "mount-missing",
                     nodes,
                     f"nothing is mounted at {point}{source}",
@@ -51,7 +83,7 @@ def check_mounts(case: Case) -> list[Finding]:
             )
         elif state == "unreadable":
             made.append(
-                error(
+                make(
                     "mount-unreadable",
                     nodes,
                     f"{point}{source} cannot be read by {case.facts[nodes[0]]['user']}: {mount['error']}",
@@ -61,7 +93,7 @@ def check_mounts(case: Case) -> list[Finding]:
             )
         else:
             made.append(
-                error(
+                make(
                     "mount-stale",
                     nodes,
                     f"{point}{source} does not answer: {mount['error']}",
@@ -88,11 +120,6 @@ def check_listings(case: Case) -> list[Finding]:
         )
         for line in listing_differences(listings)
     ]
-
-
-def below(path: str, point: str) -> bool:
-    """Whether a path is a mount point or lies in it."""
-    return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def check_written(case: Case) -> list[Finding]:

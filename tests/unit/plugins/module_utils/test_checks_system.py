@@ -12,9 +12,9 @@ from tests.unit.healthy import GIB, Facts, cluster, findings, nothing, spoilt, t
 EVERYONE = ("node1", "node2", "node3", "node4")
 
 
-def mount(facts: dict[str, Facts], name: str, state: str, error: str = "") -> None:
+def mount(facts: dict[str, Facts], name: str, state: str, error: str = "", needed: str = "wanted") -> None:
     one = {"point": "/data", "type": "nfs4", "source": "10.0.0.5:/data", "state": state, "error": error}
-    facts[name]["storage"]["mounts"].append(one)
+    facts[name]["storage"]["mounts"].append({**one, "needed": needed})
 
 
 def disk(facts: dict[str, Facts], name: str, purpose: str = "runs", **values: Any) -> None:
@@ -51,8 +51,8 @@ def dead_data(facts: dict[str, Facts]) -> None:
 
 def s3_mount(facts: dict[str, Facts], *names: str, **more: Any) -> None:
     for name in names:
-        one = {"point": "/mnt/s3", "type": "mount-s3", "source": "s3://b/", "state": "ok", "error": "", **more}
-        facts[name]["storage"]["mounts"].append(one)
+        one = {"point": "/mnt/s3", "type": "mount-s3", "source": "s3://b/", "state": "ok", "error": ""}
+        facts[name]["storage"]["mounts"].append({**one, "needed": "wanted", **more})
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,46 @@ def test_nothing_is_written_where_nothing_can_be_renamed(
     found = [one for one in findings(facts, args=arguments) if one.id == "mount-no-rename"]
     assert [one.nodes for one in found] == ([("node1", "node2")] if said else [])
     assert not said or said in found[0].found
+
+
+@pytest.mark.parametrize(
+    ("state", "needed", "severity"),
+    [
+        ("unreadable", "wanted", "error"),
+        ("unreadable", "boot", "warning"),  # root's backup
+        ("unreadable", "", ""),  # another user's FUSE, /run/user/1000/doc
+        ("missing", "wanted", "error"),
+        ("missing", "boot", "error"),
+        ("missing", "optional", "warning"),  # the disk of a cloud's other machine type
+        ("stale", "", "error"),  # df would hang
+        ("hangs", "boot", "error"),
+    ],
+)
+def test_a_mount_that_is_not_the_jobs_refuses_no_launch(state: str, needed: str, severity: str) -> None:
+    found = spoilt(lambda f: mount(f, "node2", state, "permission denied", needed))
+    assert [(one, nodes) for one, _id, nodes in found] == ([(severity, ("node2",))] if severity else [])
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"args": ["--data", "/data/train"]},
+        {"args": ["--data=/data/"]},
+        {"args": ["../../data"]},
+        {"working_directory": {"path": "/data/project"}},
+        {"runs_directory": "/data/runs"},
+        {"interpreter": "/data/venv/bin/python"},
+    ],
+)
+def test_a_mount_that_the_job_names_is_the_jobs(job: dict[str, Any]) -> None:
+    facts = cluster(2)
+    mount(facts, "node2", "unreadable", "permission denied", needed="")
+    for name, value in job.items():
+        if name != "args":
+            node = facts["node2"]
+            node[name] = {**node[name], **value} if isinstance(value, dict) else value
+    (found,) = findings(facts, args=job.get("args", []))
+    assert (found.severity, found.id, found.nodes) == ("error", "mount-unreadable", ("node2",))
 
 
 def test_mounts_that_do_not_show_the_same_are_told() -> None:

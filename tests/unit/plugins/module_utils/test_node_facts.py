@@ -416,6 +416,8 @@ FSTAB = """\
 # what is mounted at boot
 UUID=1234 / ext4 defaults 0 1
 //nas/share /mnt/my\\040share cifs credentials=/root/c,_netdev 0 0
+10.0.0.5:/data //mnt//my\\040data/ nfs4 _netdev,nofail 0 0
+/dev/xvdb /scratch/ ext4 defaults,nofail 0 2
 /dev/sr0 /media/cdrom0 udf,iso9660 user,noauto 0 0
 /swap.img none swap sw 0 0
 """
@@ -425,7 +427,19 @@ def test_mounts_are_read_as_the_kernel_lists_them() -> None:
     mounts = _node_storage.parse_mountinfo(MOUNTINFO)
     assert mounts["/mnt/my data"] == {"type": "nfs4", "source": "10.0.0.5:/data", "options": "rw,relatime"}
     assert mounts["/mnt/bucket"]["type"] == "ext4"
-    assert set(_node_storage.parse_fstab(FSTAB)) == {"/", "/mnt/my share"}
+    assert set(_node_storage.parse_fstab(FSTAB)) == {"/", "/mnt/my share", "/mnt/my data", "/scratch"}
+
+
+def test_what_a_mount_is_needed_for_is_told_by_who_wants_it() -> None:
+    at_boot = _node_storage.parse_fstab(FSTAB)
+    assert _node_storage.needs([], ["/mnt/ours"], at_boot) == {
+        "/": "boot",
+        "/mnt/my share": "boot",
+        "/mnt/my data": "boot",  # of a network drive nofail says that a boot need not wait
+        "/scratch": "optional",
+        "/mnt/ours": "wanted",
+    }
+    assert _node_storage.needs(["/scratch"], [], at_boot)["/scratch"] == "wanted"
 
 
 def test_a_path_below_a_mount_that_does_not_answer_is_known() -> None:
@@ -434,6 +448,21 @@ def test_a_path_below_a_mount_that_does_not_answer_is_known() -> None:
     assert _node_storage.dead_mount("/mnt/data", mounts) == "/mnt/data"
     assert _node_storage.dead_mount("/mnt/database", mounts) == ""
     assert _node_storage.dead_mount("/mnt/ok/x", mounts) == ""
+    assert _node_storage.dead_mount("/mnt//data/project/", mounts) == "/mnt/data"
+    assert _node_storage.dead_mount("python3", [{"point": os.getcwd(), "state": "stale"}]) == ""
+
+
+def test_a_link_into_a_mount_that_does_not_answer_is_not_followed_by_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.symlink_to(tmp_path / "data")
+    dead = [{"point": str(tmp_path / "data"), "state": "hangs"}]
+    assert _node_storage.dead_mount(f"{project}/train.py", dead) == dead[0]["point"]
+    assert _node_storage.dead_mount(f"{tmp_path}/other", dead) == ""
+    monkeypatch.setattr(_node_storage, "MOUNT_TIMEOUT", 0.1)
+    monkeypatch.setattr(os.path, "realpath", lambda _path: time.sleep(1000))
+    assert _node_storage.dead_mount(f"{project}/train.py", dead) == dead[0]["point"]
 
 
 def test_mounts_of_our_units_are_known_by_what_mounts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,6 +490,19 @@ def test_a_wanted_mount_that_is_not_there_is_missing(tmp_path: Path) -> None:
     found = {mount["point"]: mount["state"] for mount in _node_storage.read_mounts([wanted, "/"])}
     assert found[wanted] == "missing"
     assert found["/"] == "ok"
+
+
+@pytest.mark.parametrize("wanted", ["/proc/", "//proc", "/usr/..//proc/.", "~/../proc"])
+def test_a_wanted_mount_may_be_written_in_other_ways(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root")
+    (found,) = [mount for mount in _node_storage.read_mounts([wanted]) if mount["needed"] == "wanted"]
+    assert (found["point"], found["type"], found["state"]) == ("/proc", "proc", "ok")
+
+
+def test_a_wanted_mount_may_be_a_link_to_one(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to("/proc")
+    (found,) = [mount for mount in _node_storage.read_mounts([f"{tmp_path}/data/"]) if mount["needed"] == "wanted"]
+    assert (found["point"], found["state"]) == ("/proc", "ok")
 
 
 def test_a_mount_that_cannot_be_read_says_so(tmp_path: Path) -> None:
