@@ -37,11 +37,16 @@ LIBRARY_PLACES = (
     "/usr/lib/wsl/lib",
     "/usr/lib",
 )
-# Services that keep a GPU open without using it.
+# Programs that keep a GPU open without computing on it: NVIDIA's services, monitors, and what draws a screen.
 CARETAKERS = re.compile(
-    r"(nvidia-(smi|persistenced|powerd)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?|Xorg|X|Xwayland|gnome-shell|gdm-.*)\Z"
+    r"(nvidia-(smi|persistenced|powerd|settings|device-plugin)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?"
+    r"|gpu-feature-discovery|nvtop|btop|nvitop|gpustat|glances|otelopscol"
+    r"|Xorg|X|Xwayland|gnome-shell|gdm-.*|kwin_(x11|wayland)|plasmashell|sddm-.*|cinnamon|sway)\Z"
 )
+PYTHON = re.compile(r"python[0-9.]*\Z")
 NVIDIA = "0x10de"  # PCI vendor
+PCI_DEVICES = "/sys/bus/pci/devices"
+VIRTUAL_MACHINES = ("vfio-pci", "pciback")  # drivers that hold a device for a virtual machine
 
 
 # --- what nvidia-smi prints ------------------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ class GpuQuestion:
             answer = self.modinfo.output(self.deadline)
             if answer.code == 0:
                 self.driver["on_disk"] = answer.text.strip() or None
-        listed = len(devices) or count_listed()
+        listed = len(devices) or (0 if state == "no-gpu" else count_listed())
         return {
             "smi": {"state": state, "said": said, "path": self.smi or ""},
             "devices": devices,
@@ -208,10 +213,15 @@ def count_listed() -> int:
 
 
 def count_on_bus() -> int:
-    """Return how many display or 3D controllers of NVIDIA's are on the PCI bus, with or without a driver."""
+    """Return how many display or 3D controllers of NVIDIA's are on the PCI bus, with or without a driver.
+
+    Without those that this machine hands on to a virtual one.
+    """
     return sum(
-        read_text(f"{device}/vendor") == NVIDIA and read_text(f"{device}/class").startswith("0x03")
-        for device in glob.glob("/sys/bus/pci/devices/*")
+        read_text(f"{device}/vendor") == NVIDIA
+        and read_text(f"{device}/class").startswith("0x03")
+        and os.path.basename(os.path.realpath(f"{device}/driver")) not in VIRTUAL_MACHINES
+        for device in glob.glob(f"{PCI_DEVICES}/*")
     )
 
 
@@ -243,11 +253,15 @@ def holders(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for pid, devices in open_devices().items():
             if pid not in found:
                 found[pid] = {**describe(pid), "memory_mib": None, "devices": devices}
-    return [
-        found[pid]
-        for pid in sorted(found)
-        if not CARETAKERS.match(os.path.basename((found[pid]["command"].split() or [""])[0]))
-    ]
+    return [found[pid] for pid in sorted(found) if not CARETAKERS.match(program_name(found[pid]["command"]))]
+
+
+def program_name(command: str) -> str:
+    """Return the name of the program in a command line, of Python that of the script or module which it runs."""
+    names = [os.path.basename(word) for word in command.split()]
+    if names and PYTHON.match(names[0]):
+        names = [name for name in names[1:] if not name.startswith("-")] or names
+    return names[0] if names else ""
 
 
 def open_devices() -> dict[int, list[str]]:

@@ -71,6 +71,20 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if it comes back",
             )
         ]
+    if state == "no-gpu" and gpus["pci"]:
+        return [
+            error(
+                "gpu-broken",
+                [name],
+                f"the PCI bus has {gpus['pci']} GPU{'' if gpus['pci'] == 1 else 's'} of NVIDIA, and "
+                f"{f'driver {loaded}' if loaded else 'the driver'} finds none that it can drive: {said}",
+                "a driver that finds all GPUs of the node",
+                "look for 'NVRM' in dmesg: where it says that the driver does not support the GPU, install another "
+                "branch or the open kernel modules (role nvidia_driver, nvidia_driver_open: true from Blackwell on); "
+                "else reboot, and have the GPU replaced if it is not found then. Where none is to be used, say "
+                "-e preflight_skip=gpu-broken",
+            )
+        ]
     if loaded and on_disk and loaded != on_disk:
         return [
             warning(

@@ -62,6 +62,10 @@ def own_run(facts: dict[str, Facts], name: str) -> None:
             lambda f: smi(f, "node3", "gpu-lost", "GPU 0000:0B:00.0: Unknown Error"),
             [("error", "gpu-broken", ("node3",))],
         ),
+        (
+            lambda f: smi(f, "node3", "no-gpu", "No devices were found"),
+            [("error", "gpu-broken", ("node3",))],
+        ),
         (lambda f: device(f, "node4", fault="GPU requires reset"), [("error", "gpu-broken", ("node4",))]),
         (lambda f: device(f, "node4", ecc_uncorrected=3), [("warning", "gpu-memory-errors", ("node4",))]),
         (lambda f: device(f, "node4", page_retirement_pending=True), [("warning", "gpu-memory-errors", ("node4",))]),
@@ -106,6 +110,18 @@ def test_a_gpu_without_driver_is_seen_on_the_bus() -> None:
 
     found = spoilt(spoil)
     assert found == [("error", "driver-not-loaded", tuple(cluster()))]
+
+
+@pytest.mark.parametrize(("pci", "found"), [(0, []), (1, ["gpu-broken"]), (8, ["gpu-broken"])])
+def test_gpus_on_the_bus_that_the_driver_does_not_find_are_broken(pci: int, found: list[str]) -> None:
+    facts = cluster(2)
+    smi(facts, "node2", "no-gpu", "No devices were found", loaded="570.124.06")
+    facts["node2"]["gpus"].update(pci=pci)
+    made = findings(facts, skip=["skew-driver"])
+    assert [(finding.id, finding.nodes) for finding in made] == [(one, ("node2",)) for one in found]
+    for finding in made:
+        assert f"{pci} GPU" in finding.found and "570.124.06" in finding.found
+        assert "No devices were found" in finding.found and "dmesg" in finding.todo
 
 
 def test_slots_are_counted_on_the_nodes_that_say_none() -> None:

@@ -97,6 +97,7 @@ def test_used_memory_modes_and_retired_pages_are_read() -> None:
         ("lost_535.txt", 255, "gpu-lost"),
         ("lost_reboot.txt", 15, "gpu-lost"),
         ("no_gpu.txt", 6, "no-gpu"),
+        ("no_gpu.txt", 0, "no-gpu"),
         ("unknown_field.txt", 2, "failed"),
     ],
 )
@@ -152,6 +153,59 @@ def test_nvidia_smi_is_asked_for_gpus_and_processes(smi: Path) -> None:
         1425258: 0,
         77: 512,
     }
+
+
+def test_gpus_that_the_driver_does_not_find_are_counted_on_the_bus_alone(
+    smi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stub(smi, f"cat {FIXTURES / 'no_gpu.txt'}; exit 6")
+    monkeypatch.setattr(_node_gpus, "count_listed", lambda: 8)
+    monkeypatch.setattr(_node_gpus, "count_on_bus", lambda: 8)
+    facts = _node_gpus.GpuQuestion().answer()
+    assert (facts["smi"]["state"], facts["count"], facts["pci"]) == ("no-gpu", 0, 8)
+
+
+def test_gpus_of_virtual_machines_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, (vendor, kind, driver) in enumerate(
+        [
+            ("0x10de", "0x030200", ""),
+            ("0x10de", "0x030000", "nvidia"),
+            ("0x10de", "0x030200", "vfio-pci"),
+            ("0x10de", "0x040300", "snd_hda_intel"),
+            ("0x1a03", "0x030000", "ast"),
+        ]
+    ):
+        device = tmp_path / f"0000:0{number}:00.0"
+        device.mkdir()
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "class").write_text(f"{kind}\n")
+        if driver:
+            (device / "driver").symlink_to(tmp_path / "drivers" / driver)
+    monkeypatch.setattr(_node_gpus, "PCI_DEVICES", str(tmp_path))
+    assert _node_gpus.count_on_bus() == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "keeps"),
+    [
+        ("nvtop", False),
+        ("/usr/bin/btop --utf-force", False),
+        ("/usr/bin/python3.11 /usr/local/bin/nvitop -m", False),
+        ("python3 -m gpustat -i", False),
+        ("/usr/bin/nvidia-persistenced --verbose", False),
+        ("/usr/bin/nv-hostengine -n", False),
+        ("/usr/lib/xorg/Xorg vt2", False),
+        ("/opt/venv/bin/python train.py --name nvtop", True),
+        ("python -u -m torch.distributed.run", True),
+        ("python", True),
+        ("./btopology", True),
+        ("", True),
+    ],
+)
+def test_who_only_looks_at_a_gpu_does_not_keep_it(command: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_node_gpus, "describe", lambda pid: {"pid": pid, "command": command})
+    app = {"gpu": "GPU-1", "pid": 4711, "command": command, "memory_mib": 3}
+    assert ([one["pid"] for one in _node_gpus.holders([app])] == [4711]) is keeps
 
 
 def test_a_driver_that_dropped_a_field_is_asked_again_without_it(smi: Path) -> None:
