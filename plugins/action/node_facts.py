@@ -27,7 +27,12 @@ FILES = {
     "ssh": ["_node_commands", "_node_ssh"],
 }
 PARTS = list(FILES)
-LEAST_LIFETIME = 10  # seconds for which a node awaits its peers; with 16 forks Ansible asks some 20 nodes in a second
+# Seconds for which a node awaits its peers. One call to a slow one: 10 to log in, 6 for mounts that hang, 10 for
+# nvidia-smi. In turns they are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence.
+SLOWEST_CALL = 30
+FURTHER_TURN = 15
+STARTED_A_SECOND = 4  # nodes that a slow controller begins to ask; with 16 forks 20 are usual
+USUAL_FORKS = 5  # Ansible's own
 ARGUMENT_SPEC = {
     "address": {"type": "str", "default": ""},
     "peers": {"type": "dict", "default": {}},
@@ -57,6 +62,15 @@ ARGUMENT_SPEC = {
 }
 
 
+def lifetime(nodes: int, forks: int) -> int:
+    """Seconds for which a node awaits its peers, where Ansible asks `forks` of the nodes at a time.
+
+    The first of the nodes has to be there still when the last one's turn comes. Who has met all is gone at once.
+    """
+    turns = -(-nodes // max(1, forks))
+    return SLOWEST_CALL + max(0, turns - 1) * FURTHER_TURN + nodes // STARTED_A_SECOND
+
+
 class ActionModule(ActionBase):
     """One call to the node, nothing is changed there."""
 
@@ -72,10 +86,11 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
         request["node"] = task_vars["inventory_hostname"]
         if request["probe"] and request["probe"]["lifetime"] is None:
-            request["probe"]["lifetime"] = LEAST_LIFETIME + len(request["peers"]) // 4
+            forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
+            request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
-        if request["ports"]:  # who holds one may have to be asked of a command
-            files["_node_commands"] = None
+        if request["ports"]:  # who holds one may have to be asked of a command, or is left of an earlier probe
+            files.update(dict.fromkeys(["_node_commands", "_peer_probe"]))
         before = time.time()
         try:
             answer = call_node(self, [*files, "_node_facts"], request, task_vars)

@@ -87,12 +87,23 @@ def become(user: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
+def end_leftover(address: str) -> bool:
+    """End what an earlier probe has left listening on an address; return whether there was something.
+
+    Its ports are those of a run, and who skips the checks of connections has no probe of their own.
+    """
+    from ansible_collections.muster.training.plugins.module_utils import _peer_probe
+
+    return _peer_probe.end_leftover(address)
+
+
 def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of this node for a request.
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here.
+    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here, but
+    with ports that for connections.
     """
     start = clock()
     parts = set(request["parts"])
@@ -111,15 +122,12 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     binds = {str(port): network.can_listen(address, port) for port in ports} if interface else {}
     if interface == "lo":  # all nodes are this machine: there is no network to try
         parts.discard("connections")
-    if "connections" in parts:
-        from ansible_collections.muster.training.plugins.module_utils import _peer_probe
-
-        if any(binds.values()) and _peer_probe.end_leftover(address):
-            # on a busy machine the kernel frees the port a moment after the process has let go of it
-            deadline = time.monotonic() + 1.0
-            while any(binds.values()) and time.monotonic() < deadline:
-                binds = {str(port): network.can_listen(address, port) for port in ports}
-                time.sleep(0.01)
+    if any(binds.values()) and end_leftover(address):
+        # on a busy machine the kernel frees the port a moment after the process has let go of it
+        deadline = time.monotonic() + 1.0
+        while any(binds.values()) and time.monotonic() < deadline:
+            binds = {str(port): network.can_listen(address, port) for port in ports}
+            time.sleep(0.01)
     facts: dict[str, Any] = {
         "hostname": os.uname().nodename,
         "user": user,
@@ -157,6 +165,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
         mounts = _node_storage.read_mounts(request["mounts"])
     if "connections" in parts and interface:
+        from ansible_collections.muster.training.plugins.module_utils import _peer_probe
+
         waiting["connections"] = _peer_probe.Probe(request)
     if "ssh" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _node_ssh

@@ -314,9 +314,14 @@ class Probe:
             stream.writelines(f"{name}\n" for name in met)
 
     def answer(self) -> dict[str, Any]:
-        """Return port and fixed (ports on which this node listens), and peers: {name: outcome of greet()}."""
+        """Return port and fixed (ports on which this node listens), lifetime, and peers: {name: outcome of greet()}."""
         self.greeter.join()
-        return {"port": self.listener.port, "fixed": self.listener.fixed, "peers": self.outcomes}
+        return {
+            "port": self.listener.port,
+            "fixed": self.listener.fixed,
+            "lifetime": self.request["probe"]["lifetime"],
+            "peers": self.outcomes,
+        }
 
 
 def leave_to_itself(keep: set[int]) -> None:

@@ -114,7 +114,9 @@ options:
         elements: int
         required: true
       lifetime:
-        description: Seconds for which peers are awaited. Left out, 10, and one more for every four of O(peers).
+        description:
+          - Seconds for which peers are awaited. Left out, 30, one more for every four of O(peers), and 15 more for each
+            turn but the first in which Ansible asks them, as many at a time as it has forks.
         type: int
 seealso:
   - module: muster.training.choose_nodes
@@ -371,7 +373,8 @@ facts:
         unanswered: []
     connections:
       description:
-        - The ephemeral port (C(port)) and the C(fixed) ports on which the node listened, and for each peer how it went.
+        - The ephemeral port (C(port)) and the C(fixed) ports on which the node listened, for how many seconds at most
+          (C(lifetime)), and for each peer how it went.
         - Of a peer C(to) is empty or says why no connection opened to it, C(back) the same of its connections to this
           node's ports, and C(ports) of this node's to its fixed ones. C(sent) and C(received) are bytes in packets of
           full size, of 65536, that came through.
@@ -380,6 +383,7 @@ facts:
       sample:
         port: 41234
         fixed: [29500, 29499]
+        lifetime: 31
         peers:
           node1:
             to: ""

@@ -137,6 +137,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "connections": {
             "port": PORT,
             "fixed": fixed[name],
+            "lifetime": 31,
             "peers": {peer: {**met(fixed[name], fixed[peer]), "answered_by": peer} for peer in peers},
         },
         "clock": {"before": 1000.0, "start": 1000.2, "end": 1000.3, "after": 1000.5},

@@ -474,7 +474,7 @@ def test_each_fault_is_named_on_its_node(
 
 @pytest.mark.parametrize("user", ["--uid=muster", "--uid=nobody", "--uid=root"])
 def test_who_holds_a_port_is_named_whoever_it_is(cluster: Cluster, tmp_path: Path, user: str) -> None:
-    drive.nothing_left(cluster.lab, ["node1"], within=20)  # an earlier preflight may still await a peer on that port
+    drive.nothing_left(cluster.lab, ["node1"], within=40)  # an earlier preflight may still await a peer on that port
     wait = "for i in $(seq 100); do ss -Hltn | grep -q :29500 && break; sleep 0.1; done"
     held = SQUATTER.replace("--uid=muster", user).format(node1=cluster.address("node1"))
     cluster.fault("node1", f"{held}; {wait}", "systemctl stop squatter")

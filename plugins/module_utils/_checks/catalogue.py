@@ -70,6 +70,7 @@ IDS = {
     "own-name-loopback": "the node's own name means its loopback",
     "package-missing": "the interpreter has not the package that the launcher is part of",
     "peers-blocked": "no TCP connection opens between two nodes",
+    "peers-unmet": "nodes were asked too long after each other to try their connections",
     "port-blocked": "a port of the run is closed between two nodes",
     "port-in-use": "a port of the run is taken on the first node",
     "program-missing": "a program that the launcher calls is not there",

@@ -51,6 +51,23 @@ def failed(results: Iterable[str | None]) -> str:
     return "" if "" in reasons or not reasons else reasons[0]
 
 
+def gone_before(case: Case, early: str, late: str) -> bool:
+    """Whether `early` may have awaited its peers no more when the turn of `late` came; by the controller's clock."""
+    began, ended = case.facts[early]["clock"].get("before"), case.facts[late]["clock"].get("after")
+    return began is not None and ended is not None and ended > began + case.facts[early]["connections"]["lifetime"]
+
+
+def unmet_pairs(case: Case) -> list[tuple[str, str]]:
+    """The pairs of which nothing is known: each was refused by the other, one of which may have listened no more."""
+    return [
+        (one, other)
+        for one, other in pairs(case)
+        if outcome(case, one, other)["to"] == REFUSED
+        and outcome(case, other, one)["to"] == REFUSED
+        and (gone_before(case, one, other) or gone_before(case, other, one))
+    ]
+
+
 def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
     """{(from, to): reason} of the pairs between which no connection to the ephemeral port opens.
 
@@ -63,8 +80,11 @@ def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
         port = str(case.facts[target]["connections"]["port"])
         back[source, target] = outcome(case, target, source)["back"].get(port)
     found = {}
+    unmet = set(unmet_pairs(case))
     for (source, target), result in greeted.items():
         again = back[source, target]
+        if (source, target) in unmet:
+            continue
         if result == REFUSED and again is None and greeted[target, source] != REFUSED:
             continue
         reason = failed([again, result])
@@ -129,6 +149,29 @@ def check_tcp(case: Case) -> list[Finding]:
             )
         )
     return findings
+
+
+def check_met(case: Case) -> list[Finding]:
+    """Nodes that were asked too long after each other have not tried their connections: that is no fault of theirs."""
+    unmet = unmet_pairs(case)
+    if not unmet:
+        return []
+    names = [node.name for node in case.nodes if any(node.name in pair for pair in unmet)]
+    clocks = [case.facts[name]["clock"] for name in names]
+    seconds = max(clock["after"] for clock in clocks) - min(clock["before"] for clock in clocks)
+    lifetime = min(case.facts[name]["connections"]["lifetime"] for name in names)
+    strangers = listed((f"{one} and {other}" for one, other in unmet if one < other), 3)
+    return [
+        error(
+            "peers-unmet",
+            names,
+            f"it took {seconds:.0f} s until all of them were asked, and each awaits its peers for {lifetime} s: "
+            f"{strangers} have not met, and nothing is known of the connections between them",
+            "nodes that are asked at about the same time, so that each connects to each",
+            f"try again with --forks {case.table.nnodes}, and see which node is slow to log in at "
+            "(time ansible NAME -m ping)",
+        )
+    ]
 
 
 def check_run_ports(case: Case) -> list[Finding]:
@@ -220,7 +263,13 @@ def check_ssh(case: Case) -> list[Finding]:
 def check_connections(case: Case) -> list[Finding]:
     """All checks of this file."""
     findings: list[Finding] = []
-    checks: tuple[Callable[[Case], list[Finding]], ...] = (check_tcp, check_run_ports, check_full_packets, check_ssh)
+    checks: tuple[Callable[[Case], list[Finding]], ...] = (
+        check_tcp,
+        check_met,
+        check_run_ports,
+        check_full_packets,
+        check_ssh,
+    )
     for check in checks:
         findings += check(case)
     return findings

@@ -204,6 +204,28 @@ def test_the_reason_and_the_port_stand_in_the_finding() -> None:
     )
 
 
+def asked(facts: dict[str, Facts], name: str, seconds: float) -> None:
+    """The node's turn comes so much after that of the others."""
+    facts[name]["clock"] = {moment: value + seconds for moment, value in facts[name]["clock"].items()}
+
+
+def test_nodes_that_come_too_late_to_meet_are_not_taken_for_blocked() -> None:
+    facts = cluster(3)
+    for peer in ("node1", "node2"):
+        came_first(facts, peer, "node3")
+        came_first(facts, "node3", peer)
+    asked(facts, "node3", 20)
+    assert [(one.severity, one.id) for one in findings(facts)] == [("error", "peers-blocked")]  # something refuses
+    asked(facts, "node3", 25)
+    (found,) = findings(facts)
+    assert (found.severity, found.id, found.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
+    assert "it took 46 s until all of them were asked, and each awaits its peers for 31 s" in found.found
+    assert "31 s: node1 and node3, node2 and node3 have not met" in found.found
+    assert "--forks 3" in found.todo
+    block(facts, "node3", "node1")  # no answer at all
+    assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}
+
+
 def test_two_nodes_that_fail_with_each_other_share_the_blame() -> None:
     assert spoilt(lambda f: isolate(f, "node2"), count=2) == [("error", "peers-blocked", ("node1", "node2"))]
     assert spoilt(lambda f: isolate(f, "node2", outward=False), count=2) == [

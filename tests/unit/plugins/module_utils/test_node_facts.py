@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils import (
     _node_software,
     _node_storage,
     _node_system,
+    _peer_probe,
 )
 from ansible_collections.muster.training.plugins.module_utils._mounts import keep
 from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Wanted
@@ -658,6 +659,20 @@ def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: py
     assert not {"gpus", "software", "storage", "system", "names"} & set(least)
     assert least["script"] is None
     assert least["interpreter"] is None
+
+
+@pytest.mark.parametrize("parts", [[], ["storage"]])
+def test_who_tries_no_connections_finds_the_ports_free_of_an_earlier_probe(tmp_path: Path, parts: list[str]) -> None:
+    address = f"127.11.{os.getpid() % 250}.7"
+    with socket.create_server((address, 0)) as free:
+        port = free.getsockname()[1]
+    probe = {"token": "of this test", "candidates": [], "lifetime": 20}
+    peers = {"me": address, "gone": f"127.11.{os.getpid() % 250}.8"}
+    mine = {"address": address, "peers": peers, "ports": [port]}
+    _peer_probe.Probe(request(tmp_path, **mine, probe=probe)).answer()
+    assert _node_network.can_listen(address, port) != ""
+    facts = _node_facts.main(request(tmp_path, **mine, parts=parts))["facts"]
+    assert facts["binds"] == {str(port): ""}
 
 
 def test_programs_are_the_nodes_with_an_interpreter_or_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
