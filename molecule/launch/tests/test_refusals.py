@@ -22,7 +22,7 @@ def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **ext
         assert word in play.output, play.output
     # what listened for the other nodes' greetings may still wait for one that cannot come
     drive.eventually(
-        f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 20
+        f"all is as it was: {before}", lambda: {name: drive.traces(lab, name) for name in names} == before, 40
     )
     return play.output
 
