@@ -45,7 +45,7 @@ class Data(Cluster):
         """Run tasks on node1 as root."""
         playbook = self.folder / f"{time.monotonic_ns()}.yml"
         playbook.write_text(json.dumps([{"hosts": "node1", "gather_facts": False, "become": True, "tasks": tasks}]))
-        return drive.run(str(playbook), self.lab.inventory, timeout=240)
+        return drive.run(str(playbook), self.lab.inventory)
 
     def mount(self, options: dict[str, Any] | None = None, **changed: Any) -> drive.Play:
         """One call of the module on node1."""
@@ -65,7 +65,7 @@ class Data(Cluster):
         }
         tags = ("--tags", "s3fs,mount_s3")
         return drive.run(
-            "site.yml", self.lab.inventory, options=(*tags, *options), env=environment, timeout=300, **extra
+            "site.yml", self.lab.inventory, options=(*tags, *options), env=environment, timeout=600, **extra
         )
 
     def heal(self) -> None:
@@ -86,6 +86,6 @@ class Data(Cluster):
         left = [one.command for one in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", one.command)]
         assert not left
 
-    def read(self, name: str, path: str, seconds: int = 20) -> str:
+    def read(self, name: str, path: str, seconds: int = 60) -> str:
         """Read a file as the user of the jobs; it must end in time."""
         return self.sh(name, f"runuser -u muster -- timeout {seconds} cat {path}")

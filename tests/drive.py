@@ -44,7 +44,7 @@ class Play:
         path = self.directory / "artifacts" / "play" / "stdout"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for(self, text: str, timeout: float = 90) -> None:
+    def wait_for(self, text: str, timeout: float = 180) -> None:
         """Wait until it has printed something that matches, and fail if it ends before that."""
 
         def there() -> bool:
@@ -55,7 +55,7 @@ class Play:
 
         eventually(f"output matches {text!r}", there, timeout, lambda: self.output[-3000:])
 
-    def wait(self, timeout: float = 120) -> Play:
+    def wait(self, timeout: float = 300) -> Play:
         """Wait for its end."""
         assert self.thread is not None
         self.thread.join(timeout)
@@ -108,7 +108,7 @@ def start(
     return play
 
 
-def run(playbook: str, inventory: Path | str, *, timeout: float = 180, **more: Any) -> Play:
+def run(playbook: str, inventory: Path | str, *, timeout: float = 400, **more: Any) -> Play:
     """Run a playbook to its end."""
     play = start(playbook, inventory, **more).wait(timeout)
     shutil.rmtree(play.directory / "env", ignore_errors=True)
@@ -208,7 +208,7 @@ def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
                 lab.power_on(name)
             lab.restore(name)
             lab.exec(name, ["systemctl", "stop", "muster-*"])
-        nothing_left(lab, names, within=40)
+        nothing_left(lab, names, within=90)
 
 
 def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import hmac
 import os
-import random
 import re
 import signal
 import socket
@@ -30,6 +29,8 @@ import boto3
 from botocore.config import Config
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from tests.lab.virtual_machine import free_port
 
 Environ = dict[str, Any]
 Answer = Callable[..., Any]
@@ -128,8 +129,8 @@ class S3Server:
 
     def start(self) -> None:
         """Listen, on the same port as before."""
-        self.port = self.port or _free_port(self.address)
-        deadline = time.monotonic() + 20
+        self.port = self.port or free_port(self.address)
+        deadline = time.monotonic() + 60
         while True:
             try:
                 self._server = make_server(self.address, self.port, self._serve, threaded=True, request_handler=_Quiet)
@@ -195,16 +196,6 @@ class S3Server:
         if self.read_only and environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "AccessDenied", {}
         return "", {}
-
-
-def _free_port(address: str) -> int:
-    """A free port outside the range from which connections take theirs: it stays free while the server is stopped."""
-    for port in random.sample(range(20000, 32000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
-            return port
-    raise OSError(f"no port is free at {address}")
 
 
 def _signature(environ: Environ, secret: str, date: str, region: str, names: str) -> str:

@@ -107,7 +107,7 @@ class SambaServer:
                 stderr=out,
                 start_new_session=True,
             )
-        eventually("smbd listens", self._listens, 30, lambda: self.log[-2000:])
+        eventually("smbd listens", self._listens, 90, lambda: self.log[-2000:])
 
     def stop(self) -> None:
         """Stop it with all that serve a client: connections end, the port is closed."""
@@ -115,7 +115,7 @@ class SambaServer:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(self.process.pid, signal.SIGKILL)

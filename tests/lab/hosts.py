@@ -30,7 +30,7 @@ FIRST_ADDRESS = 11
 """Offset of node1's address in the lab's network; the machine itself is the first address."""
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 """Where processor time is shared out, on machines that do not have all cgroups in one tree."""
-READY_TIMEOUT = 120.0
+READY_TIMEOUT = 240.0
 """Seconds from the start of a node to its first login; 2 to 10 were seen with 1 to 16 nodes on two cores."""
 
 _OTHER_PYTHON = "Make .venv from the system's Python, or from one of pyenv or uv: make clean venv PYTHON=PATH"
@@ -119,7 +119,7 @@ class Lab:
                 return known
         raise LabError(f"Lab {self.name!r} has no {node!r}: it has {', '.join(known.name for known in self.nodes)}.")
 
-    def exec(self, node: str, argv: Sequence[str], *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def exec(self, node: str, argv: Sequence[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a command as root in a node, without its network; the exit status is the caller's to judge."""
         pid = self._pid(node)
         if pid is None:
@@ -158,9 +158,9 @@ class Lab:
         """Pull the plug: the network falls silent first (no FIN, no RST), then everything on the node is gone."""
         self._in_network_of(node, "ip", "link", "set", "eth0", "down")
         podman("kill", "--signal=KILL", _container(self.name, node))
-        eventually(f"{node} is off", lambda: not self.is_on(node), timeout=20)
+        eventually(f"{node} is off", lambda: not self.is_on(node), timeout=60)
         # podman clears up in the background; a node started before that would get its old network, which is down
-        podman("container", "cleanup", _container(self.name, node))
+        eventually(f"{node} is cleared up", lambda: _cleared_up(_container(self.name, node)), timeout=60)
 
     def power_on(self, node: str) -> None:
         """Start a node that is off: same address, host keys and disk. Returns when its user can log in."""
@@ -366,6 +366,17 @@ def _first_process(container: str) -> int | None:
     return pid if start else None
 
 
+def _cleared_up(container: str) -> bool:
+    """Clear up after a container that has ended; False where podman has not heard of its end yet."""
+    try:
+        podman("container", "cleanup", container)
+    except LabError as error:
+        if "refusing to clean up" in str(error):
+            return False
+        raise
+    return True
+
+
 def _all_processes(first: int) -> set[int]:
     """This machine's numbers of all processes of the node with this first one."""
     own = os.readlink(f"/proc/{first}/ns/pid")
@@ -458,15 +469,21 @@ def _inodes(mounts: Sequence[Path]) -> bytes:
 
 def _wait_for_logins(lab: Lab, *only: str) -> None:
     def ready(node: Node) -> bool:
-        words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2", "-o", "BatchMode=yes"])
-        return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0
+        words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
+        try:
+            return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0
+        except subprocess.TimeoutExpired:  # a login may hang while the node still boots
+            return False
 
     def wait(node: Node) -> None:
         try:
             eventually(f"Login at {node.name} ({node.address})", lambda: ready(node), timeout=READY_TIMEOUT, pause=0.2)
         except LabError as error:
-            words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=2", "-o", "BatchMode=yes"])
-            seen = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
+            words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
+            try:
+                seen = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30).stderr.strip()
+            except subprocess.TimeoutExpired:
+                seen = "nothing for 30 s"
             raise LabError(f"{error} ssh says: {seen}\n{_boot_log(lab, node.name)}") from error
 
     nodes = [node for node in lab.nodes if not only or node.name in only]
@@ -485,7 +502,7 @@ def _usable_python(lab: Lab, *, required: bool) -> Path | None:
     python = VENV / "bin" / "python"
     node = lab.nodes[0].name
     words = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode == 0:
         return python
     found = f"{node} cannot run {python}: {(done.stderr or done.stdout).strip()}"

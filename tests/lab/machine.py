@@ -46,7 +46,7 @@ class LabError(Exception):
     """What was found, what is needed and what to do, in words for a person."""
 
 
-def run(argv: Sequence[str | Path], *, timeout: float = 120, stdin: str | None = None, check: bool = True) -> str:
+def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
     """Run a command and return its standard output; with `check`, a failure is a LabError that quotes what it said."""
     words = [str(word) for word in argv]
     try:
@@ -59,7 +59,7 @@ def run(argv: Sequence[str | Path], *, timeout: float = 120, stdin: str | None =
     return done.stdout
 
 
-def podman(*argv: str | Path, timeout: float = 120, stdin: str | None = None, check: bool = True) -> str:
+def podman(*argv: str | Path, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
     """Run podman on the lab's own store."""
     return run([*podman_words(), *argv], timeout=timeout, stdin=stdin, check=check)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shlex
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ OUTSIDE = "10.0.2.2"
 """Address by which the virtual machine reaches what listens on this machine's 127.0.0.1."""
 DISK_GIB = 3
 """Size of its disk; what is not used takes no space."""
-LOGIN_TIMEOUT = 240.0
+LOGIN_TIMEOUT = 480.0
 """Seconds from a start to the first login; 20 to 30 were seen on an idle machine of two cores."""
 
 
@@ -59,11 +60,11 @@ class VirtualMachine:
         path = self.folder / "console.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def run(self, script: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, *, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root; the exit status is the caller's to judge. Its words stand in no log there."""
         return self._ssh("sudo bash -s", stdin=script, timeout=timeout)
 
-    def sh(self, script: str, *, timeout: float = 120) -> str:
+    def sh(self, script: str, *, timeout: float = 180) -> str:
         """Run a shell script as root that must succeed, and return what it prints.
 
         Raises:
@@ -101,7 +102,8 @@ class VirtualMachine:
     def _ssh(
         self, command: str, *, stdin: str = "", timeout: float = 60, shared: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        options = ["-o", "ConnectTimeout=10", "-o", "BatchMode=yes", "-p", str(self.port)]
+        # a machine that starts is asked again and again, one that is up may be slow
+        options = ["-o", f"ConnectTimeout={60 if shared else 10}", "-o", "BatchMode=yes", "-p", str(self.port)]
         if shared:  # a login of its own costs it seconds: keys, PAM, the user's own systemd
             path = f"{files.ssh_masters(self.name)}/%r@%h"  # Ansible's too
             options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={path}"]
@@ -156,15 +158,17 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
         files.end_ssh_masters(name)
         shutil.rmtree(files.ssh_masters(name), ignore_errors=True)
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
-def free_port() -> int:
-    """A TCP port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(address: str = "127.0.0.1") -> int:
+    """A free TCP port outside the range from which connections take theirs: it stays free while nothing listens."""
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            return port
+    raise OSError(f"no port is free at {address}")
 
 
 def ensure(suite: str) -> Path:

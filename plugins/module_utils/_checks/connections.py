@@ -60,11 +60,11 @@ def gone_before(case: Case, early: str, late: str) -> bool:
 def unmet_pairs(case: Case) -> list[tuple[str, str]]:
     """The pairs of which nothing is known: each was refused by the other, one of which may have listened no more."""
     return [
-        (one, other)
-        for one, other in pairs(case)
-        if outcome(case, one, other)["to"] == REFUSED
-        and outcome(case, other, one)["to"] == REFUSED
-        and (gone_before(case, one, other) or gone_before(case, other, one))
+        (source, target)
+        for source, target in pairs(case)
+        if outcome(case, source, target)["to"] == REFUSED
+        and outcome(case, target, source)["to"] == REFUSED
+        and (gone_before(case, source, target) or gone_before(case, target, source))
     ]
 
 
