@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import base64
+import os
+import shutil
 import tarfile
 import tempfile
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -22,6 +25,33 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
+
+
+def unpack(archive: IO[bytes], target: Path) -> None:
+    """Unpack what a node has packed: files and directories below the target, for their owner alone.
+
+    Whoever has the node writes the archive, so nothing else is taken from it: no link, no device, no mode and no owner.
+    (tarfile's own filter for that is not in Python 3.11.0 to 3.11.3, one of which is Debian 12's.)
+    Raises AnsibleActionFail where a name leads out of the target.
+    """
+    with tarfile.open(fileobj=archive, mode="r:gz") as tar:
+        for member in tar:
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts:
+                raise AnsibleActionFail(
+                    f"the node's archive has a file {ascii(member.name)[:200]}, which would lie outside of {target}: "
+                    "nothing more was unpacked; see who else may write to the run's directory on this node"
+                )
+            path = target / name
+            if member.isdir():
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            elif member.isreg():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                content = tar.extractfile(member)
+                with os.fdopen(descriptor, "wb") as stream:
+                    if content is not None:  # of a file it never is
+                        shutil.copyfileobj(content, stream)
 
 
 class ActionModule(ActionBase):
@@ -56,6 +86,5 @@ class ActionModule(ActionBase):
                 archive.write(base64.b64decode(piece["data"]))
                 last = piece["last"]
             archive.seek(0)
-            with tarfile.open(fileobj=archive, mode="r:gz") as tar:
-                tar.extractall(target, filter="data")
+            unpack(archive, target)
         return {"changed": True, "directory": str(target)}
