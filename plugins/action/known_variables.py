@@ -28,6 +28,7 @@ ARGUMENT_SPEC = {
 }
 ALIKE = 0.5  # of two names without the role's prefix: nproc is like nproc_per_node
 ALMOST_THE_SAME = 0.9  # of a whole name: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
+FOREIGN = {"launch_time"}  # variables of hosts that others set: amazon.aws.aws_ec2 says when a machine was started
 VERY_ALIKE = 0.81  # of a short name: run_di is like run_id, but node_count, which may be somebody else's, is not
 
 
@@ -51,7 +52,14 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
     """
     options = entry_points(role)["main"]["options"]
     values = {name: value_of(name) for name in options if name in there}
-    found: list[str] = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages
+    found = [
+        f'{name} is text, and it takes names with values: say -e \'{{"{name}": {{"NAME": "value"}}}}\', '
+        "or write it as a dictionary where variables of hosts stand"
+        for name, value in values.items()
+        if options[name].get("type") == "dict" and isinstance(value, str)  # which may hold a secret
+    ]
+    if not found:
+        found = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages
     return found
 
 
@@ -70,7 +78,7 @@ def unknown_variables(prefix: str, known: set[str], given: Mapping[str, Iterable
     unknown: dict[str, list[str]] = {}
     for host, names in given.items():
         for name in names:
-            if name.startswith(prefix) and name not in known:
+            if name.startswith(prefix) and name not in known and name not in FOREIGN:
                 unknown.setdefault(name, []).append(host)
     return dict(sorted(unknown.items()))
 

@@ -14,7 +14,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS, Job
+from ansible_collections.muster.training.plugins.module_utils._job import (
+    DEEPSPEED_LAUNCHERS,
+    Job,
+    argument_problems,
+)
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
@@ -96,6 +100,9 @@ class ActionModule(ActionBase):
         """Return the plan, or fail with all that is in its way."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
+        problems = argument_problems(self._task.args.get("args"))  # which the conversion to a list of texts would hide
+        if problems:
+            raise AnsibleActionFail("the job cannot be planned:\n" + "\n".join(problems))
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         args["facts"] = answers(args, task_vars.get("hostvars"))
         try:

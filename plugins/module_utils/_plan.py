@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
@@ -122,7 +123,10 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
 def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What one node is to do: the content of its plan.json. Holds no secret."""
     launcher = launcher_of(job)
-    interpreter = job.interpreter if job.image else facts["interpreter"]
+    # which of several there is has been looked for on the node, not in the image: there the last one, python3
+    interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
+    if job.script.startswith("~"):  # no shell reads it, so what was looked at is what is started
+        job = replace(job, script=facts["script"]["path"])
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
     temporary = temporary_directory(job.run_id, node.node_rank)

@@ -105,7 +105,7 @@ options:
   image:
     description:
       - Image of a container in which the launcher and the ranks of each node run, in the foreground of the run's unit.
-        It ends with the run. O(interpreter) is then one inside the image.
+        It ends with the run. O(interpreter) is then one inside the image, with colons between the last one.
       - The run directory, O(working_directory) and the directory of O(script) are there at the same paths, and the
         network is the node's own. GPUs are there where the node has some.
     type: str

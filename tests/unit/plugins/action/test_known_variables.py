@@ -63,6 +63,17 @@ def test_values_are_judged_by_the_spec_of_the_role() -> None:
     ]
 
 
+def test_text_where_names_have_values_is_refused_without_being_shown() -> None:
+    values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
+    (said,) = wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
+    assert said.startswith("launch_environment is text") and """-e '{"launch_environment": {"NAME": "value"}}'""" in said
+    assert "s3cr3t" not in said
+
+
+def test_what_ec2_says_of_a_machine_is_not_misspelt() -> None:
+    assert unknown_variables("launch_", LAUNCH, {"node0": ["launch_time", "launch_tine"]}) == {"launch_tine": ["node0"]}
+
+
 @pytest.mark.parametrize("name", ["nnode", "nnnodes", "runid", "run_di", "nprocs_per_node", "detatch", "repalce"])
 def test_an_extra_variable_that_is_almost_a_short_name_is_refused(name: str) -> None:
     assert misspelt_short_names(SHORT, [name])[name] in SHORT

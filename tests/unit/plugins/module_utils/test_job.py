@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._job import (
     SAFE_RUN_ID,
     Job,
+    argument_problems,
     environment_problems,
     parse_nnodes,
 )
@@ -114,6 +115,18 @@ def test_an_ordinary_environment_is_taken() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.text(min_size=9, max_size=20).map("s3cr3t".__add__), max_size=4))
 def test_values_are_never_shown(environment: dict[str, Any]) -> None:
     assert not any("s3cr3t" in problem for problem in environment_problems(environment))
+
+
+@pytest.mark.parametrize("given", ["--epochs 3", "a,b", "a\tb", ["--amp", True], [None], False])
+def test_arguments_are_not_guessed(given: object) -> None:
+    (problem,) = argument_problems(given)
+    assert ("a list, such as -e" in problem) == isinstance(given, str)
+    assert ("in quotes" in problem) != isinstance(given, str)
+
+
+@pytest.mark.parametrize("given", [None, "", "--fast", 3, [], ["--lr", 0.1, "a b,c"]])
+def test_ordinary_arguments_are_taken(given: object) -> None:
+    assert argument_problems(given) == []
 
 
 def test_the_target_is_a_script_or_a_module_with_its_arguments() -> None:

@@ -44,6 +44,18 @@ def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, An
     return plan
 
 
+def test_an_image_has_an_interpreter_of_its_own() -> None:
+    for given, word in (("/opt/muster/env/bin/python:python3", "python3"), ("/opt/conda/bin/python", None)):
+        job = make_job(run_id="first", image="torch:1", interpreter=given)
+        assert planned(job, FOUR, 0)["command"][0] == (word or given)
+
+
+def test_a_script_in_the_home_is_started_where_it_was_looked_at() -> None:
+    script = {"path": "/home/me/train.py"}
+    command = planned(make_job(script="~/train.py", launcher="env"), FOUR, 0, script=script)["command"]
+    assert "/home/me/train.py" in command and not any("~" in word for word in command)
+
+
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
 SHARED = ["--rdzv-id=first", "--max-restarts=0"]
