@@ -126,11 +126,14 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> Path:
-    """Where the records lie: as given, else the first host's launch_runs_directory, else beside its inventory."""
+    """Where the records lie: as given, else the first host's launch_runs_directory, else in runs, beside its inventory.
+
+    A relative path begins beside the inventory, too, so that it means the same wherever a playbook is called.
+    """
     members = task_vars["groups"].get(group, [])
     host = task_vars["hostvars"][members[0]] if members else {}
-    default = Path(host.get("inventory_dir") or task_vars["playbook_dir"]) / "runs"
-    return Path(given or host.get("launch_runs_directory") or default).expanduser()
+    beside = Path(host.get("inventory_dir") or task_vars["playbook_dir"])
+    return beside / Path(given or host.get("launch_runs_directory") or "runs").expanduser()
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:

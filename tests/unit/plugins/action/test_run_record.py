@@ -138,6 +138,8 @@ def test_another_inventory_is_noticed(tmp_path: Path) -> None:
         ("", {"launch_runs_directory": "/mine", "inventory_dir": "/inventory"}, "/mine"),
         ("", {"launch_runs_directory": "", "inventory_dir": "/inventory"}, "/inventory/runs"),
         ("", {"inventory_dir": None}, "/playbook/runs"),
+        ("records", {"inventory_dir": "/inventory"}, "/inventory/records"),
+        ("", {"launch_runs_directory": "../records", "inventory_dir": "/inventory"}, "/inventory/../records"),
     ],
 )
 def test_where_the_records_lie(given: str, host: dict[str, Any], expected: str) -> None:

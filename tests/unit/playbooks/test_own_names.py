@@ -1,0 +1,52 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Names of one's own for the run, the group and the records' directory mean the same to every playbook of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+PLAN = {"run_id": "first", "world_size": 1, "nodes": [{"name": "a", "slots": 1, "first_rank": 0}]}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory with a group and a directory of its own, and the record of a run."""
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text(
+        "mine: {hosts: {a: {}}, vars: {ansible_connection: local, launch_runs_directory: records, "
+        f"launch_node_directory: {tmp_path}/node, ansible_python_interpreter: {sys.executable}}}}}\n"
+    )
+    record = tmp_path / "records" / "first"
+    record.mkdir(parents=True)
+    (record / "plan.json").write_text(json.dumps(PLAN))
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words"),
+    [("status", "no node has a run first"), ("stop", "no node has a run first"), ("logs", "there is no run first")],
+)
+@pytest.mark.parametrize("name", ["run_id", "launch_run_id"])
+def test_a_run_is_found_from_anywhere(directory: Path, playbook: str, words: str, name: str) -> None:
+    command = f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=first"
+    done = typed(directory, ["sh", "-c", f"cd elsewhere && exec {command}"])
+    assert words in " ".join(done.stdout.split()), done.stdout
+
+
+def test_the_role_says_its_group_wherever_it_touches_a_record() -> None:
+    for path in sorted((CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")):
+        text = path.read_text()
+        assert text.count("muster.training.run_record:") == text.count('group: "{{ launch_group }}"\n') - (
+            path.name == "plan.yml"
+        ), path
+        assert isinstance(yaml.safe_load(text), list)
