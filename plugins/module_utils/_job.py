@@ -79,8 +79,8 @@ def argument_problems(given: object) -> list[str]:
     """What is wrong with launch_args as they were given: nothing in them is split or guessed."""
     if isinstance(given, str) and re.search(r"[\s,]", given):
         return [
-            f"launch_args is the text {ascii(given)[:80]}, which nothing splits; give each argument as an item of a list, "
-            """such as -e '{"launch_args": ["--epochs", "3"]}'"""
+            f"launch_args is the text {ascii(given)[:80]}, which nothing splits; give each argument as an item of a "
+            """list, such as -e '{"launch_args": ["--epochs", "3"]}'"""
         ]
     return [
         f"launch_args has {'no value' if item is None else str(item).lower()}, which YAML does not take for text; "

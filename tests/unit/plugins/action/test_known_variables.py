@@ -66,7 +66,8 @@ def test_values_are_judged_by_the_spec_of_the_role() -> None:
 def test_text_where_names_have_values_is_refused_without_being_shown() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
     (said,) = wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
-    assert said.startswith("launch_environment is text") and """-e '{"launch_environment": {"NAME": "value"}}'""" in said
+    assert said.startswith("launch_environment is text")
+    assert """-e '{"launch_environment": {"NAME": "value"}}'""" in said
     assert "s3cr3t" not in said
 
 

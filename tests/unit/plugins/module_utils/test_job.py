@@ -120,7 +120,7 @@ def test_values_are_never_shown(environment: dict[str, Any]) -> None:
 @pytest.mark.parametrize("given", ["--epochs 3", "a,b", "a\tb", ["--amp", True], [None], False])
 def test_arguments_are_not_guessed(given: object) -> None:
     (problem,) = argument_problems(given)
-    assert ("a list, such as -e" in problem) == isinstance(given, str)
+    assert ("give each argument as an item" in problem) == isinstance(given, str)
     assert ("in quotes" in problem) != isinstance(given, str)
 
 

@@ -45,9 +45,9 @@ def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, An
 
 
 def test_an_image_has_an_interpreter_of_its_own() -> None:
-    for given, word in (("/opt/muster/env/bin/python:python3", "python3"), ("/opt/conda/bin/python", None)):
-        job = make_job(run_id="first", image="torch:1", interpreter=given)
-        assert planned(job, FOUR, 0)["command"][0] == (word or given)
+    for interpreter, word in (("/opt/muster/env/bin/python:python3", "python3"), ("/opt/conda/bin/python", None)):
+        job = make_job(run_id="first", image="torch:1", interpreter=interpreter)
+        assert planned(job, FOUR, 0)["command"][0] == (word or interpreter)
 
 
 def test_a_script_in_the_home_is_started_where_it_was_looked_at() -> None:
