@@ -36,6 +36,7 @@ CHUNK = 262144  # bytes of one log that one answer carries
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
+LEFT_BEHIND = 600.0  # seconds after which a secret without a supervisor is one that was left
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
@@ -140,20 +141,44 @@ def may_list(directory: str) -> bool:
     return True
 
 
+def is_removed(directory: str) -> bool:
+    """Whether there is no such directory; False also where that cannot be seen."""
+    try:
+        os.lstat(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def alive_elsewhere(request: Data) -> None:
-    """Raise RunError where the run of the request lives on this machine, in another directory than was looked in."""
+    """Raise RunError where the run of the request lives on this machine, but not in a directory that was looked in.
+
+    It has another one, or none any more.
+    """
     looked_in = runs_directory(request)
-    for one in supervisors():
+    alive = supervisors()
+    for one in alive:
         runs = os.path.dirname(os.path.dirname(one["directory"]))
-        if one["run_id"] == request.get("run_id") and not (runs == looked_in and may_list(one["directory"])):
-            try:
-                user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
-            except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
-                user = "another user"
+        if one["run_id"] != request.get("run_id") or (runs == looked_in and may_list(one["directory"])):
+            continue
+        if is_removed(one["directory"]) and may_list(runs):
+            unit = unit_of(one["pid"])
+            pids = " ".join(str(other["pid"]) for other in alive if other["directory"] == one["directory"])
+            command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
             raise RunError(
-                f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
-                f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
+                f"run {one['run_id']} is alive here, and its directory {one['directory']} was removed: "
+                f"what it writes is lost. End it on this node with: {command}"
             )
+        try:
+            user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
+        except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
+            user = "another user"
+        raise RunError(
+            f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
+            f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
+        )
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -292,6 +317,22 @@ def spawn_detached(arguments: list[str]) -> None:
         raise RunError(f"cannot start the supervisor with {arguments[0]}: {problem}")
 
 
+def remove_old_secrets(request: Data, alive: list[str]) -> None:
+    """Remove what earlier runs of this node have left of their secrets, where the machine went down under them.
+
+    alive: the directories of runs that live on this machine. In a home of several nodes lie those of others, too, and
+    one that is being started has no process yet.
+    """
+    runs = glob.escape(runs_directory(request))
+    for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
+        directory = os.path.dirname(secret)
+        with contextlib.suppress(OSError):
+            plan = read_json(os.path.join(directory, "plan.json"))
+            mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
+            if mine and time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND:
+                os.unlink(secret)
+
+
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
@@ -310,6 +351,7 @@ def start(request: Data) -> Data:
                 f"run {plan['run_id']} is running here already with another plan: "
                 "stop it first, or choose another run_id"
             )
+    remove_old_secrets(request, [one["directory"] for one in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
     for one in [] if request.get("share") else supervisors() if stopped else alive:
         # nodes of one machine have addresses of their own there, or are of the same run

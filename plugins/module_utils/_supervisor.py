@@ -19,6 +19,7 @@ The lifeline speaks JSON, one object a line, at most 64 KiB:
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
   peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
   peer:   {"type": "mount", "text"} where a mount under the run has died or come back
+  peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
 """
@@ -181,6 +182,20 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def is_rank(pid: int, directory: str) -> bool:
+    """Return whether a process is a rank of the run in this directory, or one that a rank has started.
+
+    By the environment that it was given: in a container neither its parent nor its number tells.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            words = stream.read().split(b"\0")
+    except OSError:  # it has ended, or is somebody else's
+        return False
+    mine = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in words
+    return mine and any(word.startswith(b"LOCAL_RANK=") for word in words)
+
+
 def run_quietly(command: list[str], log: str) -> int:
     """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
     with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
@@ -303,6 +318,12 @@ def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
     }
 
 
+def torchrun_first(text: str) -> int | None:
+    """Return the local rank that torchrun saw fail first, from the same table, or None."""
+    match = TORCHRUN_FAILURE.search(text.rpartition("Root Cause (first observed failure):")[2])
+    return int(match["local_rank"]) if match and "Root Cause" in text else None
+
+
 def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
     """Return the directory of a local rank's newest attempt below torchrun's --log-dir, or None."""
     newest = None
@@ -353,12 +374,14 @@ def rank_exit(directory: str, local_rank: int) -> int | None:
 def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[Data]:
     """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
-    And closed (true) where torchrun has ended it, since another one had failed.
+    And closed (true) where torchrun has ended it, since another one had failed, and first (true) where it was the
+    first of this node's that failed, as far as torchrun tells.
     """
     node = plan["node"]
-    failures = {}
+    failures, first = {}, None
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
-        failures = torchrun_failures(read_tail(os.path.join(directory, "launcher.log")))
+        said = read_tail(os.path.join(directory, "launcher.log"))
+        failures, first = torchrun_failures(said), torchrun_first(said)
     own = None  # errors by rank, where several ranks write into one log
     if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
         ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
@@ -377,7 +400,7 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
         if own is not None:
             error = own[rank]
             code = code if error else None  # the launcher's is that of a rank that has failed
-        elif code != 0:
+        elif code not in (0, -signal.SIGKILL):  # who was killed has survived what it may have logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
             error = recorded or first_error(text)
@@ -387,7 +410,11 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
             if not error and said and code is not None and code > 0:  # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"
         told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
-        reports.append({**told, "closed": True} if closed else told)
+        if closed:
+            told["closed"] = True
+        if local_rank == first:
+            told["first"] = True
+        reports.append(told)
     return reports
 
 
@@ -498,6 +525,8 @@ class Supervisor:
         self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
         self.removed: int | None = None  # the exit code of that
         self.rank_failed = ""  # the rank that made this node end its part
+        self.first_rank: int | None = None  # its number among this node's, where that is known
+        self.ended_by_us = False  # whether this node's part was well when it was told to end
         self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
         self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
         self.log_size = 0  # of the launcher's log when it was read for them
@@ -507,6 +536,7 @@ class Supervisor:
         self.last_look: float | None = None  # when this node, having failed, looked for the last time
         self.sampler: int | None = None  # pid of what takes a sample of the GPUs
         self.samples_due = 0.0
+        self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
         self.killing_since: float | None = None
@@ -740,8 +770,8 @@ class Supervisor:
             self.take_report(node, message["report"])
         elif kind == "failing":
             self.heed(node, str(message.get("text", "")))
-        elif kind == "mount":
-            self.event("mount", str(message.get("text", "")), node=node["name"])
+        elif kind in ("mount", "gpus"):
+            self.event(kind, str(message.get("text", "")), node=node["name"])
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), wanted=True)
 
@@ -832,8 +862,12 @@ class Supervisor:
         newest = attempt_directory(os.path.join(self.directory, "ranks"), 0)
         if newest is None or self.launcher is None or os.stat(newest).st_mtime > node["heard"]:
             return
-        table = process_table()
-        signal_all([pid for pid, (parent, _state) in table.items() if parent == self.launcher.pid], signal.SIGKILL)
+        if self.plan.get("wrap"):  # the engine's children, not the launcher's
+            ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), self.directory)]
+        else:
+            table = process_table()
+            ranks = [pid for pid, (parent, _state) in table.items() if parent == self.launcher.pid]
+        signal_all(ranks, signal.SIGKILL)
 
     @staticmethod
     def has_failed(node: Data) -> bool:
@@ -999,6 +1033,7 @@ class Supervisor:
             self.set_state("stopping", self.stop_reason)
         if self.ending_since is None:
             self.ending_since = time.monotonic()
+            self.ended_by_us = self.launcher is not None and not self.closing
             if self.closing and self.launcher is not None:
                 self.awaited = self.launcher.pid
             signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
@@ -1051,6 +1086,7 @@ class Supervisor:
             failed = next((number for number, code in enumerate(ends) if code not in (None, 0, -signal.SIGTERM)), None)
             if failed is not None:  # a launcher may take its time, or never notice
                 rank = self.plan["node"]["first_rank"] + failed
+                self.first_rank = failed
                 self.rank_failed = f"rank {rank} on {name} ended with {describe_exit(ends[failed])}"
                 self.ending_since = now
                 signal_all(descendants(os.getpid()), signal.SIGTERM)
@@ -1137,12 +1173,23 @@ class Supervisor:
     def sample_gpus(self, now: float, ended: dict[int, int]) -> None:
         """Have what the GPUs do written down while the job runs, by one process at a time: it may never answer."""
         if self.sampler in ended:
+            code = exit_code(ended[self.sampler])
             self.sampler = None
+            if code >= 0:
+                self.note_gpus(last_words(read_tail(self.path("gpus.csv"), 4096)) if code else "")
         if self.launcher is None or self.ending_since is not None or self.sampler or now < self.samples_due:
             return
         if self.plan.get("gpu_samples"):
             self.samples_due = now + self.timeouts["sample"]
             self.sampler = run_quietly(self.plan["gpu_samples"], self.path("gpus.csv"))
+
+    def note_gpus(self, error: str) -> None:
+        """Tell whoever watches that the GPUs have begun to fail (error) or are well again (no error), once."""
+        if bool(error) == bool(self.gpus_error):
+            return
+        self.gpus_error = error
+        name = self.plan["node"]["name"]
+        self.tell("gpus", f"the GPUs on {name} fail: {error}" if error else f"the GPUs on {name} are well again")
 
     def note_mount(self, point: str, error: str) -> None:
         """Tell whoever watches that a mount has died (error) or come back (no error), once."""
@@ -1155,10 +1202,14 @@ class Supervisor:
         else:
             del self.mounts[point]
             said = f"the mount {point} on {name} answers again"
+        self.tell("mount", said)
+
+    def tell(self, kind: str, text: str) -> None:
+        """Tell whoever watches what happens on this node beside the job."""
         if self.is_hub:
-            self.event("mount", said, node=name)
+            self.event(kind, text, node=self.plan["node"]["name"])
         elif self.hub is not None and self.hub.stage == "open":
-            self.hub.send({"type": "mount", "text": said})
+            self.hub.send({"type": kind, "text": text})
 
     def make_report(self, stuck: list[int], container: str = "") -> None:
         self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
@@ -1166,6 +1217,8 @@ class Supervisor:
         oom_after = oom_kills()
         started = self.launcher is not None or code is not None
         ranks = rank_reports(self.plan, self.directory, code) if started else []
+        if self.first_rank is not None and ranks:
+            ranks[self.first_rank]["first"] = True
         said = launcher_error(code, read_tail(self.path("launcher.log")))
         unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
@@ -1181,6 +1234,8 @@ class Supervisor:
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "stuck": stuck,
             "mounts": self.mounts,
+            "gpus": self.gpus_error,
+            "ended_by_us": self.ended_by_us,
             "container": container,
             "unwritten": self.unwritten,
         }

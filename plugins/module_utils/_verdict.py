@@ -24,6 +24,8 @@ AFTERMATH = (
     60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
 )
 STOPPED_BY_US = (-signal.SIGTERM, None)
+# How a process ends that is told to, or that does not heed it; 128 and more is what a shell makes of it.
+ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 def describe_exit(code: int | None) -> str:
@@ -57,11 +59,15 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     found = []
     code, said = report["exit_code"], report["launcher_error"]
+    told_to_end = report.get("ended_by_us", False)  # all was well here until then, as far as was known
     stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or by what others did
     for rank in report["ranks"]:
         # A launcher stopped before it had noticed does not tell how its rank ended: then the rank's exception does.
         untold = rank["exit_code"] is None and stopped and bool(rank["error"])
         if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
+            continue
+        # torchrun, where it has come to tell, knows whom it ended
+        if told_to_end and not rank["error"] and rank["exit_code"] in ENDED_BY_US and code in (None, *ENDED_BY_US):
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
@@ -75,10 +81,11 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **of_whom(rank, report["ranks"], error),
                 "log": rank["log"],
                 "by_launcher": False,
-                "weight": CONSEQUENCE if secondary else int(untold),
+                "weight": CONSEQUENCE if secondary else int(untold or told_to_end),
+                "first": rank.get("first", False),
             }
         )
-    if not found and code not in (0, *STOPPED_BY_US):
+    if not found and code not in (0, *STOPPED_BY_US, *(ENDED_BY_US if told_to_end else ())):
         error = said or f"the launcher {describe_exit(code)}"
         found.append(
             {
@@ -87,7 +94,8 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "error": error,
                 "log": report["launcher_log"],
                 "by_launcher": True,
-                "weight": CONSEQUENCE + 1 if stopped else 1,
+                "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
+                "first": False,
             }
         )
     return found
@@ -101,7 +109,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     found = [one for node in nodes for one in candidates(node)]
-    best = min(found, key=lambda one: (one["weight"], one["node"] != first_node), default=None)
+    best = min(found, key=lambda one: (one["weight"], one["node"] != first_node, not one["first"]), default=None)
     # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
     of_others = best is None or best["weight"] >= CONSEQUENCE or best["by_launcher"]
     if lost and (of_others or first_node in [node["name"] for node in lost]):
@@ -126,6 +134,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "log": node["launcher_log"],
                 "stuck": report.get("stuck", []),
                 "mounts": report.get("mounts", {}),
+                "gpus": report.get("gpus", ""),
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
@@ -247,6 +256,11 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             lines.append(
                 f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
                 f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
+            )
+        if node["gpus"]:
+            lines.append(
+                f"  on {node['name']} the GPUs failed under the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "
+                "there, reboot it, and have the GPU replaced if it comes back"
             )
         for point, error in node["mounts"].items():
             lines.append(

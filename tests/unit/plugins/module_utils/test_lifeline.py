@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -440,6 +441,49 @@ def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(ma
     assert_nothing_is_left(run)
     assert _run.read(run.request(0, wait=0))["run"]["gpus"] is None
     assert samples.read_text().startswith(HEADER)
+
+
+LOST_SMI = """#!/bin/sh
+[ ! -e "$(dirname "$0")/lost" ] || { echo "Unable to determine the device handle for GPU0: GPU is lost."; exit 15; }
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(make: RunMaker, rank: int) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    smi = run.directory / "nvidia-smi"
+    smi.write_text(LOST_SMI)
+    smi.chmod(0o755)
+    run.plans[rank].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.start()
+    run.wait_for("running")
+    lost = "Unable to determine the device handle for GPU0: GPU is lost."
+    (run.directory / "lost").touch()
+    eventually(lambda: f"the GPUs on node{rank} fail: {lost}" in run.events())
+    (run.directory / "lost").unlink()
+    eventually(lambda: f"the GPUs on node{rank} are well again" in run.events())
+    (run.directory / "lost").touch()
+    eventually(lambda: run.events().count(f"the GPUs on node{rank} fail: {lost}") == 2)
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+    reports = [node["report"] for node in run.result()["nodes"]]
+    assert (reports[rank]["gpus"], reports[1 - rank]["gpus"]) == (lost, "")
+
+
+def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMaker) -> None:
+    run = make(UNTIL_TOLD)
+    run.start()
+    run.wait_for("running")
+    shutil.rmtree(run.node(0).parent)
+    for look in (_run.read, _run.stop):
+        with pytest.raises(
+            _run.RunError, match="was removed: what it writes is lost. End it on this node with: "
+        ) as told:
+            look(run.request(0, wait=0))
+    command = str(told.value).rpartition(": ")[2]
+    assert command.startswith("kill ")
+    subprocess.run(command.split(), check=True)
+    eventually(lambda: run.run_id not in [one["run_id"] for one in _run.supervisors()])
 
 
 def test_what_does_not_answer_is_told_by_its_error() -> None:

@@ -58,7 +58,7 @@ def test_a_script_in_the_home_is_started_where_it_was_looked_at() -> None:
 
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
-SHARED = ["--rdzv-id=first", "--max-restarts=0"]
+SHARED = ["--rdzv-id=first", "--max-restarts=0", "--monitor-interval=0.1"]
 
 
 def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
@@ -66,8 +66,8 @@ def rendezvous(job: Job, table: RankTable, rank: int) -> list[str]:
     command: list[str] = planned(job, table, rank)["command"]
     assert command[:3] == ["/opt/venv/bin/python", "-c", TORCHRUN]
     end = next(index for index, word in enumerate(command) if word.startswith("--nproc-per-node="))
-    assert command[end + 1 : end + 3] == SHARED
-    assert command[end + 3 : end + 5] == [f"--log-dir=/home/me/.muster/runs/first/node{rank}/ranks", "--redirects=3"]
+    assert command[end + 1 : end + 4] == SHARED
+    assert command[end + 4 : end + 6] == [f"--log-dir=/home/me/.muster/runs/first/node{rank}/ranks", "--redirects=3"]
     return [*command[3 : end + 1]]
 
 

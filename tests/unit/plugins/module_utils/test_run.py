@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,23 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     assert _run.stop(run.request(0, check=True)) == _run.stop(run.request(0)) == {"changed": False, "stopped": []}
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
     assert _run.SECRETS == _supervisor.SECRETS
+
+
+def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_path: Path) -> None:
+    old, fresh, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in ("o", "f", "a", "n"))
+    others.plans[0]["node"]["name"] = "another"
+    long_ago = time.time() - 2 * _run.LEFT_BEHIND
+    for run in (old, fresh, alive, others):
+        run.node(0).mkdir(parents=True)
+        (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+        for name in _run.SECRETS:
+            (run.node(0) / name).write_text("s3cr3t")
+            if run is not fresh:
+                os.utime(run.node(0) / name, (long_ago, long_ago))
+    _run.remove_old_secrets(old.request(0), [str(alive.node(0))])
+    assert [path.name for path in old.node(0).iterdir()] == ["plan.json"]
+    for run in (fresh, alive, others):
+        assert {path.name for path in run.node(0).iterdir()} == {"plan.json", *_run.SECRETS}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     attempt_directory,
     describe_exit,
     first_error,
+    is_rank,
     last_words,
     launcher_error,
     make_private,
@@ -159,6 +160,35 @@ def test_whose_exception_it_is_that_stands_in_a_log_of_several_ranks(tmp_path: P
 def test_what_torchrun_has_ended_is_told_apart() -> None:
     assert [one.get("closed") for one in recorded("raise")] == [True, None]
     assert [one.get("closed") for one in recorded("exit_code")] == [None, True]
+
+
+def test_what_failed_first_is_marked_as_torchrun_tells() -> None:
+    assert [one.get("first") for one in recorded("raise")] == [None, True]
+    assert [one.get("first") for one in recorded("exit_code")] == [True, None]
+
+
+def test_who_was_killed_has_survived_what_it_logged(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("Traceback (most recent call last):\n  File x\nKeyError: 'caught'\nstep 7\n")
+    plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 1)) == [(0, 1, "KeyError: 'caught'")]
+
+
+def test_a_rank_is_known_by_its_environment(tmp_path: Path) -> None:
+    mine = {"MUSTER_RUN_DIRECTORY": str(tmp_path), "LOCAL_RANK": "0"}
+    for environment, expected in (
+        (mine, True),
+        ({**mine, "MUSTER_RUN_DIRECTORY": str(tmp_path / "other")}, False),
+        ({"MUSTER_RUN_DIRECTORY": str(tmp_path)}, False),
+    ):
+        process = subprocess.Popen(["sleep", "60"], env=environment)
+        try:
+            eventually(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")  # noqa: B023 - ends in this turn
+            assert is_rank(process.pid, str(tmp_path)) is expected
+        finally:
+            process.kill()
+            process.wait()
+    assert not is_rank(process.pid, str(tmp_path)), "it is gone"
 
 
 def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path: Path) -> None:

@@ -134,6 +134,33 @@ def test_a_killed_launcher_comes_before_what_its_rank_has_caught_and_logged() ->
     assert cause(made) == ("node0", None, "the launcher was killed by SIGKILL")
 
 
+def test_who_was_ended_by_us_is_no_cause_however_it_ended() -> None:
+    """A rank that does not heed SIGTERM is killed by us, and a shell that does says 143."""
+    timeout = "TimeoutError: timed out"  # looks like what the end of others does to a rank
+    for code in (TERMINATED, -signal.SIGKILL, 143):
+        made = result(report(code, rank(0, code), ended_by_us=True), report(1, rank(2, 1, timeout)), first="node1")
+        assert cause(made) == ("node1", 2, timeout)
+
+
+def test_a_rank_that_was_killed_while_its_node_was_told_to_end_is_still_the_cause() -> None:
+    """Its peers may notice before its own torchrun, which tells it from those that it has ended itself."""
+    closed = {**rank(3, -signal.SIGKILL), "closed": True}
+    made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), closed, ended_by_us=True), first="node0")
+    assert cause(made) == ("node1", 2, "was killed by SIGKILL")
+
+
+def test_of_several_ranks_of_a_node_the_first_that_failed_is_told() -> None:
+    later = {**rank(1, 1, "ValueError: boom"), "first": True}
+    assert cause(result(report(1, rank(0, -9), later))) == ("node0", 1, "ValueError: boom")
+
+
+def test_gpus_that_failed_under_the_run_stand_beside_the_cause() -> None:
+    failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
+    text = render_verdict(from_hub({}, result(failed, first="node0")), "", {})
+    assert "node0 (node_rank 0), rank 0: RuntimeError: CUDA error" in text
+    assert "on node0 the GPUs failed under the run: GPU is lost.; look for 'NVRM: Xid' in dmesg there" in text
+
+
 def test_a_rank_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), oom_kills=1))
     node, number, error = cause(made)
@@ -228,6 +255,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "log": "/home/u/node1/launcher.log",
         "stuck": [],
         "mounts": {},
+        "gpus": "",
         "container": "",
         "unwritten": "",
         "ranks": [],
