@@ -47,10 +47,14 @@ def write(path: Path, value: Any, mode: int = 0o644) -> None:
     """Write JSON so that a reader sees all of it or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(value, stream, indent=1, sort_keys=True)
-        stream.write("\n")
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # half of it, on a full disk
+        raise
 
 
 def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str, Any]:
@@ -140,16 +144,18 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Write the verdict, show it, and fail where the run has not succeeded."""
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
+    master = plan["nodes"][0]["name"]
+    # rank 0's word, also where it came only after the watch had lost sight of it
+    result = args["result"] if args["result"] is not None else (reads.get(master) or {}).get("result")
     unseen = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
-    if args["result"] is None and (unseen or not any(reads.values())):
-        master = plan["nodes"][0]["name"]
+    if result is None and (unseen or not any(reads.values())):
         where = f"{len(unseen)} other nodes say that the run goes on" if unseen else "no node can be reached from here"
         message = (
             f"lost sight of run {args['run_id']}: {master} gives no answer and {where}. The run may go on without you: "
             f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         return {"failed": True, "changed": False, "msg": message}
-    verdict = verdict_on(plan, args["result"], reads)
+    verdict = verdict_on(plan, result, reads)
     answer = settle(record, verdict, args["said"])
     if verdict["state"] != "succeeded":
         # without the verdict: of a task that fails Ansible prints all
@@ -163,12 +169,20 @@ def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[
 
 
 def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict into the record, and show it."""
+    """Write the verdict into the record, and show it, also where the record cannot be written."""
     path = record / "result.json"
-    write(path, verdict | {"said": said})
-    (record / "token").unlink(missing_ok=True)
-    Display().display(render_verdict(verdict, str(path), said))
-    return {"changed": True, "record": str(path), "verdict": verdict}
+    written = str(path)
+    try:
+        write(path, verdict | {"said": said})
+        (record / "token").unlink(missing_ok=True)
+    except OSError as problem:  # somebody else's record, or one that was removed, or a full disk
+        written = ""
+        Display().warning(
+            f"the verdict cannot be written to {path}: {problem.strerror}; make room there, or the directory yours, "
+            f"and say ansible-playbook status.yml -e run_id={verdict['run_id']}"
+        )
+    Display().display(render_verdict(verdict, written, said))
+    return {"changed": bool(written), "record": written, "verdict": verdict}
 
 
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
@@ -203,12 +217,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
         return nothing
-    verdict = verdict_on(plan, result, reads)
-    try:
-        return settle(record, verdict, said)
-    except OSError:  # somebody else's record
-        Display().display(render_verdict(verdict, "", said))
-        return {**nothing, "verdict": verdict}
+    return settle(record, verdict_on(plan, result, reads), said)
 
 
 class ActionModule(ActionBase):

@@ -31,6 +31,8 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
     unknown: dict[str, Any] = {"node": name, "ranks": [], "since": None, "message": "", "last_line": "", "gpus": None}
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "it was not asked"}
+    if answer.get("skipped"):  # stop.yml has tried before
+        return {**unknown, "state": "unreachable", "message": "it gave no answer a moment ago"}
     if answer.get("unreachable") or answer.get("failed"):
         state = "unreachable" if answer.get("unreachable") else "not read"
         return {**unknown, "state": state, "message": str(answer.get("msg", ""))}
@@ -104,6 +106,8 @@ class ActionModule(ActionBase):
         status = {"run_ids": run_ids, "nodes": nodes}
         if run_ids:
             Display().display(f"run {', '.join(run_ids)}")
+        elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
+            Display().display("no node can be asked")
         elif args["run_id"]:
             Display().display(f"no node has a run {args['run_id']}")
         Display().display(render_status(nodes, time.time()))

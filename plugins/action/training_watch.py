@@ -123,6 +123,7 @@ class ActionModule(ActionBase):
                     if shown and not shown.startswith(RESULT_MARK):
                         last = shown.strip() or last
                         display.display(shown)
+            last = answer["unfinished"] or last
             for event in answer["events"]:
                 display.display(f"[muster] {event['text']}")
             status = answer["status"]

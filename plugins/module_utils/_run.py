@@ -601,6 +601,17 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     return data.decode("utf-8", "replace")
 
 
+def unfinished(path: str, cursors: dict[str, int]) -> str:
+    """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
+            text = stream.read(4096).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text.rpartition("\n")[2].rstrip("\r").rpartition("\r")[2].strip()[:300]
+
+
 def watch(request: Data) -> Data:
     """Wait up to ``wait`` seconds for something new of a run on this node: lines of a rank, events, the end."""
     from ansible_collections.muster.training.plugins.module_utils import _supervisor
@@ -624,11 +635,14 @@ def watch(request: Data) -> Data:
             time.sleep(0.1)
             continue
         outputs = {}
-        logs = _supervisor.rank_logs(plan, path, request["local_rank"])
-        for log in sorted(set(logs), key=logs.index):
-            text = read_new(log, cursors, not active)
+        earlier = _supervisor.earlier_logs(plan, path, request["local_rank"])
+        logs = list(dict.fromkeys(_supervisor.rank_logs(plan, path, request["local_rank"])))
+        for log in earlier + logs:
+            text = read_new(log, cursors, log in earlier or not active)
             if text:
                 outputs[log] = text
+                if log in earlier and os.path.getsize(log) > cursors[log]:
+                    break  # what came after it waits for the next answer
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
             with contextlib.suppress(ValueError):  # a full disk takes half a line
@@ -641,6 +655,7 @@ def watch(request: Data) -> Data:
                 "status": status,
                 "outputs": outputs,
                 "events": events,
+                "unfinished": next(filter(None, (unfinished(log, cursors) for log in reversed(logs))), ""),
                 "cursors": cursors,
                 "result": None if active else read_json(os.path.join(path, "result.json")),
                 "directory": path,

@@ -324,17 +324,29 @@ def torchrun_first(text: str) -> int | None:
     return int(match["local_rank"]) if match and "Root Cause" in text else None
 
 
-def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
-    """Return the directory of a local rank's newest attempt below torchrun's --log-dir, or None."""
-    newest = None
+def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
+    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last."""
+    found = []
     for current, names, _files in os.walk(ranks_directory):
         if os.path.basename(current).startswith("attempt_"):
             if str(local_rank) in names:
                 attempt = int(os.path.basename(current)[len("attempt_") :])
-                if newest is None or attempt > newest[0]:
-                    newest = (attempt, os.path.join(current, str(local_rank)))
+                found.append((attempt, os.path.join(current, str(local_rank))))
             names[:] = []
-    return newest[1] if newest else None
+    return [path for _attempt, path in sorted(found)]
+
+
+def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
+    """Return the directory of a local rank's newest attempt, or None."""
+    return next(reversed(attempt_directories(ranks_directory, local_rank)), None)
+
+
+def earlier_logs(plan: Data, directory: str, local_rank: int) -> list[str]:
+    """Return the logs of a local rank's attempts before its newest, which torchrun has started anew."""
+    if plan["rank_logs"] != "torchrun":
+        return []
+    attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]
+    return [os.path.join(path, name) for path in attempts for name in ("stdout.log", "stderr.log")]
 
 
 def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:

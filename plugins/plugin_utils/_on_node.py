@@ -22,6 +22,7 @@ from ansible.plugins.action import ActionBase
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MARK = "MUSTER-ANSWER "
+KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # Reads {"modules": [[name, source], ...], "request": ...}, makes the modules importable under the collection's own name
 # and prints the answer of the last one's main().
 BOOTSTRAP = f"""
@@ -64,13 +65,11 @@ def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
 
 
 def keep_alive(connection: Any) -> None:
-    """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says."""
+    """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says: of an option ssh takes the first."""
     if connection.transport == "ssh":
-        given = connection.get_option("ssh_extra_args") or ""
-        if "ServerAliveInterval" not in given:
-            connection.set_option(
-                "ssh_extra_args", f"{given} -o ServerAliveInterval=5 -o ServerAliveCountMax=3".strip()
-            )
+        given = connection.get_option("ssh_args") or ""
+        if not given.startswith(KEEP_ALIVE):
+            connection.set_option("ssh_args", f"{KEEP_ALIVE} {given}".strip())
 
 
 def call_node(

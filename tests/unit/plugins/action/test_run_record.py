@@ -314,3 +314,28 @@ def test_a_record_that_only_others_may_write_is_shown(
     answer = judged(tmp_path, {"node0": over, "node1": over})
     assert not answer["changed"] and answer["verdict"]["state"] == "succeeded"
     assert "run first succeeded" in capsys.readouterr().out
+
+
+def test_a_verdict_that_cannot_be_written_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+
+    def full(*_anything: Any, **_more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    answer = closed(tmp_path, result=ended())
+    assert "failed" not in answer and answer["record"] == ""
+    assert closed(tmp_path, result=ended("failed", 1))["failed"]
+    said = capsys.readouterr()
+    assert "run first succeeded" in said.out
+    assert "cannot be written to" in said.err and "No space left on device" in said.err
+    assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"], "half of it lies there"
+
+
+def test_rank_0_s_word_counts_also_where_it_came_late(tmp_path: Path) -> None:
+    opened(tmp_path)
+    over = {**RUNNING, "state": "succeeded", "result": ended()}
+    answer = closed(tmp_path, reads={"node0": over, "node1": None})
+    assert "failed" not in answer and answer["verdict"]["started"] == 1.0

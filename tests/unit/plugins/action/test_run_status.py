@@ -45,6 +45,7 @@ def test_the_table() -> None:
         node_status("node12", {"unreachable": True, "msg": "timed out"}),
         node_status("node13", {"failed": True, "msg": "no Python"}),
         node_status("node14", None),
+        node_status("node15", {"skipped": True}),
     ]
     assert render_status(nodes, 1075.0) == (
         "node    ranks  state        since    last line\n"
@@ -53,7 +54,8 @@ def test_the_table() -> None:
         "node11         no run\n"
         "node12         unreachable           timed out\n"
         "node13         not read              no Python\n"
-        "node14         not read              it was not asked"
+        "node14         not read              it was not asked\n"
+        "node15         unreachable           it gave no answer a moment ago"
     )
 
 

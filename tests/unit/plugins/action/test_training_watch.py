@@ -98,6 +98,7 @@ def answer(output: str = "", *events: str, active: bool = True, **more: Any) -> 
         "status": {"state": "running" if active else "succeeded"},
         "outputs": {"/run/stdout.log": output} if output else {},
         "events": [{"text": text} for text in events],
+        "unfinished": "",
         "cursors": {},
         "result": None if active else {"state": "succeeded"},
         **more,
@@ -132,6 +133,12 @@ def test_output_and_events_are_shown_as_they_come(watch: Watch, capsys: pytest.C
     )
     assert shown(capsys) == ["step 1", "step 2", "[muster] all 2 nodes have checked in", "100%", "  x"]
     assert (result["lost"], result["result"], result["changed"]) == (False, {"state": "succeeded"}, False)
+
+
+def test_a_progress_bar_is_the_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = "epoch 1:  40%|####      | 4/10"
+    watch(answer("step 1\n"), answer(unfinished=bar), answer(), END, seconds=12.0, progress_interval=20)
+    assert [line for line in shown(capsys) if "last line" in line] == [f"[muster] 0:00:00 last line: {bar}"]
 
 
 def test_what_the_job_reports_is_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,47 @@ def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> Non
     assert got == written
 
 
+def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "CHUNK", 8)
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["rank_logs"] = "torchrun"
+    node = run.node(0)
+    for attempt in range(3):
+        logs = node / "ranks" / "first" / f"attempt_{attempt}" / "0"
+        logs.mkdir(parents=True)
+        (logs / "stdout.log").write_text(f"a{attempt}\n" * 7 + "no line end")
+        (logs / "stderr.log").write_text(f"e{attempt}\n")
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    got, cursors, active = "", dict[str, int](), True
+    while active:
+        answer = watch(run, cursors)
+        got += "".join(answer["outputs"].values())
+        cursors, active = answer["cursors"], answer["active"]
+    ends = [got.index(f"e{attempt}") for attempt in range(3)]
+    assert got.count("no line end") == 3
+    for attempt in range(1, 3):
+        assert ends[attempt - 1] < got.index(f"a{attempt}"), got
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("step 1\n10%\r20%\r 30%", "30%"),
+        ("step 1\n", ""),
+        ("step 1\n" + "x" * 9000 + "\r 99%\r", "99%"),
+        ("", ""),
+    ],
+)
+def test_what_stands_behind_the_last_whole_line(tmp_path: Path, text: str, shown: str) -> None:
+    log = tmp_path / "stderr.log"
+    log.write_text(text, newline="")
+    cursors: dict[str, int] = {}
+    _run.read_new(str(log), cursors, False)
+    assert _run.unfinished(str(log), cursors) == shown
+    assert _run.unfinished(str(tmp_path / "none"), cursors) == ""
+
+
 def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     node = run.node(0)

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import MARK, NodeRefusal, call_node
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import (
+    MARK,
+    NodeRefusal,
+    call_node,
+    keep_alive,
+)
 
 
 def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
@@ -33,6 +38,17 @@ def on_node(execute: Any, request: dict[str, Any]) -> dict[str, Any]:
         _low_level_execute_command=execute,
     )
     return call_node(action, ["_supervisor", "_run"], request, {"inventory_hostname": "node0"})
+
+
+def test_ssh_takes_our_keep_alive_whatever_ansible_cfg_says() -> None:
+    options = {"ssh_args": "-o ControlMaster=auto -o ServerAliveInterval=600"}
+    connection = SimpleNamespace(transport="ssh", get_option=options.get, set_option=options.__setitem__)
+    for _call in range(2):
+        keep_alive(connection)
+    words = ["ssh", "-G", "-F", "/dev/null", *options["ssh_args"].split(), "node0"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "serveraliveinterval 5" in said and "serveralivecountmax 3" in said
+    assert options["ssh_args"].count("ServerAliveInterval") == 2, "told more than once"
 
 
 def test_an_answer_is_found_among_what_else_is_printed() -> None:

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""stop.yml where nodes give no answer: what was not stopped is not called stopped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nobody has it
+HERE = "{ansible_connection: local}"
+ON_THEIR_OWN = "its supervisor ends the run itself, 15 s after it has heard the last of the others"
+
+
+@pytest.mark.parametrize(
+    ("other", "said", "unsaid"),
+    [
+        (CLOSED, "No node of the run gives one: if they live the run goes on, and so do its costs", ON_THEIR_OWN),
+        (HERE, ON_THEIR_OWN, "No node of the run gives one"),
+    ],
+)
+def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other: str, said: str, unsaid: str) -> None:
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text(
+        f"training: {{hosts: {{a: {CLOSED}, b: {other}}}, vars: {{launch_node_directory: {tmp_path}/node, "
+        f"ansible_python_interpreter: {sys.executable}}}}}\n"
+    )
+    done = typed(tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=first"])
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2, done.stdout
+    assert "a gives no answer, so nothing was stopped there by hand" in output, done.stdout
+    assert said in output and unsaid not in output, done.stdout
+    assert "a unreachable it gave no answer a moment ago" in output, done.stdout
+    assert ("no node has a run first" in output) == (other == HERE)
+    assert ("no node can be asked" in output) == (other == CLOSED)
