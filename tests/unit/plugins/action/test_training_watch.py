@@ -136,9 +136,9 @@ def test_output_and_events_are_shown_as_they_come(watch: Watch, capsys: pytest.C
 
 
 def test_a_progress_bar_is_the_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
-    bar = "epoch 1:  40%|####      | 4/10"
-    watch(answer("step 1\n"), answer(unfinished=bar), answer(), END, seconds=12.0, progress_interval=20)
-    assert [line for line in shown(capsys) if "last line" in line] == [f"[muster] 0:00:00 last line: {bar}"]
+    shown_last = "epoch 1:  40%|####      | 4/10"
+    watch(answer("step 1\n"), answer(unfinished=shown_last), answer(), END, seconds=12.0, progress_interval=20)
+    assert [line for line in shown(capsys) if "last line" in line] == [f"[muster] 0:00:00 last line: {shown_last}"]
 
 
 def test_what_the_job_reports_is_returned_and_not_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
