@@ -541,6 +541,7 @@ class Supervisor:
         self.ended_by_us = False  # whether this node's part was well when it was told to end
         self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
         self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
+        self.noticed = False  # whether torchrun has noticed that a rank failed
         self.log_size = 0  # of the launcher's log when it was read for them
         self.awaited: int | None = None  # a launcher that is ending by itself, and has yet to say how its ranks ended
         self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
@@ -1045,7 +1046,7 @@ class Supervisor:
             self.set_state("stopping", self.stop_reason)
         if self.ending_since is None:
             self.ending_since = time.monotonic()
-            self.ended_by_us = self.launcher is not None and not self.closing
+            self.ended_by_us = self.launcher is not None and not self.noticed
             if self.closing and self.launcher is not None:
                 self.awaited = self.launcher.pid
             signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
@@ -1058,6 +1059,7 @@ class Supervisor:
             self.log_size = size
             for pid in CLOSING.findall(read_tail(path)):
                 self.closing.setdefault(int(pid), now)
+                self.noticed = True
         if self.closing and not self.plan.get("wrap"):  # in a container pids are others
             table = process_table()
             there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]

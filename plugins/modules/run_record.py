@@ -177,8 +177,8 @@ verdict:
     nodes:
       description:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
-          that do not end), C(mounts) (that died), C(unwritten) (why the run directory could not be written) and
-          C(ranks).
+          that do not end), C(mounts) (that died), C(gpus) (what C(nvidia-smi) said once they failed), C(unwritten) (why
+          the run directory could not be written) and C(ranks).
       type: list
       elements: dict
 """

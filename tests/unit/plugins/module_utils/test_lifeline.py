@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
 from tests.unit.supervised import NETWORK, Run, Stranger, command_line, end_by_force, eventually, make_run
 
 FOREVER = ["/bin/sleep", "600"]
@@ -441,6 +442,29 @@ def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(ma
     assert_nothing_is_left(run)
     assert _run.read(run.request(0, wait=0))["run"]["gpus"] is None
     assert samples.read_text().startswith(HEADER)
+
+
+HEEDLESS = ["/bin/sh", "-c", "trap '' TERM; touch heedless; while :; do sleep 0.05; done"]
+FAILS = f"{UNTIL_TOLD[2]}; echo 'Traceback (most recent call last):'; echo 'OSError: timed out'; exit 1"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_had_to_be_killed_is_not_called_the_cause(make: RunMaker, rank: int) -> None:
+    """Not even where the cause looks like what the end of others does to a rank."""
+    commands = [HEEDLESS, HEEDLESS]
+    commands[rank] = ["/bin/sh", "-c", FAILS]
+    run = make(*commands)
+    run.start()
+    eventually((run.directory / "heedless").exists)
+    run.wait_for("running")
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+    result = run.result()
+    reports = [node["report"] for node in result["nodes"]]
+    assert reports[1 - rank]["exit_code"] == -signal.SIGKILL
+    assert (reports[rank]["ended_by_us"], reports[1 - rank]["ended_by_us"]) == (False, True)
+    failure = first_failure(result)
+    assert failure is not None and (failure["node"], failure["error"]) == (f"node{rank}", "OSError: timed out")
 
 
 LOST_SMI = """#!/bin/sh

@@ -644,6 +644,19 @@ def make_rank_0(make_node: NodeMaker) -> NodeMaker:
     return maker
 
 
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_node_whose_torchrun_has_noticed_a_failure_was_not_well_when_it_was_told_to_end(
+    make_node: NodeMaker, noticed: bool
+) -> None:
+    supervisor = make_node(1, 2).supervisor
+    supervisor.launcher = subprocess.Popen(["/bin/true"])
+    supervisor.launcher_code = supervisor.launcher.wait()
+    supervisor.noticed = noticed
+    supervisor.stop("why")
+    supervisor.make_report([])
+    assert supervisor.report is not None and supervisor.report["ended_by_us"] is not noticed
+
+
 @pytest.mark.parametrize("how", ["lost", "failed"])
 def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0: NodeMaker, how: str) -> None:
     node = make_rank_0(3, min_nnodes=3)
