@@ -27,7 +27,7 @@ TIMEOUTS = {"start": 20.0, "heartbeat": 0.2, "sample": 0.2, "silence": 3.0, "gra
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until the condition gives something true and return that; fail where it does not in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -187,7 +187,7 @@ def make_run(
 
 def end_by_force(run: Run) -> None:
     """Leave nothing of a run behind, whatever the test has done to it."""
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while True:
         left = run.processes()
         if not left:
@@ -204,7 +204,7 @@ class Stranger:
     """Somebody who speaks to rank 0's lifeline."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=10.0)
+        self.socket = socket.create_connection(address, timeout=60.0)
         self.lines = self._read()
 
     def _read(self) -> Iterator[dict[str, Any]]:

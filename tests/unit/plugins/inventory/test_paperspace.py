@@ -584,6 +584,6 @@ def test_the_server_runs_by_hand(project: Project) -> None:
         settings = dict(pair.split("=", 1) for pair in process.stdout.readline().split())
         run = project.inventory(None, **settings)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
     assert run.hosts["lab-0"]["ansible_host"] == "192.0.2.7"
     assert "HTTP 503" in run.stderr

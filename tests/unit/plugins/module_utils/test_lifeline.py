@@ -636,7 +636,7 @@ def test_the_others_do_not_wait_for_what_a_failed_node_has_left(make: RunMaker, 
     other = str(run.node(1 - rank))
     eventually((run.directory / "ready0").exists)
     job = [pid for pid in _run.marked_processes(other) if "sleep" in command_line(pid)]
-    eventually(lambda: not [pid for pid in job if "sleep" in command_line(pid)], 10)
+    eventually(lambda: not [pid for pid in job if "sleep" in command_line(pid)])
     assert _run.marked_processes(str(run.node(rank))), "it is still there"
     end_by_force(run)
 

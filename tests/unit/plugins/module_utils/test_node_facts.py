@@ -227,9 +227,9 @@ def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: py
     start = time.monotonic()
     facts = _node_gpus.GpuQuestion().answer()
     assert facts["smi"]["state"] == "hangs"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     for pid in (smi / "pids").read_text().split():
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
             assert time.monotonic() < deadline, f"nvidia-smi {pid} lives on"
             time.sleep(0.02)
@@ -241,11 +241,11 @@ def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: py
 def test_commands_run_side_by_side_and_say_how_they_ended() -> None:
     start = time.monotonic()
     commands = [
-        _node_commands.Command(["sh", "-c", "sleep 0.4; echo said; echo erred >&2; exit 3"]) for _number in range(4)
+        _node_commands.Command(["sh", "-c", "sleep 2; echo said; echo erred >&2; exit 3"]) for _number in range(4)
     ]
-    outputs = [command.output(time.monotonic() + 5) for command in commands]
+    outputs = [command.output(time.monotonic() + 60) for command in commands]
     assert {(output.code, output.text, output.hangs) for output in outputs} == {(3, "said\nerred\n", False)}
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 7, "one after the other"
     missing = _node_commands.Command(["/nowhere/at/all"]).output(time.monotonic() + 1)
     assert (missing.code, missing.text) == (None, "/nowhere/at/all: No such file or directory")
 
@@ -253,10 +253,10 @@ def test_commands_run_side_by_side_and_say_how_they_ended() -> None:
 def test_calls_that_do_not_return_leave_the_others_their_answers() -> None:
     start = time.monotonic()
     answers = _node_commands.call_apart(
-        {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 0.5
+        {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 2.0
     )
     assert answers == {"quick": {"state": "ok"}}
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert _node_commands.call_apart({}, 0.5) == {}
 
 
@@ -314,14 +314,14 @@ def test_names_are_resolved_and_a_slow_resolver_is_given_up(monkeypatch: pytest.
     release = threading.Event()
 
     def slow(name: str) -> list[str]:
-        release.wait(20)
+        release.wait(120)
         return []
 
     monkeypatch.setattr(_node_network, "resolve", slow)
     start = time.monotonic()
     names = _node_network.read_names(["node1", "node2"], ask_resolver=True, timeout=0.3)
     release.set()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     assert names["unanswered"] == sorted(["node1", "node2", socket.gethostname()])
     assert names["own"] is None
     assert names["resolver"] == {}

@@ -35,7 +35,7 @@ def request(number: int, count: int, ports: Sequence[int] = (), **given: Any) ->
     return {"node": f"node{number}", "address": address(number), "peers": peers, "ports": ports, "probe": probe}
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, condition.__doc__ or condition
@@ -116,7 +116,7 @@ def test_a_peer_that_drops_packets_is_told_from_one_that_refuses(monkeypatch: py
             filler.connect_ex((address(2), PORT))
         start = time.monotonic()
         answer = _peer_probe.Probe(request(1, 3, lifetime=1)).answer()
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 60
         assert answer["peers"]["node2"]["to"] == "no answer within 0 s"
         assert answer["peers"]["node3"]["to"] == "Connection refused"
         for filler in fillers:
@@ -126,7 +126,7 @@ def test_a_peer_that_drops_packets_is_told_from_one_that_refuses(monkeypatch: py
 
 def test_packets_that_are_swallowed_are_seen_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The talk is cut after the greeting: what follows in full packets never comes."""
-    monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 0.5)
+    monkeypatch.setattr(_peer_probe, "TALK_TIMEOUT", 2.0)
     _peer_probe.Probe(request(1, 2)).answer()
 
     class Swallowing(socket.socket):
@@ -156,7 +156,7 @@ def test_packets_that_are_swallowed_are_seen_at_both_ends(monkeypatch: pytest.Mo
 )
 def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
     _peer_probe.Probe(request(1, 2)).answer()
-    with socket.create_connection((address(1), PORT), timeout=5) as stranger:
+    with socket.create_connection((address(1), PORT), timeout=60) as stranger:
         try:
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
@@ -171,9 +171,9 @@ def test_strangers_get_no_answer_and_do_no_harm(said: bytes) -> None:
 
 
 def test_who_waits_in_vain_is_gone_when_time_is_up() -> None:
-    _peer_probe.Probe(request(1, 2, lifetime=1)).answer()
+    _peer_probe.Probe(request(1, 2, lifetime=3)).answer()
     assert not all_gone(1)
-    eventually(lambda: all_gone(1), seconds=5)
+    eventually(lambda: all_gone(1))
 
 
 def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
@@ -181,7 +181,7 @@ def test_a_listener_that_was_left_gives_way_to_the_next() -> None:
     assert not all_gone(1)
     assert not _peer_probe.end_leftover(address(99))
     assert _peer_probe.end_leftover(address(1))
-    eventually(lambda: all_gone(1), seconds=5)
+    eventually(lambda: all_gone(1))
 
 
 def ended_child() -> int:
@@ -207,7 +207,7 @@ def test_a_listener_has_its_name_as_soon_as_it_is_there(monkeypatch: pytest.Monk
     monkeypatch.setattr(_peer_probe, "process_name", late)
     _peer_probe.Probe(request(1, 2)).answer()
     assert _peer_probe.end_leftover(address(1))
-    eventually(lambda: all_gone(1), seconds=5)
+    eventually(lambda: all_gone(1))
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7, "another child of ours is left to us"
 
 
@@ -222,11 +222,11 @@ def test_whoever_waits_for_our_output_does_not_wait_for_the_listener() -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(_peer_probe.__file__).parent)!r})
 import _peer_probe
-_peer_probe.Probe({request(1, 2)!r}).answer()
+_peer_probe.Probe({request(1, 2, lifetime=60)!r}).answer()
 """
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=15, check=True)
-    assert time.monotonic() - start < 10
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, timeout=120, check=True)
+    assert time.monotonic() - start < 50
     assert done.stderr == b""
     assert not all_gone(1)
 

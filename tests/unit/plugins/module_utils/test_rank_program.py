@@ -165,5 +165,5 @@ def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
     with started as process:
         eventually(lambda: (tmp_path / "ranks/1/stdout.log").exists() and directory.said() == "up\n")
         process.send_signal(number)
-        assert process.wait(20) == 128 + number if number == signal.SIGTERM else process.wait(20) in (1, 130)
+        assert process.wait(120) == 128 + number if number == signal.SIGTERM else process.wait(120) in (1, 130)
     assert directory.exit()["exit_code"] in (-number, 1)

@@ -434,7 +434,7 @@ def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None
     run.plans[0]["timeouts"] = None
     run.start()
     log = run.node(0) / "supervisor.log"
-    eventually(lambda: log.exists() and "TypeError" in log.read_text(), 10)
+    eventually(lambda: log.exists() and "TypeError" in log.read_text())
     assert log.stat().st_mode & 0o777 == 0o600
 
 
@@ -461,12 +461,12 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
             answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
             assert answer["supervision"] == "process group", answer
             run.wait_for("running")
-            eventually(lambda: len(run.processes()) == 4, 10)  # guard, supervisor, shell, sleep
+            eventually(lambda: len(run.processes()) == 4)  # guard, supervisor, shell, sleep
             owners = {os.stat(f"/proc/{pid}").st_uid for pid in run.processes()}
             owners |= {path.stat().st_uid for path in Path(made).rglob("*")}
             assert owners == {nobody.pw_uid}
             log = run.node(0) / "launcher.log"
-            eventually(lambda: log.read_text() == f"nobody {nobody.pw_dir}\n", 10)
+            eventually(lambda: log.read_text() == f"nobody {nobody.pw_dir}\n")
             with tempfile.NamedTemporaryFile("w+") as roots:
                 roots.write("only root may read and write this\n")
                 roots.flush()
