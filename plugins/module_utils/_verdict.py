@@ -59,21 +59,21 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     found = []
     code, said = report["exit_code"], report["launcher_error"]
-    told_to_end = report.get("ended_by_us", False)  # all was well here until then, as far as was known
+    told_to_end = ENDED_BY_US if report.get("ended_by_us") else ()  # the launcher was, by us
     stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or by what others did
     for rank in report["ranks"]:
         # A launcher stopped before it had noticed does not tell how its rank ended: then the rank's exception does.
         untold = rank["exit_code"] is None and stopped and bool(rank["error"])
         if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
             continue
-        # torchrun, where it has come to tell, knows whom it ended
-        if told_to_end and not rank["error"] and rank["exit_code"] in ENDED_BY_US and code in (None, *ENDED_BY_US):
+        told = rank.get("ended_by_us", False)
+        if told and not rank["error"]:  # whatever its exit code; one that raises may have done so before it was told
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
         )
         error = rank["error"] or describe_exit(rank["exit_code"])
-        if rank["exit_code"] == -signal.SIGKILL and report.get("oom_kills"):
+        if rank["exit_code"] in KILLED and report.get("oom_kills"):
             error += " (the kernel ended processes for want of memory on this node during the run)"
         found.append(
             {
@@ -81,11 +81,12 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **of_whom(rank, report["ranks"], error),
                 "log": rank["log"],
                 "by_launcher": False,
-                "weight": CONSEQUENCE if secondary else int(untold or told_to_end),
+                "weight": CONSEQUENCE if secondary else int(untold or told),
+                "since": node["since"],
                 "first": rank.get("first", False),
             }
         )
-    if not found and code not in (0, *STOPPED_BY_US, *(ENDED_BY_US if told_to_end else ())):
+    if not found and code not in (0, *STOPPED_BY_US, *told_to_end):
         error = said or f"the launcher {describe_exit(code)}"
         found.append(
             {
@@ -95,6 +96,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "log": report["launcher_log"],
                 "by_launcher": True,
                 "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
+                "since": node["since"],
                 "first": False,
             }
         )

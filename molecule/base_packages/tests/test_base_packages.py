@@ -44,7 +44,7 @@ def root(lab: Lab, node: str, command: str) -> str:
 
 def fresh_login(lab: Lab, node: str, command: str) -> str:
     """What the user's command prints over a new connection."""
-    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(lab.ssh(node, command), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -138,7 +138,7 @@ def first_boot(lab: Lab) -> Iterator[str]:
     drive.eventually(
         "cloud-init runs",
         lambda: "running" in lab.exec("node1", ["cloud-init", "status"]).stdout,
-        timeout=30,
+        timeout=120,
         more=lambda: lab.exec("node1", ["cloud-init", "status", "--long"]).stdout,
     )
     yield "node1"
@@ -167,7 +167,7 @@ def test_who_holds_the_lock_is_named(lab: Lab) -> None:
     root(lab, "node2", f'systemd-run --quiet --unit=holder python3 -c "{lock}); time.sleep(300)"')
     try:
         attempt = ["python3", "-c", f"{lock} | fcntl.LOCK_NB)"]
-        drive.eventually("the lock is held", lambda: lab.exec("node2", attempt).returncode != 0, timeout=10)
+        drive.eventually("the lock is held", lambda: lab.exec("node2", attempt).returncode != 0, timeout=120)
         play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node2"), base_packages_wait=2)
     finally:
         root(lab, "node2", "systemctl stop holder")

@@ -105,7 +105,7 @@ def ended(service: Lab, s3: S3Server) -> Lab:
     drive.eventually(
         "the last step is copied", lambda: "step-3" in manifest(s3, "first"), 60, lambda: run.output[-2000:]
     )
-    drive.eventually("the file written anew is copied", lambda: "last.pt" in manifest(s3, "first"), 30)
+    drive.eventually("the file written anew is copied", lambda: "last.pt" in manifest(s3, "first"), 120)
     run.wait_for(r"\[muster\] node1: checkpoint step-3 \(\S+ kB\) was copied to S3")
     run.wait_for(r"\[muster\] node1: WARNING: \S+/checkpoints has .* free, less than 1e\+06 GiB")
     assert "best.pt" not in manifest(s3, "first"), "that waits for the end"
@@ -132,16 +132,16 @@ def test_an_upload_survives_its_server_and_its_own_death(ended: Lab, s3: S3Serve
     drive.eventually("two parts are there", lambda: puts(s3, "big.pt") >= 3, 30, lambda: str(status(ended, "first")))
     shell(ended, "node1", "kill -9 $(systemctl show --value --property=MainPID muster_checkpoints)")
     seen = puts(s3, "big.pt")
-    drive.eventually("it goes on", lambda: puts(s3, "big.pt") > seen + 1, 60)
+    drive.eventually("it goes on", lambda: puts(s3, "big.pt") > seen + 1, 120)
     s3.stop()
-    drive.eventually("the problem is told", lambda: "connect" in status(ended, "first").get("problem", "").lower(), 60)
+    drive.eventually("the problem is told", lambda: "connect" in status(ended, "first").get("problem", "").lower(), 120)
     s3.start()
     drive.eventually("it is copied", lambda: "big.pt" in manifest(s3, "first"), 60, lambda: str(s3.requests[-20:]))
     assert is_whole(s3, manifest(s3, "first")["big.pt"])
     assert puts(s3, "big.pt") <= 10 + 10, "10 parts, and those that were under way"
     assert s3.client().list_multipart_uploads(Bucket="saved").get("Uploads", []) == []
     journal = "journalctl --unit=muster_checkpoints"
-    drive.eventually("that is told", lambda: "copied to S3 again" in shell(ended, "node1", journal), 20)
+    drive.eventually("that is told", lambda: "copied to S3 again" in shell(ended, "node1", journal), 120)
 
 
 def test_one_that_is_overwritten_keeps_two_versions(ended: Lab, s3: S3Server) -> None:
@@ -150,9 +150,9 @@ def test_one_that_is_overwritten_keeps_two_versions(ended: Lab, s3: S3Server) ->
         shell(ended, "node1", f"echo {text} > {path}")
         expected = hashlib.sha256(f"{text}\n".encode()).hexdigest()
         copied: Callable[[], bool] = lambda: manifest(s3, "first")["last.pt"]["files"][0]["sha256"] == expected  # noqa: B023, E731
-        drive.eventually(f"{text!r} is copied", copied, 30)
+        drive.eventually(f"{text!r} is copied", copied, 120)
     words = {"Bucket": "saved", "Prefix": "checkpoints/first/node0/data/last.pt@"}
-    drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**words)["KeyCount"] == 2, 20)
+    drive.eventually("the oldest is removed", lambda: s3.client().list_objects_v2(**words)["KeyCount"] == 2, 120)
 
 
 def test_a_checkpoint_comes_back_to_all_nodes(ended: Lab, s3: S3Server) -> None:
@@ -246,13 +246,13 @@ def test_wrong_credentials_are_told_and_rotated(ended: Lab, s3: S3Server) -> Non
     keys, s3.keys = s3.keys, {"AKIAROTATED": "rotated/secret"}
     folder = f"{RUNS}/first/node0/checkpoints"
     shell(ended, "node1", f"echo new > {folder}/best-2.pt; chown muster {folder}/best-2.pt")
-    drive.eventually("it is told", lambda: "is not known to S3" in status(ended, "first").get("problem", ""), 40)
+    drive.eventually("it is told", lambda: "is not known to S3" in status(ended, "first").get("problem", ""), 120)
     access, s3.access_key = s3.access_key, "AKIAROTATED"
     s3.secret_key = "rotated/secret"
     try:
         done = play(ended, s3, "checkpoints.yml")
         assert done.rc == 0, done.output[-3000:]
-        drive.eventually("it is copied", lambda: "best-2.pt" in manifest(s3, "first"), 60)
+        drive.eventually("it is copied", lambda: "best-2.pt" in manifest(s3, "first"), 120)
     finally:
         s3.keys.update(keys)
         s3.access_key, s3.secret_key = access, keys[access]

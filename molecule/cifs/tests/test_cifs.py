@@ -230,7 +230,7 @@ def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(ben
 
 def test_it_is_mounted_after_a_restart(bench: Bench) -> None:
     bench.machine.restart()
-    drive.eventually("it is mounted", lambda: bench.mounted() != "", 60)
+    drive.eventually("it is mounted", lambda: bench.mounted() != "", 120)
     bench.write_and_read("after-a-restart")
     assert changes(bench.mount()) == 0
 
@@ -250,7 +250,7 @@ def test_unmounted_then_absent(bench: Bench) -> None:
 
 
 def test_a_kernel_without_cifs(bench: Bench) -> None:
-    drive.eventually("CIFS is gone", lambda: bench.machine.run("modprobe --remove cifs").returncode == 0, 30)
+    drive.eventually("CIFS is gone", lambda: bench.machine.run("modprobe --remove cifs").returncode == 0, 120)
     bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")
     play = bench.module()
     text = " ".join(play.output.split())

@@ -126,7 +126,7 @@ def test_the_next_run_brings_a_killed_program_back(data: Data, mounted: drive.Pl
 
 def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
     for run_id, path in (("s3fs", PATH), ("mount-s3", AMAZON)):
-        play = drive.launch(data.lab, "read_data.py", path, run_id=run_id, nproc_per_node=1).wait(90)
+        play = drive.launch(data.lab, "read_data.py", path, run_id=run_id, nproc_per_node=1).wait()
         assert play.rc == 0, play.output
         assert drive.record(data.lab, run_id)["state"] == "succeeded"
     assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
@@ -136,22 +136,22 @@ def test_a_server_that_falls_silent_under_a_run_is_told_before_who_reads_hears_o
     data: Data, mounted: drive.Play
 ) -> None:
     play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="silent", nproc_per_node=1)
-    play.wait_for("epoch 2: 60 points", timeout=60)
+    play.wait_for("epoch 2: 60 points")
     data.s3.hangs = True
     try:
-        play.wait_for(rf"the mount {PATH} on node\d has died: no answer within 1\d s", timeout=30)
+        play.wait_for(rf"the mount {PATH} on node\d has died: no answer within 1\d s")
     finally:
         data.heal()
     assert drive.run("stop.yml", data.lab.inventory, run_id="silent").rc == 0
-    play.wait(30)
+    play.wait()
     drive.nothing_left(data.lab, NODES, within=30)
 
 
 def test_a_mount_that_dies_under_a_run_shows_in_its_verdict(data: Data, mounted: drive.Play) -> None:
     play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="dies", nproc_per_node=1)
-    play.wait_for("epoch 2: 60 points", timeout=60)
+    play.wait_for("epoch 2: 60 points")
     data.sh("node2", "pkill -KILL --full '^s3fs data /mnt/data '")
-    play.wait(60)
+    play.wait()
     assert play.rc == 2, play.output
     assert "node2" in play.last_lines() and PATH in play.last_lines(), play.last_lines()
     assert "ransport endpoint" in play.last_lines(), play.last_lines()
@@ -177,7 +177,7 @@ def test_all_is_mounted_again_after_a_restart_and_a_server_that_is_gone_locks_no
     lab.power_on("node2")
     for path in (PATH, AMAZON, LARGE):
         escaped = path.replace(" ", "\\040")
-        drive.eventually(f"{path} is mounted", partial(data.is_mounted, "node2", escaped), 30)
+        drive.eventually(f"{path} is mounted", partial(data.is_mounted, "node2", escaped), 120)
     assert data.read("node2", f"{PATH}/1.csv") == data.read("node2", f"{AMAZON}/1.csv")
     play = data.site(**settings(data, package))
     assert play.rc == 0, play.output[-3000:]

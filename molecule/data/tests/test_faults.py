@@ -227,7 +227,7 @@ def test_an_endpoint_that_dies_under_load_gives_errors_and_comes_back_by_itself(
     reader = threading.Thread(target=load)
     node.s3.requests.clear()
     reader.start()
-    drive.eventually("the file is asked for", lambda: ("GET", "/data/1.csv") in node.s3.requests, 20)
+    drive.eventually("the file is asked for", lambda: ("GET", "/data/1.csv") in node.s3.requests, 120)
     assert reader.is_alive()
     node.s3.stop()
     begun = time.monotonic()

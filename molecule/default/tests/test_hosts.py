@@ -151,7 +151,7 @@ def test_a_node_has_no_more_of_the_cores_than_it_is_given(breakable: Lab) -> Non
 
 def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
     with _python(lab, lab.nodes[0].name, "import time; time.sleep(30)"):
-        eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=10)
+        eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=120)
         assert "time.sleep(30)" not in _commands(lab, 1)
     first = lab.processes(lab.nodes[1].name)[0]
     # an upgrade of systemd, as by base_packages, starts it anew under its other name

@@ -83,7 +83,7 @@ def test_a_job_in_an_image(image: Lab) -> None:
     value = "a b\n$HOME 'q' \"d\""
     play = launch(
         image, "in-image", "--steps", "3", "--show", "VALUE", "NCCL_SOCKET_IFNAME", launch_environment={"VALUE": value}
-    ).wait(240)
+    ).wait()
     assert play.rc == 0, play.output
     assert drive.run("logs.yml", image.inventory, run_id="in-image", fetch=True).rc == 0
     folder = image.inventory.parent / "runs/in-image/logs"
@@ -103,9 +103,9 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
         assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0
     elif how == "supervisor":
         image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
-    drive.eventually("no container is left", lambda: containers(image) == "", 60)
+    drive.eventually("no container is left", lambda: containers(image) == "", 120)
     drive.nothing_left(image, NODES, within=30)
-    play.wait(60)
+    play.wait()
     assert play.rc == 2, play.output
     if how == "raises":
         assert "node2" in play.last_lines() and "ValueError: boom at step 5" in play.last_lines()

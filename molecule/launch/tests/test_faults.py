@@ -29,7 +29,7 @@ def running(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
 def test_normal_end(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4).wait()
     assert play.rc == 0, play.output
-    drive.nothing_left(lab, nodes, within=5)
+    drive.nothing_left(lab, nodes, within=15)
     verdict = drive.record(lab, "normal")
     assert (verdict["state"], verdict["world_size"]) == ("succeeded", 4)
     assert [(rank["host"], rank["rank"], rank["exit_code"]) for node in verdict["nodes"] for rank in node["ranks"]] == [
@@ -62,7 +62,7 @@ def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
     pid = drive.rank_pid(lab, node) if victim == "rank" else drive.pid_of(lab, node, words[victim])
     lab.exec(node, ["kill", "-9", str(pid)])
     drive.nothing_left(lab, nodes, within=10)
-    play.wait(60)
+    play.wait()
     assert play.rc == 2, play.output
     number = nodes.index(node)
     told = f"failed first: node {node} (node_rank {number})"
@@ -83,7 +83,7 @@ def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
     play = running(lab, f"off-{node}")
     lab.power_off(node)
     drive.nothing_left(lab, [name for name in nodes if name != node], within=20)
-    play.wait(90)
+    play.wait()
     assert play.rc == 2, play.output
     failure = drive.record(lab, f"off-{node}")["first_failure"]
     assert failure["node"] == node and "lost" in failure["error"], failure
@@ -97,7 +97,7 @@ def test_cut_off(lab: Lab, nodes: list[str], node: str, from_machine: bool) -> N
     play = running(lab, run_id)
     lab.cut_off(node, from_machine=from_machine)
     drive.nothing_left(lab, nodes, within=20)  # the node that is cut off as well
-    play.wait(90)
+    play.wait()
     assert play.rc == 2, play.output
     if node != MASTER:
         assert drive.record(lab, run_id)["first_failure"]["node"] == node
@@ -114,7 +114,7 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
     play.wait_for(rf"\[muster\] the mount /data on {OTHER} has died: nothing is mounted there any more", 30)
     lab.exec(MASTER, ["kill", "-9", str(drive.rank_pid(lab, MASTER))])
     drive.nothing_left(lab, nodes, within=10)
-    play.wait(60)
+    play.wait()
     assert f"on {OTHER} the mount /data died under the run" in play.last_lines(), play.output
 
 
@@ -126,11 +126,11 @@ def test_what_a_run_shares_by_name_stays_when_nobody_is_logged_in(lab: Lab, node
     def told(words: str) -> int:
         return len(lab.exec(MASTER, ["sh", "-c", f"grep -h '{words}' {log}"]).stdout.splitlines())
 
-    drive.eventually("the job shares memory", lambda: told("^step") > 0, 30)
+    drive.eventually("the job shares memory", lambda: told("^step") > 0, 120)
     files.end_ssh_masters(lab.name, lab.node(MASTER).address)
     # logind writes this file at a user's first login, and removes it behind all else that it removes
     gone = ["sh", "-c", "! test -e /run/systemd/users/1000"]
-    drive.eventually("nobody is logged in", lambda: lab.exec(MASTER, gone).returncode == 0, 60)
+    drive.eventually("nobody is logged in", lambda: lab.exec(MASTER, gone).returncode == 0, 120)
     steps = told("^step")
     drive.eventually("the job goes on", lambda: told("^step") > steps + 5, 30, lambda: drive.traces(lab, MASTER))
     assert lab.exec(MASTER, ["sh", "-c", "ls /dev/shm/psm_*"]).returncode == 0
@@ -178,7 +178,7 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     while b"step 3 " not in seen:
         seen += os.read(master, 65536)
     os.close(master)  # SIGHUP to all that belongs to the terminal
-    drive.eventually("the playbook is gone", lambda: process.poll() is not None, 20)
+    drive.eventually("the playbook is gone", lambda: process.poll() is not None, 120)
 
     def steps() -> int:
         logs = drive.run("logs.yml", lab.inventory, run_id="closed", fetch=True)
@@ -195,7 +195,7 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     follow.wait_for(r"step \d+ of rank 2")
     first.wait_for(r"step \d+ sum 4 world 4")
     before = steps()
-    drive.eventually("the run goes on", lambda: steps() > before, 20)
+    drive.eventually("the run goes on", lambda: steps() > before, 120)
     status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
     assert status.rc == 0 and "step " in status.output, status.output
     assert status.output.count("  97 %, 40 of 45 GiB  ") == 4, status.output
@@ -205,8 +205,8 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     ]
     lab.exec(OTHER, ["kill", "-9", str(drive.rank_pid(lab, OTHER))])  # nobody watches, and yet
     drive.nothing_left(lab, nodes, within=10)
-    assert first.wait(30).rc == 0, first.output
-    follow.wait(30)  # it ends by itself, and has shown this rank alone
+    assert first.wait().rc == 0, first.output
+    follow.wait()  # it ends by itself, and has shown this rank alone
     assert follow.rc == 0, follow.output
     assert not re.search(r"^step \d+ (sum|of rank [013])", follow.output, re.MULTILINE), follow.output
     status = drive.run("status.yml", lab.inventory, run_id="closed")
@@ -228,7 +228,7 @@ def leave_alone(lab: Lab, runs: dict[str, list[str]]) -> None:
         return lab.exec(runs[run_id][number], ["grep", "-q", "^step 3 ", log]).returncode == 0
 
     everywhere = [(run_id, number) for run_id, names in runs.items() for number in range(len(names))]
-    drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 30)
+    drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 120)
 
 
 def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
@@ -287,7 +287,7 @@ def without_logins(lab: Lab, node: str) -> None:
             lab.exec(node, ["kill", *left])
         return not left
 
-    drive.eventually(f"{node} has no sshd", gone, 10)
+    drive.eventually(f"{node} has no sshd", gone, 120)
 
 
 def spoken_with(lab: Lab) -> set[str]:
@@ -325,7 +325,7 @@ def test_watch_and_stop(lab: Lab, nodes: list[str]) -> None:
     assert stop.rc == 0, stop.output
     for name in nodes:
         assert drive.traces(lab, name) == ""
-    play.wait(30)
+    play.wait()
     assert play.rc == 2 and "stopped" in play.last_lines(), play.output
     assert drive.record(lab, "stubborn")["state"] == "stopped"
     again = drive.run("stop.yml", lab.inventory, run_id="stubborn")
@@ -338,11 +338,11 @@ def test_elastic(lab: Lab, nodes: list[str]) -> None:
     lab.power_off(OTHER)
     play.wait_for(r"\[muster\] node3 is lost: .* the run goes on with 3 of 4 nodes", 40)
     play.wait_for(r"step 3 sum 3 world 3", 90)
-    play.wait(90)
+    play.wait()
     assert play.rc == 0 and f"lost on the way: {OTHER}" in play.last_lines(), play.output
     verdict = drive.record(lab, "elastic")
     assert (verdict["state"], verdict["nodes"][2]["state"]) == ("succeeded", "lost")
-    drive.nothing_left(lab, [MASTER, "node2", "node4"], within=5)
+    drive.nothing_left(lab, [MASTER, "node2", "node4"], within=15)
 
 
 def test_an_elastic_run_loses_the_host_of_its_store(lab: Lab, nodes: list[str]) -> None:
@@ -350,7 +350,7 @@ def test_an_elastic_run_loses_the_host_of_its_store(lab: Lab, nodes: list[str]) 
     play.wait_for(r"step 3 sum 3 world 3")
     lab.power_off(MASTER)
     drive.nothing_left(lab, ["node2", "node4"], within=20)
-    play.wait(90)
+    play.wait()
     assert play.rc == 2 and f"node {MASTER}" in play.last_lines(), play.output
 
 
@@ -358,12 +358,12 @@ def test_two_runs(lab: Lab, nodes: list[str]) -> None:
     first = drive.launch(lab, "loop.py", run_id="left", nodes="node1,node2")
     second = drive.launch(lab, "loop.py", "--raise-on", "1", run_id="right", nodes="node3,node4")
     first.wait_for(r"step 3 sum 2 world 2")
-    second.wait(90)
+    second.wait()
     assert second.rc == 2, second.output
     drive.nothing_left(lab, ["node3", "node4"], within=10)
     mark = time.monotonic()
     steps = first.output.count("step ")
-    drive.eventually("the other run goes on", lambda: first.output.count("step ") > steps + 10, 20)
+    drive.eventually("the other run goes on", lambda: first.output.count("step ") > steps + 10, 120)
     assert time.monotonic() - mark < 20
     assert drive.run("stop.yml", lab.inventory, run_id="left").rc == 0
-    first.wait(60)
+    first.wait()

@@ -35,7 +35,7 @@ def test_the_disk_is_full(lab: Lab, nodes: list[str], small_disks: str, node: st
     play = drive.launch(lab, "ticks.py", "--width", str(page), run_id=f"full-{node}", nnodes=4, **settings)
     play.wait_for(r"step 3 of rank 0\.\.")
     lab.exec(node, ["sh", "-c", f"cat /dev/zero > {small_disks}/fill"])
-    play.wait(60)
+    play.wait()
     assert play.rc == 2, play.output
     number = nodes.index(node)
     assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.last_lines(), play.output

@@ -90,7 +90,7 @@ def test_lightning(lab: Lab, nodes: list[str], launcher: str) -> None:
     run_id = f"lightning-{launcher}"
     play = drive.launch(
         lab, "with_lightning.py", "2", "2", run_id=run_id, launch_launcher=launcher, nnodes=2, nproc_per_node=2
-    ).wait(180)
+    ).wait()
     assert play.rc == 0, play.output
     assert places(lab, run_id) == [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
 

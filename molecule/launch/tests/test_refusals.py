@@ -51,7 +51,7 @@ def test_port_in_use(lab: Lab, nodes: list[str], port: int, what: str) -> None:
     assert lab.exec("node1", ["sh", "-c", command]).returncode == 0
     try:
         listening = ["sh", "-c", f"ss -Hltn | grep -q :{port}"]
-        drive.eventually("the port is taken", lambda: lab.exec("node1", listening).returncode == 0, 10)
+        drive.eventually("the port is taken", lambda: lab.exec("node1", listening).returncode == 0, 120)
         refused(lab, nodes, "port-in-use on node1", f"{what} {port}", "http.server", nnodes=2)
     finally:
         lab.exec("node1", ["systemctl", "stop", "squatter"])
@@ -132,7 +132,7 @@ def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
     assert play.rc == 2 and "cannot make the run directory" in play.output and "node2" in play.output, play.output
     assert "was taken away from the others" in " ".join(play.output.split()), play.output
-    drive.nothing_left(lab, nodes, within=5)
+    drive.nothing_left(lab, nodes, within=15)
     lab.exec("node2", ["rmdir", theirs])
     again = drive.launch(lab, "loop.py", "--steps", "3", run_id="halfway", nnodes=3).wait()
     assert again.rc == 0, again.output

@@ -59,7 +59,7 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
     for name in nodes[:2]:
         assert of_user(lab, name) == []
         assert drive.traces(lab, name) == ""
-    play.wait(30)
+    play.wait()
     assert play.rc == 2 and drive.record(lab, "theirs")["state"] == "stopped", play.output
     logs = drive.run("logs.yml", lab.inventory, fetch=True, **settings)
     assert logs.rc == 0, logs.output

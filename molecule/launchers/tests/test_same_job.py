@@ -40,7 +40,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_each_way(lab: Lab, nodes: list[str], way: str) -> None:
     kind, settings = WAYS[way]
     arguments = [kind, "--steps", "4", *(["--nodes", "2", "--devices", "2"] if kind == "lightning" else [])]
-    play = drive.launch(lab, "same_job.py", *arguments, run_id=way, **settings).wait(240)
+    play = drive.launch(lab, "same_job.py", *arguments, run_id=way, **settings).wait()
     assert play.rc == 0, play.output
     assert drive.run("logs.yml", lab.inventory, run_id=way, fetch=True).rc == 0
     texts = [path.read_text() for path in (lab.inventory.parent / "runs" / way / "logs").rglob("*.log")]

@@ -98,7 +98,7 @@ def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
 
 def test_an_older_branch_after_an_interruption_in_the_purge(lab: Lab) -> None:
     play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
-    drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=60)
+    drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=120)
     play.stop.set()
     play.wait()
     assert root(lab, "node3", "cat /sys/module/nvidia/version") == "570.211", "the old one is still loaded"

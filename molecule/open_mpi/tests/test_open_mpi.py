@@ -30,6 +30,6 @@ def test_a_program_of_mpi4py(lab: Lab) -> None:
     for name in ("node1", "node2", "node3"):
         lab.exec(name, ["rm", "-rf", f"{RUNS}/mpi4py"])
     settings = {"nodes": "node1,node2,node3", "launch_launcher": "mpirun", "launch_python": "/usr/bin/python3"}
-    play = drive.launch(lab, "with_mpi4py.py", run_id="mpi4py", **settings).wait(120)
+    play = drive.launch(lab, "with_mpi4py.py", run_id="mpi4py", **settings).wait()
     assert play.rc == 0, play.output
     assert "mpi4py: rank 0 of 3, all on node1 node2 node3" in play.output, play.output

@@ -740,7 +740,7 @@ def test_a_process_that_was_left_and_holds_a_gpu(cluster: Cluster, tmp_path: Pat
         " bash -c 'exec 9</dev/nvidia0; sleep 1000 & wait'",
         "systemctl stop leftover; rm /dev/nvidia0",
     )
-    drive.eventually("it holds the GPU", lambda: "nvidia0" in cluster.sh("node2", "ls -l /proc/[0-9]*/fd; true"), 10)
+    drive.eventually("it holds the GPU", lambda: "nvidia0" in cluster.sh("node2", "ls -l /proc/[0-9]*/fd; true"), 120)
     play, found = preflight(cluster, tmp_path, **extra)
     assert found == [("error", "gpu-busy", ["node2"])], play.output
     assert "run old-run" in play.output

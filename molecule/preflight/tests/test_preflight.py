@@ -81,7 +81,7 @@ def test_nothing_is_changed_and_nothing_is_left(cluster: Cluster) -> None:
     drive.nothing_left(cluster.lab, cluster.names, within=40)  # an earlier preflight may still await a peer
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--diff",))
     assert unchanged(play), play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=5)
+    drive.nothing_left(cluster.lab, cluster.names, within=15)
     checked = drive.run("preflight.yml", cluster.lab.inventory, options=("--check",))
     assert checked.rc == 0 and "no errors, no warnings" in checked.output, checked.output
 
@@ -89,7 +89,7 @@ def test_nothing_is_changed_and_nothing_is_left(cluster: Cluster) -> None:
 def test_nodes_that_are_asked_in_turns_meet_all_the_same(cluster: Cluster) -> None:
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))
     assert play.rc == 0 and "no errors, no warnings" in play.output, play.output
-    drive.nothing_left(cluster.lab, cluster.names, within=5)
+    drive.nothing_left(cluster.lab, cluster.names, within=15)
     text = "table inet fault {\nchain in { type filter hook input priority 0; ip saddr %s tcp dport != 22 drop; }\n}"
     cluster.fault("node3", f"nft -f - <<'END'\n{text % cluster.address('node2')}\nEND", "nft delete table inet fault")
     play = drive.run("preflight.yml", cluster.lab.inventory, options=("--forks", "1"))

@@ -147,7 +147,7 @@ def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
         assert root(lab, name, "/opt/muster/env/bin/python -c 'import colorama; print(1)'") == "1"
     # any port is open from node to node, behind node3's firewall too
     root(lab, "node3", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
-    drive.eventually("it listens", lambda: bool(root(lab, "node3", "cat /run/port")), 10)
+    drive.eventually("it listens", lambda: bool(root(lab, "node3", "cat /run/port")), 120)
     root(lab, "node1", f"timeout 5 bash -c '</dev/tcp/{names['node3']}/{root(lab, 'node3', 'cat /run/port')}'")
 
 

@@ -174,7 +174,7 @@ def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> No
     """The files of sshd were written, and it has not read them."""
     path = "/etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf"
     assert lab.exec("node2", ["bash", "-c", f"mv {path} /root/kept && systemctl reload ssh"]).returncode == 0
-    drive.eventually("the port is closed", lambda: ":2222 " not in lab.exec("node2", ["ss", "-Hltn"]).stdout, 10)
+    drive.eventually("the port is closed", lambda: ":2222 " not in lab.exec("node2", ["ss", "-Hltn"]).stdout, 120)
     lab.exec("node2", ["cp", "/root/kept", path])
     options = ("--limit", "node2")
     playbook = str(CHECKOUT / "molecule" / "ssh_mesh" / "converge.yml")
