@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -361,9 +360,7 @@ def test_two_runs(lab: Lab, nodes: list[str]) -> None:
     second.wait()
     assert second.rc == 2, second.output
     drive.nothing_left(lab, ["node3", "node4"], within=10)
-    mark = time.monotonic()
     steps = first.output.count("step ")
     drive.eventually("the other run goes on", lambda: first.output.count("step ") > steps + 10, 120)
-    assert time.monotonic() - mark < 20
     assert drive.run("stop.yml", lab.inventory, run_id="left").rc == 0
     first.wait()
