@@ -67,6 +67,7 @@ LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -302,8 +303,11 @@ def last_words(text: str) -> str:
 
 
 def launcher_error(code: int | None, text: str) -> str:
-    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason."""
-    if not code:
+    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
+
+    Who was killed has survived whatever it may have logged.
+    """
+    if not code or code in KILLED:
         return ""
     return last_words(text) if code > 0 else first_error(text)
 
@@ -374,20 +378,40 @@ def recorded_error(path: str) -> str:
     return str(message)[:2000]
 
 
-def rank_exit(directory: str, local_rank: int) -> int | None:
-    """Return how a rank that bin/muster-rank ran has ended, None where it did not tell."""
+def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
+    """Return how a rank that bin/muster-rank ran has ended, and when by this node's clock; None where it did not tell.
+
+    In seconds since 1970; infinity for a rank that has not ended.
+    """
     try:
-        code: int = read_json(os.path.join(directory, "ranks", str(local_rank), "exit.json"))["exit_code"]
+        told = read_json(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
     except (OSError, ValueError):
-        return None
-    return code
+        return None, math.inf
+    return told["exit_code"], told["ended"]
 
 
-def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[Data]:
+def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
+    """Return which local rank was the first to fail, None where none did; ends: each one's code and when it ended.
+
+    until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
+    which will say why.
+    """
+    failed = [
+        (ended, local_rank)
+        for local_rank, (code, ended) in enumerate(ends)
+        if code not in (None, 0, -signal.SIGTERM) and ended <= until
+    ]
+    return min(failed)[1] if failed else None
+
+
+def rank_reports(
+    plan: Data, directory: str, launcher_code: int | None, told_to_end: bool = False, ending: float = math.inf
+) -> list[Data]:
     """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
-    And closed (true) where torchrun has ended it, since another one had failed, and first (true) where it was the
-    first of this node's that failed, as far as torchrun tells.
+    And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
+    this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
+    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, in seconds since 1970.
     """
     node = plan["node"]
     failures, first = {}, None
@@ -398,34 +422,42 @@ def rank_reports(plan: Data, directory: str, launcher_code: int | None) -> list[
     if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
         ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
         own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
+    ends = []
+    if plan["rank_logs"] == "ranks":
+        ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
+        first = first_to_fail(ends, ending)
     reports = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
-        if plan["rank_logs"] == "ranks":
-            code = rank_exit(directory, local_rank)
+        by_us = False  # torchrun tells only of those that ended before it was told to end itself
+        if ends:
+            code, ended = ends[local_rank]
+            by_us = ended > ending
         elif launcher_code == 0:
             code = 0
         elif plan["rank_logs"] != "torchrun":
-            code = launcher_code
+            code, by_us = launcher_code, told_to_end
         _stdout, stderr = rank_logs(plan, directory, local_rank)
         error = ""
         if own is not None:
             error = own[rank]
             code = code if error else None  # the launcher's is that of a rank that has failed
-        elif code not in (0, -signal.SIGKILL):  # who was killed has survived what it may have logged
+        elif code not in (0, *KILLED):  # who was killed has survived what it may have logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
             error = recorded or first_error(text)
             if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
                 error = ABORTED_AT_ITS_END
             said = last_words(text)
-            if not error and said and code is not None and code > 0:  # argparse, sys.exit("..."), a missing file
+            if not error and said and code is not None and code > 0 and not by_us:  # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"
         told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             told["closed"] = True
         if local_rank == first:
             told["first"] = True
+        if by_us:
+            told["ended_by_us"] = True
         reports.append(told)
     return reports
 
@@ -537,7 +569,6 @@ class Supervisor:
         self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
         self.removed: int | None = None  # the exit code of that
         self.rank_failed = ""  # the rank that made this node end its part
-        self.first_rank: int | None = None  # its number among this node's, where that is known
         self.ended_by_us = False  # whether this node's part was well when it was told to end
         self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
         self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
@@ -552,6 +583,7 @@ class Supervisor:
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
+        self.ending_at = math.inf  # the same in seconds since 1970, as bin/muster-rank writes down when a rank ended
         self.killing_since: float | None = None
         self.stop_reason: str | None = None
         self.stop_wanted = False  # told by a person
@@ -1032,7 +1064,7 @@ class Supervisor:
             with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=private) as log:
                 log.write(what)
             self.launcher_code = 127
-            self.ending_since = time.monotonic()
+            self.begin_to_end(time.monotonic())
             return
         self.set_state("running")
         if self.is_hub:
@@ -1045,11 +1077,22 @@ class Supervisor:
         if self.report is None:
             self.set_state("stopping", self.stop_reason)
         if self.ending_since is None:
-            self.ending_since = time.monotonic()
-            self.ended_by_us = self.launcher is not None and not self.noticed
+            self.begin_to_end(time.monotonic())
+            self.ended_by_us = self.launcher is not None and not self.noticed and not self.has_ended(self.launcher.pid)
             if self.closing and self.launcher is not None:
                 self.awaited = self.launcher.pid
             signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
+
+    def begin_to_end(self, now: float) -> None:
+        self.ending_since, self.ending_at = now, time.time()
+
+    @staticmethod
+    def has_ended(child: int) -> bool:
+        """Return whether a child has ended that was not reaped yet; it stays to be."""
+        try:
+            return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False
 
     def tend_closing(self, now: float, launcher: int) -> None:
         """Give the ranks beside one that has failed our own grace: torchrun waits 30 s for one that does not end."""
@@ -1059,7 +1102,8 @@ class Supervisor:
             self.log_size = size
             for pid in CLOSING.findall(read_tail(path)):
                 self.closing.setdefault(int(pid), now)
-                self.noticed = True
+                # else it may start them anew
+                self.noticed = self.plan["max_restarts"] == 0 and not self.plan["elastic"]
         if self.closing and not self.plan.get("wrap"):  # in a container pids are others
             table = process_table()
             there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
@@ -1092,17 +1136,15 @@ class Supervisor:
             self.launcher_code = exit_code(ended[self.launcher.pid])
             self.launcher.returncode = self.launcher_code
             if self.ending_since is None:
-                self.ending_since = now
+                self.begin_to_end(now)
                 signal_all(descendants(os.getpid()), signal.SIGTERM)
         if self.ending_since is None and self.launcher is not None and self.plan["rank_logs"] == "ranks":
-            ends = [rank_exit(self.directory, number) for number in range(self.plan["node"]["slots"])]
-            # one that was told to end was so by its launcher, which will say why
-            failed = next((number for number, code in enumerate(ends) if code not in (None, 0, -signal.SIGTERM)), None)
+            ends = [rank_end(self.directory, number) for number in range(self.plan["node"]["slots"])]
+            failed = first_to_fail(ends, math.inf)
             if failed is not None:  # a launcher may take its time, or never notice
                 rank = self.plan["node"]["first_rank"] + failed
-                self.first_rank = failed
-                self.rank_failed = f"rank {rank} on {name} ended with {describe_exit(ends[failed])}"
-                self.ending_since = now
+                self.rank_failed = f"rank {rank} on {name} ended with {describe_exit(ends[failed][0])}"
+                self.begin_to_end(now)
                 signal_all(descendants(os.getpid()), signal.SIGTERM)
         if self.ending_since is None and self.launcher is not None and self.plan["rank_logs"] == "torchrun":
             self.tend_closing(now, self.launcher.pid)
@@ -1230,9 +1272,9 @@ class Supervisor:
         code = self.launcher_code
         oom_after = oom_kills()
         started = self.launcher is not None or code is not None
-        ranks = rank_reports(self.plan, self.directory, code) if started else []
-        if self.first_rank is not None and ranks:
-            ranks[self.first_rank]["first"] = True
+        ranks = []
+        if started:
+            ranks = rank_reports(self.plan, self.directory, code, self.ended_by_us, self.ending_at)
         said = launcher_error(code, read_tail(self.path("launcher.log")))
         unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none

@@ -24,8 +24,9 @@ AFTERMATH = (
     60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
 )
 STOPPED_BY_US = (-signal.SIGTERM, None)
-# How a process ends that is told to, or that does not heed it; 128 and more is what a shell makes of it.
-ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGKILL)
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
+# How a process ends that is told to, or that does not heed it.
+ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 def describe_exit(code: int | None) -> str:
@@ -37,6 +38,8 @@ def describe_exit(code: int | None) -> str:
             return f"was killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"was killed by signal {-code}"
+    if code in KILLED:
+        return f"was killed by SIGKILL (exit code {code})"
     return f"ended with exit code {code}"
 
 
@@ -80,7 +83,6 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **base,
                 **of_whom(rank, report["ranks"], error),
                 "log": rank["log"],
-                "by_launcher": False,
                 "weight": CONSEQUENCE if secondary else int(untold or told),
                 "since": node["since"],
                 "first": rank.get("first", False),
@@ -94,7 +96,6 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": None,
                 "error": error,
                 "log": report["launcher_log"],
-                "by_launcher": True,
                 "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
                 "since": node["since"],
                 "first": False,
@@ -111,9 +112,14 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
     nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     found = [one for node in nodes for one in candidates(node)]
-    best = min(found, key=lambda one: (one["weight"], one["node"] != first_node, not one["first"]), default=None)
+    # since: when rank 0's supervisor heard of it, by that clock alone
+    best = min(
+        found,
+        key=lambda one: (one["weight"], one["node"] != first_node, one["since"], not one["first"]),
+        default=None,
+    )
     # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
-    of_others = best is None or best["weight"] >= CONSEQUENCE or best["by_launcher"]
+    of_others = best is None or best["weight"] > 0
     if lost and (of_others or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
         error = node.get("why") or result["reason"]

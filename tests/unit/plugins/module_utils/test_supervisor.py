@@ -171,7 +171,35 @@ def test_who_was_killed_has_survived_what_it_logged(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("Traceback (most recent call last):\n  File x\nKeyError: 'caught'\nstep 7\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")]
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), 137)) == [(0, 137, "")], "as a container engine says it"
+    assert launcher_error(-9, (tmp_path / "launcher.log").read_text()) == ""
     assert codes_and_errors(rank_reports(plan, str(tmp_path), 1)) == [(0, 1, "KeyError: 'caught'")]
+
+
+def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: str = "") -> None:
+    """Leave what bin/muster-rank leaves."""
+    (directory / "ranks" / str(local_rank)).mkdir(parents=True)
+    (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
+    _rank_program.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
+    path = directory / "ranks" / str(local_rank) / "exit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": ended}))
+
+
+def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_path: Path) -> None:
+    plan = {"rank_logs": "ranks", "node": {"slots": 5, "first_rank": 4}}
+    for local_rank, code, ended in ((0, 1, 99.5), (1, -9, 99.25), (2, -15, 99.0), (3, 1, 100.5)):
+        end_rank(tmp_path, local_rank, code, ended, "saving\n")
+    marks = [(one.get("first"), one.get("ended_by_us")) for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
+    errors = [one["error"] for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
+    assert errors == ["ended with exit code 1, its last words: saving", "", "", "", ""]
+
+
+def test_what_a_rank_that_is_its_own_launcher_said_when_it_was_told_to_end_is_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("saving\n")
+    plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
+    (told,) = rank_reports(plan, str(tmp_path), 1, True)
+    assert (told["error"], told["ended_by_us"]) == ("", True)
 
 
 def test_a_rank_is_known_by_its_environment(tmp_path: Path) -> None:
@@ -655,6 +683,49 @@ def test_a_node_whose_torchrun_has_noticed_a_failure_was_not_well_when_it_was_to
     supervisor.stop("why")
     supervisor.make_report([])
     assert supervisor.report is not None and supervisor.report["ended_by_us"] is not noticed
+
+
+@pytest.mark.parametrize(("max_restarts", "well"), [(0, False), (1, True)])
+def test_a_node_whose_torchrun_starts_a_failed_rank_anew_is_well(
+    make_node: NodeMaker, max_restarts: int, well: bool
+) -> None:
+    supervisor = make_node(1, 2).supervisor
+    supervisor.plan["max_restarts"] = max_restarts
+    supervisor.launcher = subprocess.Popen(["/bin/sleep", "60"])
+    Path(supervisor.path("launcher.log")).write_text("W1122 Sending process 4711 closing signal SIGTERM\n")
+    supervisor.tend_closing(time.monotonic(), supervisor.launcher.pid)
+    supervisor.stop("why")
+    supervisor.launcher.kill()
+    supervisor.launcher.wait()
+    assert supervisor.ended_by_us is well
+
+
+def test_a_launcher_that_had_ended_when_it_was_told_to_is_not_called_ended_by_us(make_node: NodeMaker) -> None:
+    """Its end and rank 0's word may come in one turn."""
+    supervisor = make_node(1, 2).supervisor
+    supervisor.launcher = subprocess.Popen(["/bin/sh", "-c", "kill -9 $$"])
+    os.waitid(os.P_PID, supervisor.launcher.pid, os.WEXITED | os.WNOWAIT)
+    supervisor.stop("why")
+    assert not supervisor.ended_by_us
+    supervisor.launcher_code = supervisor.launcher.wait()
+    supervisor.make_report([])
+    assert supervisor.report is not None and not supervisor.report["ranks"][0].get("ended_by_us")
+
+
+def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(make_node: NodeMaker) -> None:
+    """Its peers may tell rank 0 first, whose word comes before we have looked."""
+    node = make_node(1, 2)
+    supervisor = node.supervisor
+    supervisor.plan["rank_logs"] = "ranks"
+    supervisor.launcher = subprocess.Popen(["/bin/sleep", "60"])
+    end_rank(node.run.node(1), 0, -9, time.time() - 0.01)
+    supervisor.stop("why")
+    supervisor.launcher.kill()
+    supervisor.launcher_code = supervisor.launcher.wait()
+    supervisor.make_report([])
+    assert supervisor.report is not None
+    (told,) = supervisor.report["ranks"]
+    assert (told["exit_code"], told.get("first"), told.get("ended_by_us")) == (-9, True, None)
 
 
 @pytest.mark.parametrize("how", ["lost", "failed"])

@@ -134,12 +134,31 @@ def test_a_killed_launcher_comes_before_what_its_rank_has_caught_and_logged() ->
     assert cause(made) == ("node0", None, "the launcher was killed by SIGKILL")
 
 
-def test_who_was_ended_by_us_is_no_cause_however_it_ended() -> None:
-    """A rank that does not heed SIGTERM is killed by us, and a shell that does says 143."""
+@pytest.mark.parametrize("launcher", [0, 1, TERMINATED, -signal.SIGKILL, 143])
+@pytest.mark.parametrize("code", [1, 70, TERMINATED, -signal.SIGKILL, 137, 143])
+def test_who_was_ended_by_us_is_no_cause_however_it_ended(code: int, launcher: int) -> None:
+    """A rank that does not heed SIGTERM is killed by us, a shell that does says 143, and a script says what it likes."""
     timeout = "TimeoutError: timed out"  # looks like what the end of others does to a rank
-    for code in (TERMINATED, -signal.SIGKILL, 143):
-        made = result(report(code, rank(0, code), ended_by_us=True), report(1, rank(2, 1, timeout)), first="node1")
-        assert cause(made) == ("node1", 2, timeout)
+    ended = report(launcher, {**rank(0, code), "ended_by_us": True}, ended_by_us=True)
+    made = result(ended, report(1, rank(2, 1, timeout)), first="node1")
+    assert cause(made) == ("node1", 2, timeout)
+
+
+def test_what_a_rank_raised_that_was_told_to_end_is_better_than_a_consequence_and_no_more() -> None:
+    """It may have raised before it was told, or because of it."""
+    told = report(1, {**rank(2, 1, "ValueError: boom"), "ended_by_us": True}, ended_by_us=True)
+    assert cause(result(report(1, rank(0, 1, CLOSED)), told, first="node0")) == ("node1", 2, "ValueError: boom")
+    assert cause(result(report(1, rank(0, -9)), told, first="node0")) == ("node0", 0, "was killed by SIGKILL")
+    lost = result(report(1, rank(0, 1, CLOSED)), told, None, first="node0", reason="node2 is lost: silent")
+    assert cause(lost) == ("node2", None, "node2 is lost: silent")
+
+
+def test_a_rank_beside_one_that_failed_which_we_had_to_kill_is_no_cause() -> None:
+    killed = {**rank(1, -signal.SIGKILL), "ended_by_us": True}
+    failed = report(TERMINATED, {**rank(0, 1, CLOSED), "first": True}, killed)
+    made = result(failed, report(1, rank(2, 1, "ValueError: boom")), first="node0")
+    assert cause(made) == ("node1", 2, "ValueError: boom")
+    assert cause(result(failed, report(TERMINATED, rank(2, TERMINATED)), first="node0")) == ("node0", 0, CLOSED)
 
 
 def test_a_rank_that_was_killed_while_its_node_was_told_to_end_is_still_the_cause() -> None:
@@ -154,6 +173,14 @@ def test_of_several_ranks_of_a_node_the_first_that_failed_is_told() -> None:
     assert cause(result(report(1, rank(0, -9), later))) == ("node0", 1, "ValueError: boom")
 
 
+def test_of_several_nodes_the_first_that_rank_0_heard_of_is_told() -> None:
+    """Where the one that ended the run has only seen what others did to it; the nodes' own clocks count for nothing."""
+    later, sooner = (report(1, rank(n, 1, f"ValueError: {n}"), ended=1000.0 - n) for n in (2, 4))
+    made = result(report(1, rank(0, 1, CLOSED)), later, sooner, first="node0")
+    made["nodes"][1]["since"], made["nodes"][2]["since"] = 1004.0, 1003.0
+    assert cause(made) == ("node2", 4, "ValueError: 4")
+
+
 def test_gpus_that_failed_under_the_run_stand_beside_the_cause() -> None:
     failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
     text = render_verdict(from_hub({}, result(failed, first="node0")), "", {})
@@ -166,6 +193,13 @@ def test_a_rank_killed_for_memory() -> None:
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
     assert error.startswith("was killed by SIGKILL (the kernel ended processes for want of memory")
+
+
+def test_a_rank_in_a_container_that_was_killed_for_memory() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), report(137, rank(2, 137), oom_kills=1))
+    node, number, error = cause(made)
+    assert (node, number) == ("node1", 2)
+    assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for want of memory")
 
 
 def test_a_rank_that_aborted_itself_without_a_word_did_so_because_of_another() -> None:
