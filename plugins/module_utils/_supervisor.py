@@ -261,6 +261,10 @@ TORCHRUN_FAILURE = re.compile(
 )
 
 
+# A line of gpus.csv, and what stands there for the values of a GPU that is gone.
+SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
+GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
+
 # What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
 CLOSING = re.compile(r"Sending process (\d+) closing signal")
 # What a container engine says that is asked to remove what is gone, or what somebody is removing already.
@@ -310,6 +314,32 @@ def launcher_error(code: int | None, text: str) -> str:
     if not code or code in KILLED:
         return ""
     return last_words(text) if code > 0 else first_error(text)
+
+
+def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
+    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" where all are well.
+
+    No index and no error: it tells nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
+    ended; known: the indices that an earlier sample has shown.
+    """
+    found, failed, words = set(), [], ""
+    for line in text.splitlines():
+        row = SAMPLE.match(line)
+        if row is None:
+            words = line.strip()[:2000] or words
+            continue
+        found.add(row["index"])
+        gone = GPU_FAILED.match(row["values"])
+        if gone:
+            failed.append(f"GPU {row['index']}: {gone[1] or gone[2]}")
+    if code:
+        return found, words or f"nvidia-smi ended with {describe_exit(code)}"
+    if not found or not text.endswith("\n"):  # nothing, or half of it, as on a full disk
+        return set(), ""
+    missing = sorted(known - found, key=int)
+    if missing:
+        failed.append(f"nvidia-smi no longer shows GPU {', '.join(missing)}{words and f' ({words})'}")
+    return found, "; ".join(failed)
 
 
 def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
@@ -449,7 +479,8 @@ def rank_reports(
             if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
                 error = ABORTED_AT_ITS_END
             said = last_words(text)
-            if not error and said and code is not None and code > 0 and not by_us:  # argparse, sys.exit("..."), a missing file
+            if not error and said and code is not None and code > 0 and not by_us:
+                # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"
         told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
@@ -580,6 +611,8 @@ class Supervisor:
         self.last_look: float | None = None  # when this node, having failed, looked for the last time
         self.sampler: int | None = None  # pid of what takes a sample of the GPUs
         self.samples_due = 0.0
+        self.sample_start = 0  # where the newest begins in gpus.csv
+        self.gpus: set[str] = set()  # the indices of those that the first sample has shown
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
@@ -1156,6 +1189,8 @@ class Supervisor:
             self.remover = run_quietly(self.plan["remove"], self.path("supervisor.log"))
             self.removed = None if self.remover else 127
         looks = [pid for pid, _since in self.looks.values()]
+        if self.sampler and self.last_look is not None:
+            looks.append(self.sampler)
         left = [pid for pid in descendants(os.getpid()) if pid not in looks]
         killed = [pid for pid in left if pid != self.remover]
         if left and now - self.ending_since > grace:
@@ -1181,7 +1216,9 @@ class Supervisor:
                 if self.last_look is None:
                     self.last_look = now
                     self.look(now)
-                if self.looks and now - self.last_look < LAST_LOOK_PATIENCE:
+                    if not self.ended_by_us and not self.sampler:  # a GPU that is lost ends the job at once
+                        self.take_sample(now)
+                if (self.looks or self.sampler) and now - self.last_look < LAST_LOOK_PATIENCE:
                     return
             self.make_report(killed, self.container_left(self.remover in left))
 
@@ -1232,12 +1269,28 @@ class Supervisor:
             code = exit_code(ended[self.sampler])
             self.sampler = None
             if code >= 0:
-                self.note_gpus(last_words(read_tail(self.path("gpus.csv"), 4096)) if code else "")
-        if self.launcher is None or self.ending_since is not None or self.sampler or now < self.samples_due:
-            return
+                self.heed_sample(code)
+        if self.last_look is not None:
+            if self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:
+                signal_all([self.sampler], signal.SIGKILL)
+        elif self.launcher is not None and self.ending_since is None and not self.sampler and now >= self.samples_due:
+            self.take_sample(now)
+
+    def take_sample(self, now: float) -> None:
         if self.plan.get("gpu_samples"):
             self.samples_due = now + self.timeouts["sample"]
+            self.sample_start = os.path.getsize(self.path("gpus.csv")) if os.path.exists(self.path("gpus.csv")) else 0
             self.sampler = run_quietly(self.plan["gpu_samples"], self.path("gpus.csv"))
+
+    def heed_sample(self, code: int) -> None:
+        """Tell what a sample shows beside its figures; code: how nvidia-smi ended."""
+        with self.however_full_the_disk(), open(self.path("gpus.csv"), "rb") as stream:
+            stream.seek(self.sample_start)
+            sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
+            gpus, error = read_sample(sample, code, self.gpus)
+            self.gpus = self.gpus or gpus
+            if gpus or error:
+                self.note_gpus(error)
 
     def note_gpus(self, error: str) -> None:
         """Tell whoever watches that the GPUs have begun to fail (error) or are well again (no error), once."""

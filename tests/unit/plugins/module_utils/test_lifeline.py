@@ -467,31 +467,81 @@ def test_who_had_to_be_killed_is_not_called_the_cause(make: RunMaker, rank: int)
     assert failure is not None and (failure["node"], failure["error"]) == (f"node{rank}", "OSError: timed out")
 
 
-LOST_SMI = """#!/bin/sh
-[ ! -e "$(dirname "$0")/lost" ] || { echo "Unable to determine the device handle for GPU0: GPU is lost."; exit 15; }
+LOST = "Unable to determine the device handle for GPU0: GPU is lost."
+# Shows two GPUs; one where its file `missing` is there, none where `lost` is.
+FAILING_SMI = f"""#!/bin/sh
+cd "$(dirname "$0")"
+echo "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27"
+[ ! -e lost ] || {{ echo "{LOST}"; exit 15; }}
+[ -e missing ] || echo "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02"
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(make: RunMaker, rank: int) -> None:
-    run = make(UNTIL_TOLD, UNTIL_TOLD)
+def show_gpus(run: Run, rank: int) -> None:
+    """Give a node GPUs that may fail."""
     smi = run.directory / "nvidia-smi"
-    smi.write_text(LOST_SMI)
+    smi.write_text(FAILING_SMI)
     smi.chmod(0o755)
     run.plans[rank].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("lost", LOST), ("missing", "nvidia-smi no longer shows GPU 1")], ids=["lost", "missing"]
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(
+    make: RunMaker, rank: int, fault: str, error: str
+) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    show_gpus(run, rank)
     run.start()
     run.wait_for("running")
-    lost = "Unable to determine the device handle for GPU0: GPU is lost."
-    (run.directory / "lost").touch()
-    eventually(lambda: f"the GPUs on node{rank} fail: {lost}" in run.events())
-    (run.directory / "lost").unlink()
+    eventually(lambda: len((run.node(rank) / "gpus.csv").read_text().splitlines()) > 3)
+    (run.directory / fault).touch()
+    eventually(lambda: f"the GPUs on node{rank} fail: {error}" in run.events())
+    (run.directory / fault).unlink()
     eventually(lambda: f"the GPUs on node{rank} are well again" in run.events())
-    (run.directory / "lost").touch()
-    eventually(lambda: run.events().count(f"the GPUs on node{rank} fail: {lost}") == 2)
+    (run.directory / fault).touch()
+    eventually(lambda: run.events().count(f"the GPUs on node{rank} fail: {error}") == 2)
     (run.directory / "go").touch()
     run.wait_until_gone()
     reports = [node["report"] for node in run.result()["nodes"]]
-    assert (reports[rank]["gpus"], reports[1 - rank]["gpus"]) == (lost, "")
+    assert (reports[rank]["gpus"], reports[1 - rank]["gpus"]) == (error, "")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_gpu_that_is_lost_and_ends_the_job_at_once_stands_in_the_verdict(make: RunMaker, rank: int) -> None:
+    """It does so long before the next sample."""
+    commands = [FOREVER, FOREVER]
+    commands[rank] = ["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch lost; echo RuntimeError: CUDA error; exit 1"]
+    run = make(*commands, timeouts={"sample": 600.0})
+    show_gpus(run, rank)
+    run.start()
+    run.wait_for("running")
+    eventually(lambda: len((run.node(rank) / "gpus.csv").read_text().splitlines()) == 3)
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+    result = run.result()
+    assert [node["report"]["gpus"] for node in result["nodes"]] == [LOST if n == rank else "" for n in range(2)]
+    failure = first_failure(result)
+    assert failure is not None and (failure["node"], failure["rank"]) == (f"node{rank}", rank)
+    assert f"the GPUs on node{rank} fail: {LOST}" in run.events()
+
+
+def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunMaker) -> None:
+    run = make(["/bin/sh", "-c", f"{UNTIL_TOLD[2]}; touch silent; exit 1"], timeouts={"sample": 600.0})
+    smi = run.directory / "nvidia-smi"
+    smi.write_text(SMI)
+    smi.chmod(0o755)
+    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.start()
+    run.wait_for("running")
+    eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)
+    (run.directory / "go").touch()
+    run.wait_until_gone()
+    assert (run.directory / "waiting").exists(), "it was not asked"
+    report = run.result()["nodes"][0]["report"]
+    assert (report["gpus"], report["stuck"]) == ("", [])
 
 
 def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMaker) -> None:

@@ -137,7 +137,7 @@ def test_a_killed_launcher_comes_before_what_its_rank_has_caught_and_logged() ->
 @pytest.mark.parametrize("launcher", [0, 1, TERMINATED, -signal.SIGKILL, 143])
 @pytest.mark.parametrize("code", [1, 70, TERMINATED, -signal.SIGKILL, 137, 143])
 def test_who_was_ended_by_us_is_no_cause_however_it_ended(code: int, launcher: int) -> None:
-    """A rank that does not heed SIGTERM is killed by us, a shell that does says 143, and a script says what it likes."""
+    """A rank that does not heed SIGTERM is killed by us, a shell that does says 143, a script what it likes."""
     timeout = "TimeoutError: timed out"  # looks like what the end of others does to a rank
     ended = report(launcher, {**rank(0, code), "ended_by_us": True}, ended_by_us=True)
     made = result(ended, report(1, rank(2, 1, timeout)), first="node1")
