@@ -36,7 +36,7 @@ CHUNK = 262144  # bytes of one log that one answer carries
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
-LEFT_BEHIND = 600.0  # seconds after which a secret without a supervisor is one that was left
+LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
@@ -321,7 +321,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     """Remove what earlier runs of this node have left of their secrets, where the machine went down under them.
 
     alive: the directories of runs that live on this machine. In a home of several nodes lie those of others, too, and
-    one that is being started has no process yet.
+    one that is being started has no supervisor yet, which would have left its supervisor.json.
     """
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
@@ -329,7 +329,8 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
         with contextlib.suppress(OSError):
             plan = read_json(os.path.join(directory, "plan.json"))
             mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
-            if mine and time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND:
+            begun = os.path.exists(os.path.join(directory, "supervisor.json"))
+            if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
                 os.unlink(secret)
 
 

@@ -381,20 +381,40 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
 
 
 def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_path: Path) -> None:
-    old, fresh, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in ("o", "f", "a", "n"))
+    old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
     others.plans[0]["node"]["name"] = "another"
     long_ago = time.time() - 2 * _run.LEFT_BEHIND
-    for run in (old, fresh, alive, others):
+    for run in (old, fresh, begun, alive, others):
         run.node(0).mkdir(parents=True)
         (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+        if run in (begun, alive):
+            (run.node(0) / "supervisor.json").write_text('{"pid": 1}')
         for name in _run.SECRETS:
             (run.node(0) / name).write_text("s3cr3t")
-            if run is not fresh:
+            if run not in (fresh, begun):
                 os.utime(run.node(0) / name, (long_ago, long_ago))
     _run.remove_old_secrets(old.request(0), [str(alive.node(0))])
     assert [path.name for path in old.node(0).iterdir()] == ["plan.json"]
+    assert {path.name for path in begun.node(0).iterdir()} == {"plan.json", "supervisor.json"}
     for run in (fresh, alive, others):
-        assert {path.name for path in run.node(0).iterdir()} == {"plan.json", *_run.SECRETS}
+        assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *_run.SECRETS}
+
+
+def test_a_start_after_the_machine_went_down_leaves_no_secret_of_the_run_before(tmp_path: Path) -> None:
+    """Supervisor and guard are killed at once, as by a power failure, and the node starts the next run at once."""
+    before, after = (make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("before", "after"))
+    try:
+        before.start(environment={"SECRET": "s3cr3t"})
+        before.wait_for("running")
+        end_by_force(before)
+        assert (before.node(0) / "environment.json").exists()
+        after.start(environment={"SECRET": "s3cr3t"})
+        after.wait_for("running")
+        left = [path.parent.parent.name for path in tmp_path.rglob("environment.json")]
+        assert left == ["after"]
+    finally:
+        end_by_force(before)
+        end_by_force(after)
 
 
 @pytest.mark.parametrize(

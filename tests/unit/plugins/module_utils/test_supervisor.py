@@ -42,6 +42,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     last_words,
     launcher_error,
     make_private,
+    process_table,
     proof,
     rank_logs,
     rank_reports,
@@ -782,6 +783,39 @@ def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_ra
     node.fail(2, "failed")
     assert node.supervisor.stop_reason == "the launcher on node2 ended with exit code 1"
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
+
+
+@pytest.mark.parametrize("in_container", [False, True])
+def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMaker, in_container: bool) -> None:
+    """Those of a container are no children of the launcher, which is the engine's client."""
+    node = make_rank_0(3, min_nnodes=2)
+    supervisor = node.supervisor
+    supervisor.plan["wrap"] = ["docker", "run"] if in_container else []
+    (node.run.node(0) / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
+    supervisor.nodes[2]["heard"] = time.time() + 1.0
+    sleep = "exec sleep 60 <&- >&- 2>&-"
+    client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE, text=True)
+    environment = {"MUSTER_RUN_DIRECTORY": str(node.run.node(0)), "LOCAL_RANK": "0"}
+    contained = subprocess.Popen(["/bin/sleep", "60"], env=environment)
+    assert client.stdout is not None
+    child = int(client.stdout.readline())
+    try:
+        supervisor.launcher = client
+        eventually(lambda: is_rank(contained.pid, str(node.run.node(0))))
+        supervisor.lose(supervisor.nodes[2], "nothing heard of it")
+        if in_container:
+            assert contained.wait(60) == -signal.SIGKILL
+        else:
+            eventually(lambda: process_table().get(child, (0, "Z"))[1] == "Z")
+            assert contained.poll() is None
+        assert client.poll() is None, "it is to start them anew"
+    finally:
+        for pid in (child, client.pid, contained.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        client.stdout.close()
+        client.wait()
+        contained.wait()
 
 
 def test_an_elastic_run_ends_with_the_launcher_of_rank_0(make_rank_0: NodeMaker) -> None:
