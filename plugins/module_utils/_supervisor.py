@@ -475,7 +475,9 @@ def rank_reports(
         elif code not in (0, *KILLED):  # who was killed has survived what it may have logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
-            error = recorded or first_error(text)
+            if code is None and not recorded:  # it may have survived what has no mark of torch's
+                recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
+            error = recorded or (first_error(text) if code is not None else "")
             if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
                 error = ABORTED_AT_ITS_END
             said = last_words(text)

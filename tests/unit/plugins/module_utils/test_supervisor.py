@@ -124,6 +124,17 @@ def test_ranks_whose_launcher_was_ended_have_no_code_of_their_own() -> None:
     assert said.startswith("torch.distributed.elastic.multiprocessing.api.SignalException: Process ")
 
 
+def test_of_a_rank_whose_launcher_was_ended_counts_only_what_it_has_not_caught(tmp_path: Path) -> None:
+    caught = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
+    raised = "[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: ValueError: boom\n"
+    for local_rank, said in enumerate((caught, caught + raised)):
+        logs = tmp_path / "ranks" / "first" / "attempt_0" / str(local_rank)
+        logs.mkdir(parents=True)
+        (logs / "stderr.log").write_text(said)
+    plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
+    assert codes_and_errors(rank_reports(plan, str(tmp_path), -15)) == [(0, None, ""), (1, None, "ValueError: boom")]
+
+
 def test_a_script_that_is_not_there() -> None:
     said = "ended with exit code 2, its last words: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
     for rank, one in enumerate(codes_and_errors(recorded("no_such_script"))):
