@@ -805,7 +805,7 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
     (node.run.node(0) / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
     supervisor.nodes[2]["heard"] = time.time() + 1.0
     sleep = "exec sleep 60 <&- >&- 2>&-"
-    client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE)
     environment = {"MUSTER_RUN_DIRECTORY": str(node.run.node(0)), "LOCAL_RANK": "0"}
     contained = subprocess.Popen(["/bin/sleep", "60"], env=environment)
     assert client.stdout is not None
