@@ -309,10 +309,13 @@ def last_words(text: str) -> str:
 def launcher_error(code: int | None, text: str) -> str:
     """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
 
-    Who was killed has survived whatever it may have logged.
+    Who was killed has survived whatever it may have logged; but a shell says so last.
     """
-    if not code or code in KILLED:
+    if not code:
         return ""
+    if code in KILLED:
+        last = text.rstrip().rpartition("\n")[2].strip()[:2000]
+        return last if code > 0 and "killed" in last.lower() else ""
     return last_words(text) if code > 0 else first_error(text)
 
 

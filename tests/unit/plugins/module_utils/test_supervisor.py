@@ -337,6 +337,12 @@ def test_a_warning_is_no_reason_for_the_end_by_a_signal() -> None:
     assert launcher_error(0, warning) == launcher_error(None, warning) == ""
 
 
+def test_of_a_killed_launcher_its_shell_tells_and_nothing_that_it_has_logged() -> None:
+    logged = "Traceback (most recent call last):\n  File x\nKeyError: 'caught'\n"
+    assert launcher_error(137, logged) == launcher_error(-9, logged) == ""
+    assert launcher_error(137, logged + "sh: line 1: 4711 Killed    orted\n\n") == "sh: line 1: 4711 Killed    orted"
+
+
 @given(st.text())
 def test_any_log_can_be_read(text: str) -> None:
     assert len(first_error(text)) <= 2000 and len(last_words(text)) <= 2000
