@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -22,12 +23,12 @@ from ansible_collections.muster.training.plugins.module_utils._plan import launc
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
 
 SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
-# Seconds. What a cluster has in tens is in tenths here.
-TIMEOUTS = {"start": 20.0, "heartbeat": 0.2, "sample": 0.2, "silence": 3.0, "grace": 0.5}
+# Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
+TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Wait until the condition gives something true and return that; fail where it does not in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -68,6 +69,7 @@ class Run:
     directory: Path
     plans: list[dict[str, Any]]
     token: str = field(default_factory=lambda: secrets.token_hex(32))
+    source: str = field(default_factory=lambda: SUPERVISOR.read_text(encoding="utf-8"))
 
     @property
     def run_id(self) -> str:
@@ -102,11 +104,15 @@ class Run:
     ) -> list[dict[str, Any]]:
         """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
-        source = SUPERVISOR.read_text(encoding="utf-8")
         return [
-            _run.start(self.request(rank, plan=self.plans[rank], supervisor=source, **given))
+            _run.start(self.request(rank, plan=self.plans[rank], supervisor=self.source, **given))
             for rank in ranks or range(len(self.plans))
         ]
+
+    def set_patience(self, name: str, seconds: float) -> None:
+        """Give the supervisors that are started from now on another value of one of their constants."""
+        self.source, found = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", self.source, flags=re.MULTILINE)
+        assert found == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
         answer: dict[str, Any] = _run.stop(self.request(rank))
@@ -124,7 +130,7 @@ class Run:
     def state(self, rank: int) -> str:
         return str((self.read(rank, "status.json") or {"state": "none"})["state"])
 
-    def wait_for(self, state: str, *ranks: int, seconds: float = 20.0) -> None:
+    def wait_for(self, state: str, *ranks: int, seconds: float = 120.0) -> None:
         for rank in ranks or range(len(self.plans)):
 
             def reached(rank: int = rank) -> bool:
@@ -139,8 +145,9 @@ class Run:
         return result
 
     def events(self) -> list[str]:
-        lines = (self.node(0) / "events.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["text"] for line in lines]
+        """What rank 0 has told so far; a line that is just being written is not counted."""
+        lines = (self.node(0) / "events.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line)["text"] for line in lines if line.endswith("\n")]
 
     def processes(self) -> dict[int, str]:
         """Supervisors, guards and job processes of this run, with their command lines."""
@@ -149,7 +156,7 @@ class Run:
             found.update(_run.marked_processes(str(self.node(rank))))
         return {pid: command_line(pid) for pid in found}
 
-    def wait_until_gone(self, seconds: float = 20.0) -> None:
+    def wait_until_gone(self, seconds: float = 60.0) -> None:
         """Wait until no process of the run is left."""
         eventually(lambda: not self.processes(), seconds)
 
@@ -187,7 +194,7 @@ def make_run(
 
 def end_by_force(run: Run) -> None:
     """Leave nothing of a run behind, whatever the test has done to it."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while True:
         left = run.processes()
         if not left:
@@ -204,7 +211,7 @@ class Stranger:
     """Somebody who speaks to rank 0's lifeline."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=60.0)
+        self.socket = socket.create_connection(address, timeout=120.0)
         self.lines = self._read()
 
     def _read(self) -> Iterator[dict[str, Any]]:
