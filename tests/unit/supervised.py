@@ -62,6 +62,14 @@ def make_job(**given: Any) -> Job:
     return Job(**{**usual, **given})
 
 
+def free_port() -> int:
+    """A TCP port that nothing listens on, and that is nobody's by chance: the system gives out those from 32768."""
+    for port in random.sample(range(20000, 29000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise OSError("no port is free")
+
+
 @dataclass
 class Run:
     """A run of several nodes on this machine."""

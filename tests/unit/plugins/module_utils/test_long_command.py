@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _long_command as long_command
+from tests.unit.supervised import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ask(*argv: str, start: bool = True, patience: float = 20, **environment: str) -> dict[str, Any]:
+def ask(*argv: str, start: bool = True, patience: float = 120, **environment: str) -> dict[str, Any]:
     request = {"argv": list(argv), "environment": environment, "chdir": "", "start": start, "patience": patience}
     return long_command.main(request)
 
@@ -38,16 +39,16 @@ def test_a_command_that_runs_is_followed_and_not_started_again(tmp_path: Path) -
     fifo, count = tmp_path / "go", tmp_path / "count"
     os.mkfifo(fifo)
     argv = ("sh", "-c", f"echo x >> {count}; printf 'one\\ntwo\\r three \\n'; read line < {fifo}; echo $line")
-    first = ask(*argv, patience=0.5)
-    assert first == {"ended": False, "followed": False, "last_line": "three"}
-    assert ask(*argv, patience=0.1)["followed"]
+    first = ask(*argv, patience=0.1)
+    assert (first["ended"], first["followed"]) == (False, False)
+    eventually(lambda: ask(*argv, patience=0.1) == {"ended": False, "followed": True, "last_line": "three"})
     fifo.write_text("end\n")
     assert ask(*argv)["output"].endswith("end\n")
     assert count.read_text() == "x\n"
 
 
 def test_a_command_whose_keeper_is_killed_is_lost_and_can_be_started_anew(directory: Path) -> None:
-    argv = ("sleep", "60")
+    argv = ("sleep", "600")
     assert not ask(*argv, patience=0.1)["ended"]
     keeper = int(next(directory.glob("*/keeper")).read_text().split()[0])
     os.killpg(keeper, signal.SIGKILL)

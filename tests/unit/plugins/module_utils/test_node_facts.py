@@ -33,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils import (
 from ansible_collections.muster.training.plugins.module_utils._mounts import keep
 from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Wanted
 from ansible_collections.muster.training.plugins.module_utils._mounts.kinds import KINDS
+from tests.unit.supervised import free_port
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "nvidia_smi"
 
@@ -238,14 +239,13 @@ def test_nvidia_smi_that_hangs_is_a_fact_and_is_ended(smi: Path, monkeypatch: py
 # --- commands and calls that hang ------------------------------------------------------------------------------------
 
 
-def test_commands_run_side_by_side_and_say_how_they_ended() -> None:
-    start = time.monotonic()
-    commands = [
-        _node_commands.Command(["sh", "-c", "sleep 2; echo said; echo erred >&2; exit 3"]) for _number in range(4)
-    ]
-    outputs = [command.output(time.monotonic() + 60) for command in commands]
+def test_commands_run_side_by_side_and_say_how_they_ended(tmp_path: Path) -> None:
+    """Each waits until all are there: one after the other they would never end."""
+    there = "touch $0; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do sleep 0.05; done"
+    script = f"{there}; echo said; echo erred >&2; exit 3"
+    commands = [_node_commands.Command(["sh", "-c", script, str(number)], cwd=tmp_path) for number in range(4)]
+    outputs = [command.output(time.monotonic() + 120) for command in commands]
     assert {(output.code, output.text, output.hangs) for output in outputs} == {(3, "said\nerred\n", False)}
-    assert time.monotonic() - start < 7, "one after the other"
     missing = _node_commands.Command(["/nowhere/at/all"]).output(time.monotonic() + 1)
     assert (missing.code, missing.text) == (None, "/nowhere/at/all: No such file or directory")
 
@@ -253,7 +253,7 @@ def test_commands_run_side_by_side_and_say_how_they_ended() -> None:
 def test_calls_that_do_not_return_leave_the_others_their_answers() -> None:
     start = time.monotonic()
     answers = _node_commands.call_apart(
-        {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 2.0
+        {"quick": lambda: {"state": "ok"}, "stuck": lambda: time.sleep(1000), "broken": lambda: 1 / 0}, 4.0
     )
     assert answers == {"quick": {"state": "ok"}}
     assert time.monotonic() - start < 60
@@ -329,9 +329,9 @@ def test_names_are_resolved_and_a_slow_resolver_is_given_up(monkeypatch: pytest.
 
 def test_who_listens_on_a_port_is_found() -> None:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        port = free_port()
+        listener.bind(("127.0.0.1", port))
         listener.listen()
-        port = listener.getsockname()[1]
         found = _node_network.listeners({port, 1})
         assert found[str(port)]["pid"] == os.getpid()
         assert "python" in found[str(port)]["command"] or "pytest" in found[str(port)]["command"]
@@ -355,9 +355,9 @@ def test_the_holder_of_a_port_whom_only_root_sees_is_asked_for_by_sudo(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        port = free_port()
+        listener.bind(("127.0.0.1", port))
         listener.listen()
-        port = listener.getsockname()[1]
         assert _node_network.listeners({port})[str(port)]["pid"] == os.getpid()
         assert not (tmp_path / "asked").exists()  # no need
         monkeypatch.setattr(sys, "executable", str(blind))
@@ -375,7 +375,7 @@ def test_the_holder_of_a_port_whom_only_root_sees_is_asked_for_by_sudo(
 def test_nodes_of_one_machine_know_it_by_its_kernel_and_network() -> None:
     here = _node_network.machine()
     assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in here
-    assert _node_commands.call_apart({"other process": _node_network.machine}, 5) == {"other process": here}
+    assert _node_commands.call_apart({"other process": _node_network.machine}, 120) == {"other process": here}
     apart = "import os, sys; print(os.readlink('/proc/self/ns/net'))"
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", apart], capture_output=True, text=True, check=False
@@ -664,9 +664,8 @@ def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("parts", [[], ["storage"]])
 def test_who_tries_no_connections_finds_the_ports_free_of_an_earlier_probe(tmp_path: Path, parts: list[str]) -> None:
     address = f"127.11.{os.getpid() % 250}.7"
-    with socket.create_server((address, 0)) as free:
-        port = free.getsockname()[1]
-    probe = {"token": "of this test", "candidates": [], "lifetime": 20}
+    port = free_port()
+    probe = {"token": "of this test", "candidates": [], "lifetime": 120}
     peers = {"me": address, "gone": f"127.11.{os.getpid() % 250}.8"}
     mine = {"address": address, "peers": peers, "ports": [port]}
     _peer_probe.Probe(request(tmp_path, **mine, probe=probe)).answer()
