@@ -9,7 +9,6 @@ import configparser
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import yaml
 
 from tests.paperspace_server.account import Account, machine
 from tests.paperspace_server.server import PaperspaceServer
+from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY_FILES = {
@@ -124,11 +124,6 @@ def paperspace() -> Iterator[PaperspaceServer]:
     machines = [machine(n, privateIp=f"127.0.3.{n + 1}", publicIp=f"127.0.3.{n + 1}") for n in range(4)]
     with PaperspaceServer(Account(machines), key="test-key") as server:
         yield server
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.3.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 # --- What is written

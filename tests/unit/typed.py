@@ -34,5 +34,5 @@ def typed(directory: Path, words: list[str], **environment: str) -> subprocess.C
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=300,
     )

@@ -6,31 +6,19 @@
 from __future__ import annotations
 
 import os
-import random
 import re
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _run
+from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 MADE = ".venv/.run-ready"
 # What make tells the make that it starts: this test may itself be one of its commands.
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
-
-
-def free_port() -> int:
-    """A TCP port that nothing listens on, and that is nobody's by chance: the system gives out those from 32768."""
-    while True:
-        port = random.randrange(20000, 32000)
-        try:
-            with socket.create_server(("", port)):
-                return port
-        except OSError:
-            continue
 
 
 @pytest.mark.skipif(not (CHECKOUT / MADE).exists(), reason="make has not made .venv, which the demo runs in")
@@ -56,7 +44,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=400,
+            timeout=900,
         )
     finally:  # where it has not ended by itself
         for name in ("local0", "local1"):

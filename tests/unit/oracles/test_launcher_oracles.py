@@ -115,7 +115,7 @@ class Reader:
         return json.loads(self.process.stdout.readline())
 
     def end(self) -> None:
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
 
 
 @pytest.fixture(scope="module")

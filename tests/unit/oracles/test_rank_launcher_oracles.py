@@ -160,7 +160,7 @@ class Reader:
         return json.loads(self.process.stdout.readline())
 
     def end(self) -> None:
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
         self.log.close()
 
 

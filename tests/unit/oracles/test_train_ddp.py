@@ -24,7 +24,7 @@ def torchrun(directory: Path, ranks: int, *arguments: str) -> list[str]:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     return finished.stdout.splitlines()
 
@@ -84,7 +84,7 @@ def test_the_group_is_gone_before_the_interpreter_ends(tmp_path: Path, words: li
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=600,
         cwd=CHECKOUT,
     )
     assert done.stdout.splitlines()[-1] == "gone"

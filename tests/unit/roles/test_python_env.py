@@ -101,12 +101,13 @@ def test_a_node_gets_the_files_from_the_first_one_and_compares_them(
                 urllib.request.urlopen(url)
     finally:
         packages.end(served)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             urllib.request.urlopen(served["url"]).close()
         except OSError:
             break
+        time.sleep(0.05)
     else:
         pytest.fail("the server has not ended")
     with pytest.raises(packages.Fault, match="node1 does not give alpha-1.0.*role firewall"):

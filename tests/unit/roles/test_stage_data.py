@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,10 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.s3_server import S3Server
+from tests.unit.supervised import eventually, free_port
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 MIB = 2**20
-PORTS = itertools.count(20000 + os.getpid() % 500 * 20)
 BODY = bytes(range(251)) * (20 * MIB // 251)
 
 
@@ -77,13 +75,13 @@ class Cluster:
         self.given = {
             "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
             "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
-            "port": next(PORTS), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
+            "port": free_port(), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
             "token": "word",
         }  # fmt: skip
 
     def call(self, verb: str, number: int) -> dict[str, Any]:
         words = [sys.executable, self.program, verb, str(self.places[number] / ".muster-stage" / "request.json")]
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=False, timeout=300)
         assert "MUSTER-RESULT " in done.stdout, done.stdout + done.stderr
         answer: dict[str, Any] = json.loads(done.stdout.rpartition("MUSTER-RESULT ")[2])
         return answer
@@ -138,10 +136,8 @@ def test_what_was_killed_is_gone_on_with(s3: S3Server, tmp_path: Path) -> None:
     cluster = Cluster(s3, tmp_path)
     cluster.start(bandwidth=2.0)  # the large one takes its node ten seconds
     own, other = (cluster.places[number] / ".muster-stage" for number in (1, 2))
-    deadline = time.monotonic() + 30
-    while any(not (each / "pieces").exists() or (each / "pieces").read_text().count("\n") < 8 for each in (own, other)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    pieces = [each / "pieces" for each in (own, other)]
+    eventually(lambda: all(each.exists() and each.read_text().count("\n") >= 8 for each in pieces))
     os.kill(json.loads((own / "status.json").read_text())["pid"], signal.SIGKILL)
     assert "without a last word" in cluster.call("follow", 1)["fault"]
     assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], "the others do without it"
@@ -156,10 +152,7 @@ def test_an_endpoint_that_goes_and_comes_back(s3: S3Server, tmp_path: Path) -> N
     cluster = Cluster(s3, tmp_path, nodes=2)
     s3.refuse = "SlowDown"
     cluster.start()
-    deadline = time.monotonic() + 30
-    while sum(method == "GET" for method, _path in s3.requests) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: sum(method == "GET" for method, _path in s3.requests) >= 3)
     s3.refuse = ""
     assert [cluster.call("follow", number)["files"] for number in (0, 1)] == [10, 10]
 

@@ -25,7 +25,7 @@ PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name"
 
 def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any]:
     report = {"exit_code": code, "ranks": [], "launcher_error": "", "launcher_log": "/l", "oom_kills": 0, "stuck": []}
-    there = {"state": "ended", "report": report, "launcher_log": "/l"}
+    there = {"state": "ended", "since": 1.5, "report": report, "launcher_log": "/l"}
     return {
         "run_id": "first",
         "state": state,

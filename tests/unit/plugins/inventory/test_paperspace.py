@@ -85,7 +85,7 @@ class Project:
             env=self.environment | environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         return Run(done.returncode, done.stdout, done.stderr)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -236,21 +233,21 @@ _peer_probe.Probe({request(1, 2, lifetime=120)!r}).answer()
 
 def test_one_of_whose_threads_some_have_ended_is_ended_too() -> None:
     """As a listener that ends itself just now: its list of descriptors is empty, its ports are not free yet."""
-    child = os.fork()
-    if child == 0:
-        try:
-            listener = _peer_probe.Listener(address(1), [PORT], [])
-            Path("/proc/self/comm").write_text(_peer_probe.process_name(address(1)))
-            threading.Thread(target=listener.sockets[0].accept, daemon=True).start()
-            ctypes.CDLL(None).pthread_exit(None)  # this thread alone
-        finally:
-            os._exit(7)
-    status = Path(f"/proc/{child}/stat")
+    script = f"""
+import ctypes, sys, threading; sys.path.insert(0, {str(Path(_peer_probe.__file__).parent)!r})
+import _peer_probe
+listener = _peer_probe.Listener({address(1)!r}, [{PORT}], [])
+open("/proc/self/comm", "w").write(_peer_probe.process_name({address(1)!r}))
+threading.Thread(target=listener.sockets[0].accept, daemon=True).start()
+ctypes.CDLL(None).pthread_exit(None)  # this thread alone
+"""
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", script])
+    status = Path(f"/proc/{child.pid}/stat")
     try:
         eventually(lambda: ") Z " in status.read_text())
         assert not all_gone(1)
         assert _peer_probe.end_leftover(address(1))
         assert all_gone(1)
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child.kill()
+        child.wait()

@@ -81,7 +81,7 @@ def test_torch_is_imported_without_its_garbage_being_looked_for_and_nothing_else
         "def main(): print(*state, gc.isenabled(), gc.get_freeze_count() > 0, *sys.argv)\n"
     )
     words = [sys.executable, "-c", TORCHRUN, "--nnodes=2", "--", "train.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "False True True torchrun --nnodes=2 -- train.py\n"
 
 

@@ -52,7 +52,7 @@ class RunDirectory:
 
     def run(self, *added: str, **more: Any) -> tuple[int, str]:
         with self.start(*added, **more) as process:
-            _out, err = process.communicate(timeout=60)
+            _out, err = process.communicate(timeout=300)
             return process.returncode, err
 
     def said(self, local_rank: int = 1, name: str = "stdout.log") -> str:
@@ -155,7 +155,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_the_job(tmp_path: Path, number: signal.Signals) -> None:
-    program = "import time; print('up', flush=True); time.sleep(60)"
+    program = "import time; print('up', flush=True); time.sleep(600)"
     directory = python(tmp_path, program)
     before = signal.signal(number, signal.SIG_IGN)  # as what a shell starts with `&` finds SIGINT
     try:

@@ -78,7 +78,7 @@ def test_what_comes_of_no_answer_is_no_refusal(rc: int, stdout: str, stderr: str
 
 def test_a_run_that_a_node_does_not_have_is_refused_by_the_node_itself(tmp_path: Any) -> None:
     def execute(command: str, in_data: bytes, **_more: Any) -> dict[str, Any]:
-        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False, timeout=300)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
     request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
