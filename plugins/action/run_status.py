@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import INTERVAL
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
@@ -28,7 +28,15 @@ SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells t
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
     """One node's line: from what training_run read there, or why it could not."""
-    unknown: dict[str, Any] = {"node": name, "ranks": [], "since": None, "message": "", "last_line": "", "gpus": None}
+    unknown: dict[str, Any] = {
+        "node": name,
+        "ranks": [],
+        "since": None,
+        "message": "",
+        "last_line": "",
+        "silence": None,
+        "gpus": None,
+    }
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "it was not asked"}
     if answer.get("skipped"):  # stop.yml has tried before
@@ -39,7 +47,7 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
     run = answer.get("run")
     if run is None:
         return {**unknown, "state": "no run"}
-    keys = ("node", "node_rank", "state", "ranks", "since", "message", "last_line", "gpus", "run_id", "directory")
+    keys = (*unknown, "node_rank", "state", "run_id", "directory")
     return {key: run[key] for key in keys}
 
 
@@ -82,7 +90,8 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
         span = "" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         # a node's clock may be ahead of ours
         since = "" if node["since"] is None else duration(max(0.0, now - node["since"]))
-        last = printable(node["message"] or node["last_line"][:120])
+        written = f"{silence_in_words(node['silence'])} {node['last_line'][:120]}".strip()
+        last = printable(node["message"] or written)
         rows.append((node["node"], span, node["state"], since, gpus_in_words(node["gpus"]), last))
     if not any(row[4] for row in rows[1:]):
         rows = [(*row[:4], row[5]) for row in rows]

@@ -16,7 +16,8 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.module_utils._run import LONGEST_RESULT, RESULT_MARK
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
 
 ARGUMENT_SPEC = {
@@ -30,7 +31,8 @@ ARGUMENT_SPEC = {
 }
 LONG_POLL = 5.0  # seconds that the node waits for something new before it answers
 ANSWER_PATIENCE = 15.0  # seconds beyond that until an answer counts as missing: ssh itself may wait for many minutes
-RESULT_MARK = "MUSTER_RESULT "
+REPORT = RESULT_MARK.decode("ascii")
+DEEPEST = 20  # objects and lists within each other in what a job reports: whoever reads it calls itself for each
 
 
 class Answers:
@@ -60,15 +62,27 @@ class Answers:
         return result
 
 
-def reported(line: str) -> dict[str, Any]:
-    """What a job says of itself in a line `MUSTER_RESULT {...}`, else nothing."""
-    if not line.startswith(RESULT_MARK):
-        return {}
+def depth(value: Any) -> int:
+    """How many objects and lists lie within each other."""
+    layer, found = [value], 0
+    while layer := [one for one in layer if isinstance(one, (dict, list))]:
+        found += 1
+        layer = [inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)]
+    return found
+
+
+def reported(line: str) -> dict[str, Any] | None:
+    """What a job reports in a line ``MUSTER_RESULT {...}``; None where the line is none, or is not to be trusted.
+
+    A job may print anything. What it prints must never end what shows it, nor what reads the record later.
+    """
+    if not line.startswith(REPORT) or len(line) > LONGEST_RESULT:
+        return None
     try:
-        said = json.loads(line[len(RESULT_MARK) :])
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
+        said = json.loads(line[len(REPORT) :])
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) and depth(said) <= DEEPEST else None
 
 
 def visible(line: str) -> str:
@@ -116,11 +130,17 @@ class ActionModule(ActionBase):
                 continue
             now = heard = time.monotonic()
             request["cursors"] = answer["cursors"]
+            for log, size in answer["left_out"].items():
+                display.display(
+                    f"[muster] {size / 1e6:.0f} MB of output are not shown; the whole log: {args['node']}:{log}"
+                )
             for text in answer["outputs"].values():
                 for line in text.split("\n"):
                     shown = visible(line)
-                    said.update(reported(shown))
-                    if shown and not shown.startswith(RESULT_MARK):
+                    report = reported(shown)
+                    if report is not None:
+                        said.update(report)
+                    elif shown:
                         last = shown.strip() or last
                         display.display(shown)
             last = answer["unfinished"] or last
@@ -142,4 +162,6 @@ class ActionModule(ActionBase):
             if now - progress >= args["progress_interval"]:
                 progress = now
                 elapsed = duration(status.get("updated", 0.0) - status.get("started", 0.0))
-                display.display(f"[muster] {elapsed}{alive} last line: {last[:160]}")
+                display.display(
+                    f"[muster] {elapsed}{alive}{silence_in_words(answer['silence'])} last line: {last[:160]}"
+                )

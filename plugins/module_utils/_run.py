@@ -33,6 +33,9 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 ACTIVE_STATES = ("starting", "running", "stopping")
 CHUNK = 262144  # bytes of one log that one answer carries
+BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; of more, only the end is
+RESULT_MARK = b"MUSTER_RESULT "  # begins a line in which a job reports what it has reached
+LONGEST_RESULT = 65536  # bytes of such a line; a longer one is output like any other
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
@@ -470,6 +473,7 @@ def describe(path: str, plan: Data) -> Data:
         "message": message,
         "since": status["since"],
         "last_line": last_line(newest),
+        "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": gpus_now(path) if state == "running" else None,
         "directory": path,
         "report": status.get("report"),
@@ -602,6 +606,56 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     return data.decode("utf-8", "replace")
 
 
+def skip_backlog(path: str, cursors: dict[str, int]) -> int:
+    """Move the cursor close to the end of a log that has grown far beyond it; return the number of bytes left out.
+
+    The log begins with a whole line there, unless its last line alone is longer than an answer.
+    """
+    offset = cursors.get(path, 0)
+    try:
+        size = os.path.getsize(path)
+        if size - offset <= BACKLOG:
+            return 0
+        with open(path, "rb") as stream:
+            stream.seek(size - CHUNK)
+            begin = stream.read(CHUNK).find(b"\n") + 1
+    except OSError:
+        return 0
+    cursors[path] = size - CHUNK + begin if begin else size - 4096
+    return cursors[path] - offset
+
+
+def results_between(path: str, start: int, end: int) -> bytes:
+    """Return the lines with RESULT_MARK of a part of a log that begins with a whole line."""
+    found = []
+    rest = b"\n"
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        stream.seek(start)
+        while start < end:
+            block = stream.read(min(CHUNK, end - start))
+            if not block:
+                break
+            start += len(block)
+            lines = rest + block
+            last = lines.rfind(b"\n")
+            begin = lines.find(b"\n" + RESULT_MARK)
+            while 0 <= begin < last:
+                stop = lines.find(b"\n", begin + 1)
+                found.append(lines[begin + 1 : stop + 1])
+                begin = lines.find(b"\n" + RESULT_MARK, stop)
+            rest = lines[last:] if len(lines) - last <= LONGEST_RESULT else b""
+    return b"".join(found)[-CHUNK:]
+
+
+def silence_of(paths: list[str]) -> float | None:
+    """Return the seconds since one of these files was written last, None where there is none of them."""
+    written = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            written.append(os.path.getmtime(path))
+    return max(0.0, time.time() - max(written)) if written else None
+
+
 def unfinished(path: str, cursors: dict[str, int]) -> str:
     """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
     try:
@@ -636,10 +690,17 @@ def watch(request: Data) -> Data:
             time.sleep(0.1)
             continue
         outputs = {}
+        left_out = {}
         earlier = _supervisor.earlier_logs(plan, path, request["local_rank"])
         logs = list(dict.fromkeys(_supervisor.rank_logs(plan, path, request["local_rank"])))
         for log in earlier + logs:
-            text = read_new(log, cursors, log in earlier or not active)
+            begin = cursors.get(log, 0)
+            skipped = skip_backlog(log, cursors)
+            text = ""
+            if skipped:
+                left_out[log] = skipped
+                text = results_between(log, begin, begin + skipped).decode("utf-8", "replace")
+            text += read_new(log, cursors, log in earlier or not active)
             if text:
                 outputs[log] = text
                 if log in earlier and os.path.getsize(log) > cursors[log]:
@@ -655,6 +716,8 @@ def watch(request: Data) -> Data:
                 "active": active or more,
                 "status": status,
                 "outputs": outputs,
+                "left_out": left_out,
+                "silence": silence_of(logs),
                 "events": events,
                 "unfinished": next(filter(None, (unfinished(log, cursors) for log in reversed(logs))), ""),
                 "cursors": cursors,

@@ -217,6 +217,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+def silence_in_words(seconds: float | None) -> str:
+    """Tell of a job that has written nothing for a minute or longer: " nothing written for 4 min;", else ""."""
+    return "" if seconds is None or seconds < 60 else f" nothing written for {seconds // 60:.0f} min;"
+
+
 def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, Any]) -> str:
     """The verdict for a terminal.
 

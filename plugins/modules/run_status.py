@@ -99,6 +99,10 @@ nodes:
       description: The last line that the first rank of the node has written.
       type: str
       sample: step 120 loss 0.31
+    silence:
+      description: As RV(muster.training.training_run#module:run.silence).
+      type: float
+      sample: 2.5
     gpus:
       description: As RV(muster.training.training_run#module:run.gpus).
       type: dict

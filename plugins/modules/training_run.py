@@ -177,6 +177,12 @@ run:
       description: The last line that the first rank of this node has written.
       type: str
       sample: step 120 loss 0.31
+    silence:
+      description:
+        - Seconds since the first rank of the node has written something. V(null) while the run does not run, and where
+          nothing was written yet.
+      type: float
+      sample: 2.5
     gpus:
       description:
         - What the node's GPUs do, C(devices) with one entry each, and how many seconds ago that was (C(age)). Taken

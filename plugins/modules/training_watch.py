@@ -61,7 +61,10 @@ options:
     type: int
     default: 30
 notes:
-  - A line C(MUSTER_RESULT {"accuracy":0.97}) of the job, with a JSON object, is not shown but returned as RV(said).
+  - A line C(MUSTER_RESULT {"accuracy":0.97}) of the job, with a JSON object, is not shown but returned as RV(said). A
+    line of more than 64 KiB, or with more than 20 objects and lists within each other, is output like any other.
+  - Where more than 2 MiB of output wait to be shown, only their end is. How much is left out, and in which file on the
+    node all of it is, is shown instead.
 seealso:
   - module: muster.training.training_run
   - module: muster.training.run_record

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import shutil
 import stat
 import tarfile
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.muster.training.plugins.action.run_logs import unpack
+from ansible_collections.muster.training.plugins.action import run_logs
+from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, unpack
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -69,3 +74,71 @@ def test_a_link_that_lies_there_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="0.log"):
         unpack(packed(("0.log", tarfile.REGTYPE, "theirs")), tmp_path)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let all disks here have so many bytes free."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: types.SimpleNamespace(free=size))
+
+
+def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
+    assert len(bomb.getvalue()) < 10_000
+    with_free(monkeypatch, run_logs.KEEP_FREE + 4_000_000)
+    with pytest.raises(
+        AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept: make room"
+    ):
+        unpack(bomb, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]
+
+
+def test_an_archive_of_too_many_files_is_not_unpacked_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_logs, "MOST_FILES", 3)
+    with pytest.raises(AnsibleActionFail, match="more than 3 files"):
+        unpack(packed(*((f"{number}.log", tarfile.REGTYPE, "x") for number in range(9))), tmp_path)
+    assert len(list(tmp_path.rglob("*.log"))) == 3
+
+
+class Node:
+    """A node that packs what it likes, and says of its size what it likes."""
+
+    def __init__(self, size: int, last: bool) -> None:
+        self.size, self.last, self.sent = size, last, 0
+
+    def __call__(
+        self, _action: object, _files: list[str], request: dict[str, Any], _variables: object
+    ) -> dict[str, Any]:
+        if request["operation"] == "pack":
+            return {"size": self.size}
+        self.sent += 1
+        return {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
+
+
+def fetch(monkeypatch: pytest.MonkeyPatch, node: Node, directory: Path) -> None:
+    """Fetch the logs of a run from a node."""
+    monkeypatch.setattr(run_logs, "call_node", node)
+    action = ActionModule.__new__(ActionModule)
+    action._task = types.SimpleNamespace(check_mode=False, args={"run_id": "first", "directory": str(directory)})  # type: ignore[assignment]
+    monkeypatch.setattr(run_logs.ActionBase, "run", lambda *_arguments: {})
+    action.run(None, {"inventory_hostname": "node1"})
+
+
+def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(size=2_000_000_000, last=False)
+    with_free(monkeypatch, run_logs.KEEP_FREE + 1_900_000_000)
+    with pytest.raises(
+        AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, and the disk of /\S+ has 3.0 GB free"
+    ):
+        fetch(monkeypatch, node, tmp_path)
+    assert node.sent == 0
+
+
+def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(size=1000, last=False)
+    with pytest.raises(AnsibleActionFail, match="what node1 sent is not a whole archive of logs"):
+        fetch(monkeypatch, node, tmp_path)
+    assert node.sent == 11

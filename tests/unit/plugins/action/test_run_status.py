@@ -28,6 +28,7 @@ def seen(name: str, rank: int, **more: Any) -> dict[str, Any]:
         "message": "",
         "since": 1000.0,
         "last_line": "step 7",
+        "silence": 2.5,
         "gpus": None,
         "directory": f"/runs/first/node{rank}",
         "report": None,
@@ -112,6 +113,16 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reaso
 def test_nothing_of_a_job_moves_the_terminals_cursor(text: str) -> None:
     assert printable(text).isprintable()
     assert len(printable(text)) == len(text)
+
+
+def test_a_job_that_has_stopped_to_write_shows() -> None:
+    table = render_status(
+        [node_status("a", seen("a", 0, silence=59.9)), node_status("b", seen("b", 1, silence=250.0))], 2000.0
+    )
+    assert [line.partition("0:16:40  ")[2] for line in table.splitlines()[1:]] == [
+        "step 7",
+        "nothing written for 4 min; step 7",
+    ]
 
 
 @given(st.text())

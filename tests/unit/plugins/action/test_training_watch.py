@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,16 +43,22 @@ def test_no_line_takes_another_back(line: str) -> None:
     [
         ('MUSTER_RESULT {"accuracy": 0.97}', {"accuracy": 0.97}),
         ("MUSTER_RESULT {}", {}),
-        ("MUSTER_RESULT [1]", {}),
-        ("MUSTER_RESULT 1", {}),
-        ("MUSTER_RESULT {", {}),
-        ("MUSTER_RESULT", {}),
-        (' MUSTER_RESULT {"a": 1}', {}),
-        ('x MUSTER_RESULT {"a": 1}', {}),
-        ("", {}),
+        ("MUSTER_RESULT [1]", None),
+        ("MUSTER_RESULT 1", None),
+        ("MUSTER_RESULT {", None),
+        ("MUSTER_RESULT", None),
+        (' MUSTER_RESULT {"a": 1}', None),
+        ('x MUSTER_RESULT {"a": 1}', None),
+        ("", None),
+        ("MUSTER_RESULT " + '{"a":' * 19 + "{}" + "}" * 19, json.loads('{"a":' * 19 + "{}" + "}" * 19)),
+        ("MUSTER_RESULT " + '{"a":' * 20 + "{}" + "}" * 20, None),
+        ("MUSTER_RESULT " + '{"a":' * 10_000 + "1" + "}" * 10_000, None),
+        ("MUSTER_RESULT " + '{"a": [[[' * 100_000, None),
+        (f'MUSTER_RESULT {{"a": "{"x" * 65536}"}}', None),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_what_a_job_says_of_itself(line: str, said: dict[str, Any]) -> None:
+def test_what_a_job_says_of_itself(line: str, said: dict[str, Any] | None) -> None:
     assert reported(line) == said
 
 
@@ -99,6 +106,8 @@ def answer(output: str = "", *events: str, active: bool = True, **more: Any) -> 
         "outputs": {"/run/stdout.log": output} if output else {},
         "events": [{"text": text} for text in events],
         "unfinished": "",
+        "left_out": {},
+        "silence": None,
         "cursors": {},
         "result": None if active else {"state": "succeeded"},
         **more,
@@ -175,6 +184,31 @@ def test_what_the_job_reports_is_no_last_line(watch: Watch, capsys: pytest.Captu
     begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node that is not the first
     watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
     assert shown(capsys)[-1] == "[muster] 0:01:00 last line: step 7"
+
+
+def test_a_job_that_hangs_is_noticed(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "nodes": [{"state": "running"}], "started": 0.0, "updated": 400.0}
+    hanging = [answer(status=begun, silence=silence) for silence in (59.0, 89.0, 3661.0)]
+    watch(answer("warnings.warn(\n"), *hanging, END, seconds=30.0)
+    assert shown(capsys)[2:] == [
+        "[muster] 0:06:40 nodes alive: 1 of 1; last line: warnings.warn(",
+        "[muster] 0:06:40 nodes alive: 1 of 1; nothing written for 1 min; last line: warnings.warn(",
+        "[muster] 0:06:40 nodes alive: 1 of 1; nothing written for 61 min; last line: warnings.warn(",
+    ]
+
+
+def test_what_is_left_out_is_said(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    late = answer('MUSTER_RESULT {"a": 1}\nstep 9\n', left_out={"/run/stdout.log": 198_400_000})
+    result, _script = watch(late, END)
+    assert shown(capsys) == ["[muster] 198 MB of output are not shown; the whole log: node0:/run/stdout.log", "step 9"]
+    assert result["said"] == {"a": 1}
+
+
+def test_a_report_that_is_not_to_be_trusted_ends_nothing(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "MUSTER_RESULT " + '{"a":' * 100_000
+    result, _script = watch(answer(f"{line}\nstep 1\n"), END)
+    assert (result["said"], result["result"]) == ({}, {"state": "succeeded"})
+    assert shown(capsys) == [line, "step 1"]
 
 
 def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,42 @@ def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> Non
     assert got == written
 
 
+@pytest.mark.parametrize("line", ["step\n" + 40 * "x" + "\n", "x"], ids=["lines", "one line without an end"])
+def test_of_a_log_far_ahead_the_end_is_shown_and_every_report(tmp_path: Path, line: str) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    node = run.node(0)
+    node.mkdir(parents=True)
+    (node / "plan.json").write_text(json.dumps(run.plans[0]))
+    (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
+    filling = line * (40 * 2**20 // len(line))
+    reports = [f'MUSTER_RESULT {{"accuracy": {number}}}\n' for number in range(3)]
+    log = node / "launcher.log"
+    log.write_text(f"first\n{reports[0]}{reports[1]}{filling}\n{reports[2]}{filling}the end")
+    answers, cursors = [], dict[str, int]()
+    while not answers or answers[-1]["active"]:
+        answers.append(watch(run, cursors))
+        cursors = answers[-1]["cursors"]
+    got = "".join(text for answer in answers for text in answer["outputs"].values())
+    assert got.startswith("".join(reports)) and got.endswith("xthe end" if line == "x" else "x\nthe end")
+    assert "first" not in got and len(answers) <= 3
+    left_out = sum(answer["left_out"].get(str(log), 0) for answer in answers)
+    assert left_out + len(got) == log.stat().st_size + len("".join(reports))
+    if line != "x":
+        assert set(got.removeprefix("".join(reports)).splitlines()) <= {"step", 40 * "x", "the end"}, "whole lines"
+
+
+def test_how_long_nothing_was_written(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    for path, age in ((older, 400), (newer, 300)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    silence = _run.silence_of([str(older), str(newer), str(tmp_path / "none")])
+    assert silence is not None and 300 <= silence < 400
+    assert _run.silence_of([str(tmp_path / "none")]) is None
+    os.utime(newer, (time.time() + 9000,) * 2)
+    assert _run.silence_of([str(newer)]) == 0
+
+
 def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_run, "CHUNK", 8)
     run = make_run(tmp_path, [["/bin/true"]])
