@@ -199,7 +199,7 @@ print("\\n".join(set(sys.modules) - before))
 
 LAUNCH = [
     *(CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml"),
-    *(CHECKOUT / "playbooks" / f"{name}.yml" for name in ("launch", "status", "logs", "stop")),
+    *(CHECKOUT / "playbooks" / f"{name}.yml" for name in ("launch", "status", "logs", "stop", "runs")),
 ]
 MODULES_OF_LAUNCH = sorted(
     {name for path in LAUNCH for name in re.findall(r"^ +(\w+\.\w+\.\w+):$", path.read_text(), re.M)}

@@ -39,6 +39,7 @@ OTHER_FILES = [
     "logs.yml",
     "ping.yml",
     "preflight.yml",
+    "runs.yml",
     "site.yml",
     "status.yml",
     "stop.yml",

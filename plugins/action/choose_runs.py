@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module choose_runs: one table of all runs, and which are old. Connects to nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
+
+ARGUMENT_SPEC = {
+    "reads": {"type": "dict", "required": True},
+    "keep": {"type": "str", "default": ""},
+    "older_than": {"type": "str", "default": ""},
+}
+SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def age(text: str) -> float:
+    """Seconds of an age such as 30d, 12h, 90m or 2w. Raises AnsibleActionFail where it is none."""
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if match is None:
+        raise AnsibleActionFail(
+            f"older_than is {ascii(text)[:40]}: needed is a number and a unit, m, h, d or w, such as -e older_than=30d"
+        )
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def number(text: str) -> int:
+    """How many runs are to stay. Raises AnsibleActionFail where it is no number."""
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise AnsibleActionFail(
+            f"keep is {ascii(text)[:40]}: needed is how many of the newest runs are to stay, such as -e keep=20"
+        )
+    return int(text)
+
+
+def merged(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each run once, the newest first: on which nodes it lies, how large it is there together, and how it went.
+
+    Where nodes do not agree, what keeps a run counts: the latest start, every node that any of them names.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    for name, answer in reads.items():
+        for one in answer["runs"] if isinstance(answer, Mapping) and "runs" in answer else ():
+            run = runs.setdefault(one["run_id"], {"run_id": one["run_id"], "nodes": [], "on": [], "states": {}})
+            run["nodes"] += [node for node in one["nodes"] if node not in run["nodes"]]
+            run["on"].append(name)
+            run["states"][name] = one["state"]
+            run["alive"] = run.get("alive", False) or one["alive"]
+            run["started"] = max(run.get("started", 0.0), one["started"])
+            run["size"] = run.get("size", 0) + one["size"]
+    for run in runs.values():
+        states = run.pop("states")  # the first node's word counts, which knows how the whole went
+        last = next(states[name] for name in [*run["nodes"], *states] if name in states)
+        run["state"] = "running" if run["alive"] else last
+    return sorted(runs.values(), key=lambda run: run["started"], reverse=True)
+
+
+def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, asked: set[str], now: float) -> list[str]:
+    """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, where both are given.
+
+    Never one that is alive, nor one that may be: a node of it that gave no answer is not in `asked`.
+    """
+    if not keep and not older_than:
+        return []
+    stay = number(keep) if keep else 0
+    least = age(older_than) if older_than else 0.0
+    over = [run for run in runs[stay:] if now - run["started"] >= least]
+    return [run["run_id"] for run in over if not run["alive"] and set(run["nodes"]) <= asked]
+
+
+def render(runs: list[dict[str, Any]]) -> str:
+    """The table."""
+    lines = [("RUN", "STATE", "STARTED", "SIZE", "NODES")]
+    for run in runs:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"]))
+        size = f"{run['size'] / 1e6:.0f} MB"
+        lines.append((printable(run["run_id"]), printable(run["state"]), started, size, ", ".join(run["on"])))
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    return "\n".join("  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines)
+
+
+class ActionModule(ActionBase):
+    """Pure."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Show the runs, and return which of them are old."""
+        super().run(tmp, task_vars or {})
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        runs = merged(args["reads"])
+        silent = {
+            name for name, answer in args["reads"].items() if not isinstance(answer, Mapping) or "runs" not in answer
+        }
+        old = old_runs(runs, args["keep"], args["older_than"], set(args["reads"]) - silent, time.time())
+        display = Display()
+        display.display(render(runs) if runs else "no runs on these nodes")
+        if silent:
+            display.warning(f"{', '.join(sorted(silent))} gave no answer: runs that lie there are not listed, and stay")
+        if old:
+            size = sum(run["size"] for run in runs if run["run_id"] in old)
+            display.display(
+                f"to be removed, with all that lies in their directories: {', '.join(old)} ({size / 1e6:.0f} MB)"
+            )
+        return {"changed": False, "runs": runs, "old": old}

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module node_runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+
+ARGUMENT_SPEC = {
+    "remove": {"type": "list", "elements": "str", "default": []},
+    "runs_directory": {"type": "str", "default": "~/.muster/runs"},
+    "user": {"type": "str", "default": ""},
+}
+
+
+class ActionModule(ActionBase):
+    """One call to the node."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """List the runs of this node, and remove those that are named."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode)
+        return call_node(self, ["_run", "_run_list"], request, task_vars)

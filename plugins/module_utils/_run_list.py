@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runs that lie on a node: list them, and remove those that are over. Private to this collection.
+
+Runs on the node, standard library only, beside ``_run``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from ansible_collections.muster.training.plugins.module_utils import _run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of all files of a run directory; links are not followed."""
+    total = 0
+    for directory, _directories, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(directory, name)).st_size
+    return total
+
+
+def describe(path: str, plan: Data) -> Data:
+    """Return what a list of runs shows of one on this node."""
+    status = _run.read_json(os.path.join(path, "status.json")) or {"state": "starting"}
+    result = _run.read_json(os.path.join(path, "result.json")) or {}
+    alive = _run.is_alive(path)
+    state = status["state"]
+    if not alive and state in (*_run.ACTIVE_STATES, "ended"):
+        state = "died"
+    return {
+        "run_id": plan["run_id"],
+        "nodes": [node["name"] for node in plan["nodes"]],
+        "state": result.get("state", state),
+        "alive": alive,
+        "started": os.stat(os.path.join(path, "plan.json")).st_mtime,
+        "directory": path,
+        "size": size_of(path),
+    }
+
+
+def main(request: Data) -> Data:
+    """List the runs of this node, after removing those named in ``remove``, unless one of them is alive here."""
+    try:
+        if request.get("user"):
+            _run.act_as(request["user"])
+        removed = []
+        runs = []
+        for path, plan in _run.node_directories({**request, "run_id": ""}):
+            if plan["run_id"] in request["remove"] and not _run.is_alive(path):
+                removed.append(plan["run_id"])
+                if not request["check"]:
+                    shutil.rmtree(path)
+                    with contextlib.suppress(OSError):  # another node of this machine lies there too
+                        os.rmdir(os.path.dirname(path))
+            else:
+                runs.append(describe(path, plan))
+        return {"changed": bool(removed), "runs": runs, "removed": sorted(removed)}
+    except _run.RunError as error:
+        return {"error": str(error)}
+    except OSError as error:
+        return {"error": f"cannot remove {error.filename}: {error.strerror}; see who owns it on this node"}

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: choose_runs
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show the runs of all nodes, and tell which are old
+description:
+  - Shows one table of the runs that lie on the nodes, the newest first, and returns which of them are old enough to be
+    removed.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: all}
+options:
+  reads:
+    description: Registered results of M(muster.training.node_runs), by the names of the nodes.
+    type: dict
+    required: true
+  keep:
+    description: How many of the newest runs are to stay. Empty, their number does not count.
+    type: str
+    default: ""
+  older_than:
+    description:
+      - How old a run must be to be removed, as V(30d), V(12h), V(90m) or V(2w). Empty, its age does not count.
+      - Where O(keep) is given too, both must hold.
+    type: str
+    default: ""
+seealso:
+  - module: muster.training.node_runs
+"""
+
+EXAMPLES = r"""
+- name: List the runs of each node
+  muster.training.node_runs:
+  register: listed
+
+- name: Show the runs
+  muster.training.choose_runs:
+    reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'listed'))) }}"
+    keep: 20
+  run_once: true
+  register: chosen
+"""
+
+RETURN = r"""
+runs:
+  description: The runs, the newest first.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    run_id:
+      description: Name of the run.
+      type: str
+      sample: train-20261121-040152-d06f
+    nodes:
+      description: Names of all nodes of the run, in the order of their ranks.
+      type: list
+      elements: str
+      sample: [gpu1, gpu2]
+    "on":
+      description: Names of the nodes on which it lies.
+      type: list
+      elements: str
+      sample: [gpu1, gpu2]
+    state:
+      description: V(running) while it is alive on any node, else how it ended, as far as its first node knows.
+      type: str
+      sample: succeeded
+    alive:
+      description: Whether a supervisor of it runs on any node.
+      type: bool
+      sample: false
+    started:
+      description: When it was started, in seconds since 1970.
+      type: float
+      sample: 1795234086.7
+    size:
+      description: Bytes of its directories on all nodes.
+      type: int
+      sample: 1048576
+old:
+  description:
+    - Names of the runs to remove. Empty where neither O(keep) nor O(older_than) is given. A run that is alive, or that
+      has a node which gave no answer, is never among them.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which runs are old: by number, by age, and never one that is alive, or may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.action.choose_runs import merged, old_runs, render
+
+NOW = 1_800_000_000.0
+DAY = 86400.0
+
+
+def listed(*runs: tuple[str, float, str]) -> dict[str, Any]:
+    """What a node answers of runs on nodes a and b: names, ages in days, states."""
+    return {
+        "runs": [
+            {
+                "run_id": run_id,
+                "nodes": ["a", "b"],
+                "state": state,
+                "alive": state == "running",
+                "started": NOW - age * DAY,
+                "directory": f"/runs/{run_id}/node0",
+                "size": 1_000_000,
+            }
+            for run_id, age, state in runs
+        ]
+    }
+
+
+RUNS = listed(("new", 1, "succeeded"), ("live", 40, "running"), ("failed", 50, "failed"), ("oldest", 60, "stopped"))
+BOTH = {"a": RUNS, "b": RUNS}
+
+
+def old(reads: dict[str, Any], keep: str = "", older_than: str = "") -> list[str]:
+    asked = {name for name, answer in reads.items() if answer and "runs" in answer}
+    return old_runs(merged(reads), keep, older_than, asked, NOW)
+
+
+def test_each_run_stands_once_the_newest_first() -> None:
+    runs = merged(BOTH)
+    assert [(run["run_id"], run["state"], run["on"], run["size"]) for run in runs] == [
+        ("new", "succeeded", ["a", "b"], 2_000_000),
+        ("live", "running", ["a", "b"], 2_000_000),
+        ("failed", "failed", ["a", "b"], 2_000_000),
+        ("oldest", "stopped", ["a", "b"], 2_000_000),
+    ]
+    table = render(runs).splitlines()
+    assert len(table) == 5 and table[1].split()[:2] == ["new", "succeeded"] and table[1].endswith("2 MB  a, b")
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_than", "gone"),
+    [
+        ("", "", []),
+        ("0", "", ["new", "failed", "oldest"]),
+        ("1", "", ["failed", "oldest"]),
+        ("3", "", ["oldest"]),
+        ("20", "", []),
+        ("", "30d", ["failed", "oldest"]),
+        ("", "8w", ["oldest"]),
+        ("", "24h", ["new", "failed", "oldest"]),
+        ("", "99999m", []),
+        ("3", "30d", ["oldest"]),
+        ("1", "8w", ["oldest"]),
+    ],
+)
+def test_what_is_old_by_number_and_age_and_not_alive(keep: str, older_than: str, gone: list[str]) -> None:
+    assert old(BOTH, keep, older_than) == gone
+
+
+def test_alive_on_any_node_is_alive() -> None:
+    assert old({"a": listed(("x", 9, "died")), "b": listed(("x", 9, "running"))}, keep="0") == []
+
+
+@pytest.mark.parametrize("silent", [None, {"unreachable": True, "msg": "timed out"}, {"failed": True}])
+def test_a_run_with_a_node_that_gave_no_answer_stays(silent: Any) -> None:
+    assert old({"a": RUNS, "b": silent}, keep="0") == []
+    assert old({"a": RUNS}, keep="0") == []
+
+
+def test_a_node_makes_no_run_of_another_older_or_smaller() -> None:
+    """What keeps a run counts: its latest start, and each node that any of them names."""
+    lie = listed(("new", 900, "succeeded"))
+    lie["runs"][0]["nodes"] = ["b"]
+    assert old({"a": RUNS, "b": lie}, older_than="30d") == ["failed", "oldest"]
+    assert merged({"b": lie, "a": RUNS})[0]["nodes"] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_than", "text"),
+    [
+        ("all", "", "keep is 'all': needed is how many of the newest runs are to stay, such as -e keep=20"),
+        ("-1", "", "keep is '-1'"),
+        ("", "30", "older_than is '30': needed is a number and a unit, m, h, d or w, such as -e older_than=30d"),
+        ("", "a month", "older_than is 'a month'"),
+    ],
+)
+def test_what_is_no_number_and_no_age_is_refused(keep: str, older_than: str, text: str) -> None:
+    with pytest.raises(AnsibleActionFail) as refused:
+        old(BOTH, keep, older_than)
+    assert text in str(refused.value)
