@@ -102,11 +102,16 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages environments lint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint-and-pylint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
 	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
+
+# What fails most often comes first, and takes the least time.
+.PHONY: lint-and-pylint
+lint-and-pylint: $(TEST_READY) $(TREE)
+	@$(MAKE) --no-print-directory --jobs --output-sync SIDE_BY_SIDE=yes lint-python lint-ansible lint-docs sanity-pylint
 
 .PHONY: lint
 lint: $(TEST_READY) $(TREE) ## All of lint; make -k lint goes on after the first that fails
@@ -144,28 +149,34 @@ unit: $(TEST_READY) ## Unit tests
 # Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
 .PHONY: units-and-sanity units
 units-and-sanity: $(TEST_READY)
-	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity
+	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity-others
 units:
 	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
 
-# Without what does not know of ansible-core: other programs that judge our output, and roles' programs for the nodes.
+# Without what does not know of ansible-core: other programs that judge our output, roles' programs for the nodes, and
+# what is marked one_core.
 .PHONY: unit-newest
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core" --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
 	fi
 
-.PHONY: sanity
-sanity: $(TEST_READY) ## ansible-test sanity, also with the newest ansible-core where a Python is found that runs it
+.PHONY: sanity sanity-pylint sanity-others
+sanity: sanity-pylint sanity-others ## ansible-test sanity; of the newest ansible-core, where a Python is found that runs it, what differs by it
+
+sanity-pylint: $(TEST_READY)
+	@$(BIN)/python tests/sanity.py pylint $(VENV)
+
+sanity-others: $(TEST_READY)
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(BIN)/python tests/sanity.py $(VENV) $(NEWEST); \
+	  $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
 	else \
 	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
-	  $(BIN)/python tests/sanity.py $(VENV); \
+	  $(BIN)/python tests/sanity.py others $(VENV); \
 	fi
 
 .PHONY: molecule

@@ -1,6 +1,8 @@
-"""Run `ansible-test sanity` on the checkout, once with each virtual environment given.
+"""Run `ansible-test sanity` on the checkout, with one virtual environment or two.
 
-    python tests/sanity.py .venv build/newest
+    python tests/sanity.py pylint .venv             # what fails most often, and soonest
+    python tests/sanity.py others .venv             # all but that
+    python tests/sanity.py others .venv build/newest  # with the second one, what differs by ansible-core
 
 ansible-test wants three things that a checkout on a machine with pyenv, or without the Internet, does not offer: a
 physical directory .../ansible_collections/muster/training, interpreters that are no shims, and its own get-pip.py.
@@ -25,6 +27,9 @@ PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # ansible-test fetches get-pip.py from the Internet; pip as it comes with every Python does as well.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
 GET_PIP_VERSIONS = ("24_2", "25_2")  # of ansible-core 2.19 and of 2.20 to 2.22
+# What tells of ansible-core itself: its loader, its rules for plugins, the Pythons that it supports. All other tests
+# look at the same files with the same programs, whatever ansible-core starts them.
+BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")
 
 
 def copy_collection(target: Path) -> None:
@@ -95,7 +100,14 @@ def prepare_home(home: Path) -> None:
     (pip / "pip.conf").write_text(pip_configuration())
 
 
-def sanity(venv: Path) -> subprocess.CompletedProcess[str]:
+def choice(part: str, number: int) -> list[str]:
+    """Words that choose the tests of a part, with the first virtual environment or a later one."""
+    if number:
+        return [word for test in BY_CORE for word in ("--test", test)]
+    return ["--test", "pylint"] if part == "pylint" else ["--skip-test", "pylint"]
+
+
+def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run ansible-test with a virtual environment, on a copy of the checkout and with a home of its own."""
     work = WORK / venv.name.lstrip(".")
     collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
@@ -104,7 +116,7 @@ def sanity(venv: Path) -> subprocess.CompletedProcess[str]:
     binaries = (CHECKOUT / venv / "bin").absolute()
     # ansible-test takes the Python that runs it for the controller's.
     command = [str(binaries / "python"), str(binaries / "ansible-test"), "sanity"]
-    command += ["--local", "--requirements", "--color", "no"]
+    command += ["--local", "--requirements", "--color", "no", *tests]
     environment = {
         **os.environ,
         "HOME": str(home),
@@ -125,10 +137,11 @@ def sanity(venv: Path) -> subprocess.CompletedProcess[str]:
 def main() -> int:
     """All side by side: each takes one core."""
     link_interpreters(INTERPRETERS)
-    venvs = [Path(name) for name in sys.argv[1:]]
-    print(f"sanity: ansible-test sanity with {' and '.join(sys.argv[1:])}, told when it has ended", flush=True)
+    part, *names = sys.argv[1:]
+    print(f"sanity: {part} of ansible-test sanity with {' and '.join(names)}, told when it has ended", flush=True)
     with ThreadPoolExecutor() as pool:
-        ended = list(pool.map(sanity, venvs))
+        chosen = [choice(part, number) for number in range(len(names))]
+        ended = list(pool.map(sanity, map(Path, names), chosen))
     for done in ended:
         print(f"sanity: {shlex.join(done.args)}\n{done.stdout}", flush=True)
     return 1 if any(done.returncode for done in ended) else 0

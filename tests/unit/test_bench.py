@@ -10,6 +10,8 @@ import pytest
 
 import tests.bench.__main__ as bench
 
+pytestmark = pytest.mark.one_core
+
 
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, said: str = "1 s", code: int = 0) -> str:
     """The page after a run of the benchmarks with these words, of which each says the same."""

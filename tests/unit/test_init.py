@@ -134,8 +134,8 @@ def paperspace() -> Iterator[PaperspaceServer]:
     ("source", "directory", "where"),
     [
         ("paperspace", "", "."),
-        ("aws_ec2", "my-project", "my-project"),
-        ("static", "~/my-project", "../home/my-project"),
+        pytest.param("aws_ec2", "my-project", "my-project", marks=pytest.mark.one_core),
+        pytest.param("static", "~/my-project", "../home/my-project", marks=pytest.mark.one_core),
         ("local", "{home}/my-project", "../home/my-project"),
     ],
 )
@@ -159,6 +159,7 @@ def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, w
         assert json.loads(listed.output)["training"]["hosts"] == MACHINES[source]
 
 
+@pytest.mark.one_core
 def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
     (shell.directory / "site.yml").write_text("mine")
     (shell.directory / ".gitignore").write_text("")
@@ -174,6 +175,7 @@ def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
     assert before["site.yml"] == b"mine"
 
 
+@pytest.mark.one_core
 def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) -> None:
     run = shell("ansible-playbook muster.training.init -e source=local -e directory=a/b --check --diff")
     assert run.code == 0, run.output
@@ -193,6 +195,7 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
         ),
     ],
 )
+@pytest.mark.one_core
 def test_what_cannot_be_is_said_and_nothing_is_written(shell: Shell, arguments: str, text: str) -> None:
     (shell.directory / "file").touch()
     (shell.directory / "open").mkdir()
@@ -203,6 +206,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(shell: Shell, arguments: 
     assert shell.files() == ["file"]
 
 
+@pytest.mark.one_core
 def test_the_settings_are_those_of_the_checkout_and_some_more(paperspace_project: Path) -> None:
 
     def settings(path: Path) -> dict[tuple[str, str], str]:
@@ -219,6 +223,7 @@ def test_the_settings_are_those_of_the_checkout_and_some_more(paperspace_project
     assert project == checkout
 
 
+@pytest.mark.one_core
 def test_every_setting_in_group_vars_is_one_of_a_role(paperspace_project: Path) -> None:
     text = (paperspace_project / "group_vars" / "training.yml").read_text()
     # All that is commented out and looks like a setting, together with what is not.
@@ -230,6 +235,7 @@ def test_every_setting_in_group_vars_is_one_of_a_role(paperspace_project: Path) 
     assert names <= known
 
 
+@pytest.mark.one_core
 def test_secrets_stay_out_of_git(paperspace_project: Path, shell: Shell) -> None:
     assert shell("git init --quiet").code == 0
     (shell.directory / ".gitignore").write_bytes((paperspace_project / ".gitignore").read_bytes())

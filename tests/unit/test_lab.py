@@ -13,6 +13,8 @@ import yaml
 from tests.lab import Lab, LabError, Node, files, machine
 from tests.lab.__main__ import launch_command
 
+pytestmark = pytest.mark.one_core
+
 HYBRID = """\
 tmpfs /sys/fs/cgroup tmpfs rw 0 0
 cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_core
+
 SCRIPT = Path(__file__).resolve().parents[2] / "tests" / "system_packages"
 NOBODY = 65534
 # As dpkg-query: samba was removed and has left its settings, nobody knows of podman and of a pdsh.

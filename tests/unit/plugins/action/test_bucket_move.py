@@ -19,6 +19,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._bucket_move impor
 from ansible_collections.muster.training.plugins.plugin_utils._s3 import explain
 from tests.s3_server import S3Server
 
+pytestmark = pytest.mark.one_core
+
 CHECKOUT = Path(__file__).resolve().parents[4]
 PART = 5 * 2**20
 BIG = bytes(range(256)) * (2 * PART // 256) + b"the rest"

@@ -154,6 +154,7 @@ def test_every_variable_is_in_the_manual(project: Project) -> None:
         assert f"C({name})" in " ".join(manual)
 
 
+@pytest.mark.one_core
 def test_both_known_typings_give_the_same_hosts(project: Project, server: PaperspaceServer) -> None:
     documented = project.inventory({"region": "NY2"}).hosts
     server.typing = "observed"
@@ -164,6 +165,7 @@ def test_both_known_typings_give_the_same_hosts(project: Project, server: Papers
     assert len(observed) == 2
 
 
+@pytest.mark.one_core
 def test_all_pages_are_read(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(number) for number in range(250)]
     hosts = project.inventory().hosts
@@ -300,6 +302,7 @@ def body(code: str, message: str) -> str:
         (Fault(status=400, body="you sent {authorization}"), ["you sent Bearer (key)"]),
     ],
 )
+@pytest.mark.one_core
 def test_answers_that_are_errors(project: Project, server: PaperspaceServer, fault: Fault, texts: list[str]) -> None:
     server.faults = [fault]
     message = failed(project.inventory({"retries": 1}))
@@ -323,6 +326,7 @@ def test_answers_that_are_errors(project: Project, server: PaperspaceServer, fau
         (Fault(truncate=30), "bytes. Check this machine's network and proxy settings"),
     ],
 )
+@pytest.mark.one_core
 def test_failures_that_pass_without_a_new_try(
     project: Project, server: PaperspaceServer, fault: Fault, text: str
 ) -> None:
@@ -351,6 +355,7 @@ def test_a_busy_server_is_asked_again_and_the_waiting_is_shown(project: Project,
     ]
 
 
+@pytest.mark.one_core
 def test_the_last_of_several_pages_fails(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(number) for number in range(250)]
     server.faults = [Fault(path="/machines", skip=2, status=500, body=body("INTERNAL_SERVER_ERROR", "Oops."))]
@@ -360,6 +365,7 @@ def test_the_last_of_several_pages_fails(project: Project, server: PaperspaceSer
     assert strict.code != 0
 
 
+@pytest.mark.one_core
 def test_no_server_at_the_address(project: Project) -> None:
     with PaperspaceServer() as gone:
         url = gone.url
@@ -371,6 +377,7 @@ def test_no_server_at_the_address(project: Project) -> None:
     assert message.startswith("http://api.paperspace.com would carry the API key unencrypted. Leave PAPERSPACE_API_URL")
 
 
+@pytest.mark.one_core
 def test_a_server_that_does_not_speak_tls(project: Project, server: PaperspaceServer) -> None:
     message = failed(project.inventory({"retries": 0, "api_url": server.url.replace("http:", "https:")}))
     assert "the TLS connection failed: " in message
@@ -392,6 +399,7 @@ def test_a_server_that_does_not_speak_tls(project: Project, server: PaperspaceSe
         ({"privateIp": None}, "without a private address: odd (ps000002)."),
     ],
 )
+@pytest.mark.one_core
 def test_machines_that_are_no_cluster(
     project: Project, server: PaperspaceServer, changes: dict[str, Any], text: str
 ) -> None:
@@ -399,6 +407,7 @@ def test_machines_that_are_no_cluster(
     assert text in failed(project.inventory())
 
 
+@pytest.mark.one_core
 def test_a_network_that_is_not_there(project: Project) -> None:
     message = failed(project.inventory({"private_network": "mine"}))
     assert message.startswith("private_network: no network has the name or id 'mine'; there are: net-1 (nw0000001).")
@@ -433,6 +442,7 @@ def test_a_file_of_another_name_is_not_for_this_plugin(project: Project) -> None
 # --- The key
 
 
+@pytest.mark.one_core
 def test_the_key_from_the_official_command_line_tool(project: Project) -> None:
     directory = project.directory / "home" / ".paperspace"
     directory.mkdir()
@@ -494,6 +504,7 @@ def test_a_wrong_key_is_not_hidden_by_an_old_answer(project: Project) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"machines": {"a": 1}}'])
 @pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.one_core
 def test_a_cache_file_of_another_form_is_not_trusted(project: Project, content: str, wrapped: bool) -> None:
     project.inventory(CACHE)
     (file,) = (project.directory / "cache").iterdir()
@@ -536,6 +547,7 @@ def test_what_the_api_says_is_data_and_never_code(project: Project, server: Pape
     assert not list(project.directory.rglob("evil"))
 
 
+@pytest.mark.one_core
 def test_texts_of_absurd_length_are_shortened(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(0, name="n" * 10**6, os="o" * 10**6)]
     ((name, values),) = project.inventory().hosts.items()
@@ -543,6 +555,7 @@ def test_texts_of_absurd_length_are_shortened(project: Project, server: Paperspa
     assert len(values["paperspace_os"]) == len(values["paperspace_name"]) == 255
 
 
+@pytest.mark.one_core
 def test_names_that_are_not_unique(project: Project, server: PaperspaceServer) -> None:
     server.account.machines = [machine(0, name="gpu"), machine(1, name="gpu"), machine(2, name="localhost")]
     assert project.inventory().group("training") == ["gpu-ps000000", "gpu-ps000001", "localhost-ps000002"]
@@ -570,11 +583,13 @@ def test_the_examples_run(project: Project, server: PaperspaceServer, number: in
     assert (run.stderr, run.group("training")) == ("", ["bert-0", "bert-1"])
 
 
+@pytest.mark.one_core
 def test_the_sample_file_works_as_it_stands(project: Project) -> None:
     project.file.write_text((CHECKOUT / "inventories" / "paperspace.yml").read_text())
     assert project.run("ansible-inventory", "-i", "paperspace.yml", "--list").group("training") == ["node-0", "node-1"]
 
 
+@pytest.mark.one_core
 def test_the_server_runs_by_hand(project: Project) -> None:
     (project.directory / "machines.json").write_text('[{"name": "lab-0", "publicIp": "192.0.2.7"}]')
     command = [sys.executable, "-m", "tests.paperspace_server", "--port", "0", "--typing", "observed"]
