@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
 import time
 
 import torch
@@ -16,16 +14,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--raise-on", type=int, default=-1, help="rank that raises an exception at step 5")
-    parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
-    parser.add_argument("--detach", action="store_true", help="leave children behind that have detached themselves")
     parser.add_argument("--show-environment", nargs="+", default=[], help="variables whose lengths are printed")
     parser.add_argument("--all-tell", action="store_true", help="ranks other than 0 tell their steps as well")
     options = parser.parse_args()
-    if options.stubborn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if options.detach:
-        subprocess.Popen(["sleep", "4321"])  # as a worker of a data loader
-        subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     for name in options.show_environment:

@@ -8,6 +8,7 @@ import os
 import pwd
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -20,7 +21,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", default="", help="name of a file in the run directory with which it ends")
     parser.add_argument("--width", type=int, default=0, help="letters of each line")
+    parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
+    parser.add_argument("--detach", action="store_true", help="leave children behind that have detached themselves")
     options = parser.parse_args()
+    if options.stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.detach:
+        subprocess.Popen(["sleep", "4321"])  # as a worker of a data loader
+        subprocess.Popen(["setsid", "-f", "sleep", "4322"])  # a daemon of its own session, handed to whoever reaps
     signal.signal(signal.SIGUSR1, interrupt)
     rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]
     user, home = pwd.getpwuid(os.geteuid()).pw_name, os.environ["HOME"]

@@ -37,7 +37,7 @@ def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
     )
     output = refused(lab, nodes, "run first is running there", nnodes=3)
     assert "busy on node1, node2:" in output and "port-in-use" not in output
-    second = drive.launch(lab, "loop.py", "--steps", "3", run_id="second", nnodes=3, replace=True).wait()
+    second = drive.launch(lab, "first_node.py", run_id="second", nnodes=3, replace=True, launch_launcher="env").wait()
     assert second.rc == 0, second.output
     status = drive.run("status.yml", lab.inventory, run_id="first")
     assert status.output.count(" stopped  ") == 2, status.output
@@ -99,7 +99,7 @@ def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
 
 
 def test_run_id(lab: Lab, nodes: list[str]) -> None:
-    assert drive.launch(lab, "first_ranks.py", run_id="taken", nnodes=1).wait().rc == 0
+    assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "there is a run taken already", run_id="taken", nnodes=1)
     refused(lab, nodes, "is no safe name", run_id="../up", nnodes=1)
 
@@ -134,7 +134,7 @@ def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     assert "was taken away from the others" in " ".join(play.output.split()), play.output
     drive.nothing_left(lab, nodes, within=15)
     lab.exec("node2", ["rmdir", theirs])
-    again = drive.launch(lab, "loop.py", "--steps", "3", run_id="halfway", nnodes=3).wait()
+    again = drive.launch(lab, "first_node.py", run_id="halfway", nnodes=3, launch_launcher="env").wait()
     assert again.rc == 0, again.output
 
 
@@ -144,7 +144,7 @@ def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_pa
     inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))
     own = tmp_path / "own.yml"
     own.write_text(yaml.safe_dump(inventory))
-    settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "3"]}
+    settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "first_node.py"), "launch_launcher": "env"}
     play = drive.run("launch.yml", own, **settings)
     assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
     play = drive.run("launch.yml", own, **settings, nnodes=3)
