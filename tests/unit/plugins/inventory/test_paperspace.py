@@ -502,14 +502,17 @@ def test_a_wrong_key_is_not_hidden_by_an_old_answer(project: Project) -> None:
     assert LIVE_401 in failed(run)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"machines": {"a": 1}}'])
-@pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.one_core
-def test_a_cache_file_of_another_form_is_not_trusted(project: Project, content: str, wrapped: bool) -> None:
+def test_a_cache_file_of_another_form_is_not_trusted(project: Project) -> None:
+    """Asked again, it writes a good one; so each of them is put in the place of that."""
     project.inventory(CACHE)
     (file,) = (project.directory / "cache").iterdir()
-    file.write_text(json.dumps({"__payload__": content}) if wrapped else content)
-    assert len(project.inventory(CACHE).hosts) == 2
+    good = file.read_text()
+    for content in ("", "{", "[]", '{"machines": {"a": 1}}'):
+        for written in (json.dumps({"__payload__": content}), content):
+            file.write_text(written)
+            assert len(project.inventory(CACHE).hosts) == 2, written
+            assert file.read_text() == good, written
 
 
 # --- Hostile input
