@@ -223,7 +223,7 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
     record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
-    size = f"{verdict['nnodes']} nodes, world size {verdict['world_size']}"
+    size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
     for key, value in said.items():
         shown = (

@@ -158,9 +158,12 @@ options:
     type: str
     default: ""
   args:
-    description: Arguments of the script or module. Each item is one argument, no shell sees them.
-    type: list
-    elements: str
+    description:
+      - Arguments of the script or module. A list, each item of which is one argument, or a text, which is split into
+        words as a POSIX shell does. Nothing is expanded.
+      - A number or a date arrives as it is written where it stands, C(007) as C(007). Where that is not known, and with
+        C(yes), C(null) and the like, the module fails and asks for quotes.
+    type: raw
     default: []
   interpreter:
     description: Python interpreter of the job, as a path or a name, the same on each node.

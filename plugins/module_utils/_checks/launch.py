@@ -167,7 +167,8 @@ def check_script(table: RankTable, facts: Facts) -> list[Finding]:
             missing,
             f"there is no readable file {facts[missing[0]]['script']['path']}",
             "the script at the same path on each node",
-            "copy it there, or correct launch_script or launch_working_directory",
+            "copy your project there (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or correct "
+            "launch_script or launch_working_directory",
         )
     ]
 

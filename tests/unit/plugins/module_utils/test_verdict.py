@@ -422,7 +422,7 @@ def test_a_run_that_went_well_says_what_the_job_reported() -> None:
     verdict = from_hub({}, result(report(0, rank(0, 0)), state="succeeded", reason=""))
     said = {"accuracy": 0.97777, "samples_per_second": 7675.6, "steps": 460, "checkpoint": "/x.pt"}
     assert render_verdict(verdict, "/r.json", said) == (
-        "run first succeeded after 0:01:15: 1 nodes, world size 2\n"
+        "run first succeeded after 0:01:15: 1 node, world size 2\n"
         "  accuracy: 0.9778\n"
         "  samples per second: 7676\n"
         "  steps: 460\n"
