@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._verdict import (
 )
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["opened", "dropped", "read", "closed", "judged"], "required": True},
@@ -242,6 +243,7 @@ class ActionModule(ActionBase):
             )
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "read":
+            refuse_lost_words()
             answer = read_record(directory, args["run_id"], members_of(args["group"], task_vars["groups"]))
             if answer["plan"] is None or len(answer["names"]) < len(answer["plan"]["nodes"]):
                 refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing
