@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "dict", "required": True},
@@ -133,19 +134,17 @@ class ActionModule(ActionBase):
         if findings:
             display.display(render_findings(findings), stderr=False)
         errors = [finding for finding in findings if finding.severity == "error"]
-        result: dict[str, Any] = {
-            "changed": False,
-            "run_id": job.run_id,
-            "findings": [one.as_dict() for one in findings],
-        }
         if errors:
             on = sorted({name for finding in errors for name in finding.nodes})
             where = f" on {', '.join(on)}" if on else ""
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
-            return {**result, "failed": True, "msg": f"nothing was started: {ids}{where}. {render_findings(errors)}"}
+            # without the findings, which are on the screen: of a task that fails Ansible prints all that it returns
+            raise Refusal(f"nothing was started: {ids}{where}", result={"changed": False, "run_id": job.run_id})
         plans = {node.name: node_plan(job, table, node, args["facts"][node.name]["facts"]) for node in table.nodes}
         return {
-            **result,
+            "changed": False,
+            "run_id": job.run_id,
+            "findings": [one.as_dict() for one in findings],
             "nnodes": table.nnodes,
             "world_size": table.world_size,
             "rank_table": table.as_dicts(),

@@ -309,8 +309,10 @@ run_id:
   type: str
   sample: train-20261121-040806-b5e0
 findings:
-  description: What the checks have found, errors first. With an error the module fails.
-  returned: always
+  description:
+    - What the checks have found. With an error the module fails and all findings are on the terminal alone.
+      M(muster.training.check_cluster) returns them, errors included, and writes them to a file.
+  returned: success
   type: list
   elements: dict
   contains:
