@@ -22,7 +22,12 @@ from ansible_collections.muster.training.plugins.module_utils._job import (
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
+    missing_names,
+    missing_problem,
+    patterns_in,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
@@ -51,6 +56,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "interpreter": {"type": "str", "default": "python3"},
     "working_directory": {"type": "str", "default": ""},
     "environment": {"type": "dict", "default": {}, "no_log": True},
+    "pass_environment": {"type": "raw", "default": []},
     "master_port": {"type": "int", "default": 29500},
     "lifeline_port": {"type": "int", "default": 29499},
     "max_restarts": {"type": "int"},
@@ -121,8 +127,12 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         args["facts"] = answers(args, task_vars.get("hostvars"))
+        missing = missing_names(patterns_in([args["pass_environment"]]))
+        if missing:
+            raise Refusal(f"launch_pass_environment has what is {missing_problem(missing)}")
         try:
             args["args"] = job_arguments(args["args"], self._loader)
+            args["environment"] = job_environment(args["environment"], self._loader)
             job, table, findings = make_plan(args)
         except RankTableError as problem:
             raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem

@@ -178,8 +178,16 @@ options:
       - Environment of the job. Only the names enter the plan, to be checked. The values go to
         O(muster.training.training_run#module:environment).
       - What the launcher sets by the rank table, such as C(RANK) and C(MASTER_ADDR), is refused.
+      - A number or a date arrives as it is written where it stands, as with O(args).
     type: dict
     default: {}
+  pass_environment:
+    description:
+      - Names and patterns of variables of the controller's environment that are in O(environment) as well, as
+        P(muster.training.own_environment#lookup) takes them.
+      - The module fails where a name is not set on the controller.
+    type: raw
+    default: []
   master_port:
     description: TCP port of the rendezvous on the first node (C(MASTER_PORT)), from 1024 to 65535.
     type: int

@@ -10,9 +10,10 @@ from ansible.errors import AnsibleActionFail
 
 
 class Refusal(AnsibleActionFail):
-    """A failure in one line, for what the user did or what the screen shows already.
+    """A failure in one line, for what the screen shows already, or what a few words say.
 
-    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands.
+    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands. What has
+    quotes or several lines is better said so: the one place that is left here is the result, where quotes are escaped.
     """
 
     @property

@@ -47,6 +47,15 @@ def test_a_finding(directory: Path, playbook: str, result_format: str) -> None:
     assert output.count(CODE) == 1, done.stdout
 
 
+def test_a_variable_that_is_not_exported(directory: Path) -> None:
+    given = ["-i", "machines.yml", "-e", "launch_pass_environment=HF_TOKEN,PATH"]
+    done = typed(directory, ["ansible-playbook", "muster.training.launch", *given])
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "Origin:" not in output and "lookup" not in output, done.stdout
+    said = "launch_pass_environment has what is not set in the environment of ansible-playbook: HF_TOKEN; export"
+    assert output.count(said) == 1, done.stdout
+
+
 def test_a_run_that_is_refused_says_so_without_our_playbook(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
     assert done.stdout.count("nothing was started: script-missing on a") == 1, done.stdout

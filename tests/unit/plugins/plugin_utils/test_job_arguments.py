@@ -16,7 +16,7 @@ from ansible.utils.context_objects import CLIArgs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
 
 ODD = [
     "007",
@@ -151,3 +151,22 @@ def test_a_list_within_a_text_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match="looks like a list") as caught:
         job_arguments(text, DataLoader())
     assert """-e '{"launch_args": ["--epochs", "3"]}'""" in str(caught.value)
+
+
+def environment_in(directory: Path, text: str) -> dict[str, object]:
+    """The environment that this file says."""
+    (directory / "job.yml").write_text(text)
+    loader = DataLoader()
+    return job_environment(loader.load_from_file(str(directory / "job.yml"))["launch_environment"], loader)
+
+
+def test_an_environment_arrives_as_written(tmp_path: Path) -> None:
+    assert environment_in(tmp_path, "launch_environment: {A: 007, B: 0x1F, C: text, D: 1:30}\n") == {
+        **{"A": "007", "B": "0x1F", "C": "text", "D": "1:30"}
+    }
+
+
+def test_a_value_of_the_environment_that_is_not_known_is_refused_without_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="launch_environment has A without quotes") as caught:
+        environment_in(tmp_path, "launch_environment: {A: !!int '4711', B: x}\n")
+    assert "4711" not in str(caught.value)
