@@ -12,8 +12,8 @@ from ansible.errors import AnsibleActionFail
 class Refusal(AnsibleActionFail):
     """A failure in one line, for what the screen shows already, or what a few words say.
 
-    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands. What has
-    quotes or several lines is better said so: the one place that is left here is the result, where quotes are escaped.
+    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands. That
+    suits what has quotes or several lines: in the result, which is all that is left here, quotes are escaped.
     """
 
     @property
