@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._job import DEEPSP
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 
 ARGUMENT_SPEC = {
@@ -34,7 +35,7 @@ ARGUMENT_SPEC = {
     "no_python": {"type": "bool", "default": False},
     "image": {"type": "str", "default": ""},
     "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
-    "args": {"type": "list", "elements": "str", "default": []},
+    "args": {"type": "raw", "default": []},
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "interpreter": {"type": "str", "default": "python3"},
@@ -77,8 +78,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         args["facts"] = answers(args, task_vars.get("hostvars"))
-        arguments = {**NO_JOB, **args}
         try:
+            arguments = {**NO_JOB, **args, "args": job_arguments(args["args"], self._loader)}
             table, findings = judge(arguments, read_job(arguments, target_needed=False), names_needed=args["names"])
         except RankTableError as problem:
             raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem

@@ -20,9 +20,10 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 
 ARGUMENT_SPEC = {
-    "role_path": {"type": "path", "required": True},
+    "role_path": {"type": "path"},
     "short_names": {"type": "list", "elements": "str", "default": []},
     "values": {"type": "bool", "default": False},
 }
@@ -168,6 +169,12 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        refuse_lost_words()
+        if args["role_path"] is None:
+            said = complaints("", set(), {}, args["short_names"], load_extra_vars(self._loader))
+            if said:
+                raise AnsibleActionFail("\n".join(said))
+            return {"changed": False}
         role = Path(args["role_path"])
         here = task_vars["inventory_hostname"]
         given = {

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +18,18 @@ from ansible_collections.muster.training.plugins.module_utils._findings import F
 from ansible_collections.muster.training.plugins.module_utils._job import (
     DEEPSPEED_LAUNCHERS,
     Job,
-    argument_problems,
 )
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
+    missing_names,
+    missing_problem,
+    patterns_in,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "dict", "required": True},
@@ -45,10 +52,11 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "module": {"type": "str", "default": ""},
-    "args": {"type": "list", "elements": "str", "default": []},
+    "args": {"type": "raw", "default": []},
     "interpreter": {"type": "str", "default": "python3"},
     "working_directory": {"type": "str", "default": ""},
     "environment": {"type": "dict", "default": {}, "no_log": True},
+    "pass_environment": {"type": "raw", "default": []},
     "master_port": {"type": "int", "default": 29500},
     "lifeline_port": {"type": "int", "default": 29499},
     "max_restarts": {"type": "int"},
@@ -62,12 +70,15 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
 
 
-def render_plan(job: Job, table: RankTable) -> str:
-    """What is about to run, for a terminal."""
+def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any]) -> str:
+    """What is about to run, for a terminal: the nodes, and what starts a rank.
+
+    facts: of the first node, empty where it has not answered. Of the job's environment only the names are shown.
+    """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
     nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
     lines = [
-        f"run {job.run_id}: {nodes} nodes, world size {table.world_size}, {kind}, "
+        f"run {job.run_id}: {nodes} node{'' if table.nnodes == 1 else 's'}, world size {table.world_size}, {kind}, "
         f"rendezvous at {table.master.address} port {job.master_port}"
     ]
     shown = table.nodes if table.nnodes <= 16 else table.nodes[:15]
@@ -81,7 +92,21 @@ def render_plan(job: Job, table: RankTable) -> str:
         lines.append(f"  node {node.node_rank}  {node.name:<{width}}  {node.address}  {ranks}")
     if len(shown) < table.nnodes:
         lines.append(f"  ... and {table.nnodes - len(shown)} more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *render_rank(job, facts)])
+
+
+def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
+    """What starts a rank, ready for a shell, with its directory and the names of the variables that the user gives."""
+    names = job.interpreter.split(":")
+    interpreter = names[-1] if job.image else facts.get("interpreter") or names[0]
+    directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
+    command = shlex.join([*job.program_words(interpreter), *job.args])
+    lines = [f"  command      {command}", f"  directory    {directory}"]
+    if job.image:
+        lines.append(f"  image        {job.image}")
+    if job.variables:
+        lines.append(f"  environment  {', '.join(sorted(job.variables))}")
+    return lines
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
@@ -100,35 +125,36 @@ class ActionModule(ActionBase):
         """Return the plan, or fail with all that is in its way."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        problems = argument_problems(self._task.args.get("args"))  # which the conversion to a list of texts would hide
-        if problems:
-            raise AnsibleActionFail("the job cannot be planned:\n" + "\n".join(problems))
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         args["facts"] = answers(args, task_vars.get("hostvars"))
+        missing = missing_names(patterns_in([args["pass_environment"]]))
+        if missing:
+            raise Refusal(f"launch_pass_environment has what is {missing_problem(missing)}")
         try:
+            args["args"] = job_arguments(args["args"], self._loader)
+            args["environment"] = job_environment(args["environment"], self._loader)
             job, table, findings = make_plan(args)
         except RankTableError as problem:
             raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem
         except ValueError as problem:
             raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
         display = Display()
-        display.display(render_plan(job, table))
+        answer = args["facts"].get(table.master.name)
+        display.display(render_plan(job, table, (answer or {}).get("facts") or {}))
         if findings:
             display.display(render_findings(findings), stderr=False)
         errors = [finding for finding in findings if finding.severity == "error"]
-        result: dict[str, Any] = {
-            "changed": False,
-            "run_id": job.run_id,
-            "findings": [one.as_dict() for one in findings],
-        }
         if errors:
             on = sorted({name for finding in errors for name in finding.nodes})
             where = f" on {', '.join(on)}" if on else ""
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
-            return {**result, "failed": True, "msg": f"nothing was started: {ids}{where}. {render_findings(errors)}"}
+            # without the findings, which are on the screen: of a task that fails Ansible prints all that it returns
+            raise Refusal(f"nothing was started: {ids}{where}", result={"changed": False, "run_id": job.run_id})
         plans = {node.name: node_plan(job, table, node, args["facts"][node.name]["facts"]) for node in table.nodes}
         return {
-            **result,
+            "changed": False,
+            "run_id": job.run_id,
+            "findings": [one.as_dict() for one in findings],
             "nnodes": table.nnodes,
             "world_size": table.world_size,
             "rank_table": table.as_dicts(),

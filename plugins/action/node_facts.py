@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
 # Which of our files a part needs on the node; what is sent has to be compiled there.
@@ -39,7 +40,7 @@ ARGUMENT_SPEC = {
     "ports": {"type": "list", "elements": "int", "default": []},
     "interpreter": {"type": "str", "default": ""},
     "script": {"type": "str", "default": ""},
-    "args": {"type": "list", "elements": "str", "default": []},
+    "args": {"type": "raw", "default": []},
     "working_directory": {"type": "str", "default": ""},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "run_id": {"type": "str", "default": ""},
@@ -85,6 +86,10 @@ class ActionModule(ActionBase):
         if "connections" in request["parts"] and not (request["probe"] and request["address"] and request["peers"]):
             raise AnsibleActionFail("the part 'connections' needs probe, address and peers")
         request["node"] = task_vars["inventory_hostname"]
+        try:
+            request["args"] = job_arguments(request["args"], self._loader)
+        except ValueError:  # launch_plan and check_cluster say so, and once for all nodes
+            request["args"] = []
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)

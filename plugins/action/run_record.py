@@ -22,12 +22,14 @@ from ansible.utils.display import Display
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     from_hub,
-    in_a_line,
     render_verdict,
     without_hub,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
+from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["opened", "dropped", "read", "closed", "judged"], "required": True},
@@ -149,17 +151,20 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     result = args["result"] if args["result"] is not None else (reads.get(master) or {}).get("result")
     unseen = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
     if result is None and (unseen or not any(reads.values())):
-        where = f"{len(unseen)} other nodes say that the run goes on" if unseen else "no node can be reached from here"
+        others = "1 other node says" if len(unseen) == 1 else f"{len(unseen)} other nodes say"
+        where = f"{others} that the run goes on" if unseen else "no node can be reached from here"
         message = (
             f"lost sight of run {args['run_id']}: {master} gives no answer and {where}. The run may go on without you: "
             f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
-        return {"failed": True, "changed": False, "msg": message}
+        raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
     answer = settle(record, verdict, args["said"])
     if verdict["state"] != "succeeded":
-        # without the verdict: of a task that fails Ansible prints all
-        return {"failed": True, "changed": True, "record": answer["record"], "msg": in_a_line(verdict)}
+        # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
+        raise Refusal(
+            f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": answer["record"]}
+        )
     return answer
 
 
@@ -179,9 +184,9 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[
         written = ""
         Display().warning(
             f"the verdict cannot be written to {path}: {problem.strerror}; make room there, or the directory yours, "
-            f"and say ansible-playbook status.yml -e run_id={verdict['run_id']}"
+            + as_typed(f"and run ansible-playbook status.yml -e run_id={verdict['run_id']}")
         )
-    Display().display(render_verdict(verdict, written, said))
+    Display().display(as_typed(render_verdict(verdict, written, said)))
     return {"changed": bool(written), "record": written, "verdict": verdict}
 
 
@@ -206,7 +211,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         said = verdict.pop("said")
         # one that was given without rank 0's word is mended where that can be had by now
         if verdict["started"] is not None or not (master and master["result"]):
-            Display().display(render_verdict(verdict, str(path), said))
+            Display().display(as_typed(render_verdict(verdict, str(path), said)))
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):
@@ -242,6 +247,7 @@ class ActionModule(ActionBase):
             )
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "read":
+            refuse_lost_words()
             answer = read_record(directory, args["run_id"], members_of(args["group"], task_vars["groups"]))
             if answer["plan"] is None or len(answer["names"]) < len(answer["plan"]["nodes"]):
                 refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing

@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import RANK_PROGRAM, SHELL_PROGRAM
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_environment
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node, source_of
 
 ARGUMENT_SPEC = {
@@ -79,7 +80,11 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(
                     "; ".join(problems) or "state: started needs a plan (from launch_plan) and a token"
                 )
-            request["environment"] = {name: str(value) for name, value in request["environment"].items()}
+            try:
+                given = job_environment(request["environment"], self._loader)
+            except ValueError as problem:
+                raise AnsibleActionFail(str(problem)) from None
+            request["environment"] = {name: str(value) for name, value in given.items()}
             if self._task.check_mode:
                 return {
                     "changed": True,

@@ -11,7 +11,7 @@ version_added: 0.1.0
 short_description: Take variables of this machine's environment by name or pattern
 description:
   - Gives those variables of the environment of C(ansible-playbook) whose names match, and no others, as one dictionary.
-  - A name that is not set is left out, unless it is written without a pattern, which is then an error.
+  - A name that is not set is an error, unless O(missing=ignore). A pattern may match nothing.
 options:
   _terms:
     description:
@@ -20,6 +20,11 @@ options:
     type: list
     elements: raw
     required: true
+  missing:
+    description: What to do about a name that is not set. V(ignore) leaves it out.
+    type: str
+    choices: [error, ignore]
+    default: error
 """
 
 EXAMPLES = r"""
@@ -36,42 +41,17 @@ _value:
   sample: [{HF_TOKEN: hf_0123456789}]
 """
 
-import os
-import re
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-
-def own_environment(patterns: Iterable[str]) -> dict[str, str]:
-    """The variables of this process whose names match."""
-    found: dict[str, str] = {}
-    missing = []
-    for pattern in patterns:
-        names = [name for name in os.environ if fnmatchcase(name, pattern)]
-        found.update({name: os.environ[name] for name in names})
-        if not names and not re.search(r"[*?\[]", pattern):
-            missing.append(pattern)
-    if missing:
-        raise AnsibleLookupError(
-            f"not set in the environment of ansible-playbook: {', '.join(missing)}; export them here first, or leave "
-            "them out"
-        )
-    return found
-
-
-def patterns_in(terms: Iterable[Any]) -> list[str]:
-    """Names and patterns, one by one."""
-    found: list[str] = []
-    for term in terms:
-        if isinstance(term, str):
-            found += [one for one in re.split(r"[,\s]+", term.strip("[]")) if one]
-        else:
-            found += [str(one) for one in term]
-    return found
+from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
+    missing_names,
+    missing_problem,
+    own_environment,
+    patterns_in,
+)
 
 
 class LookupModule(LookupBase):
@@ -79,4 +59,9 @@ class LookupModule(LookupBase):
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
         """Return one dictionary."""
-        return [own_environment(patterns_in(terms))]
+        self.set_options(var_options=variables, direct=kwargs)
+        patterns = patterns_in(terms)
+        missing = missing_names(patterns)
+        if missing and self.get_option("missing") == "error":
+            raise AnsibleLookupError(missing_problem(missing))
+        return [own_environment(patterns)]

@@ -68,26 +68,16 @@ def parse_nnodes(text: object) -> tuple[int, int, bool]:
     Raises ValueError with a message for a person.
     """
     match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", str(text))
-    if not match or int(match[1]) < 1 or (match[2] is not None and int(match[2]) < int(match[1])):
+    if not match or int(match[1]) < 1:
         raise ValueError(
             f"nnodes is {ascii(text)[:60]}; give a number of nodes, or least:most such as 2:4 for an elastic run"
         )
+    if match[2] is not None and int(match[2]) < int(match[1]):
+        raise ValueError(
+            f"nnodes is {ascii(text)[:60]}: the least, {int(match[1])}, is greater than the most, {int(match[2])}; "
+            f"give least:most, such as {int(match[2]) or 1}:{int(match[1])}"
+        )
     return int(match[1]), int(match[2] or match[1]), match[2] is not None
-
-
-def argument_problems(given: object) -> list[str]:
-    """What is wrong with launch_args as they were given: nothing in them is split or guessed."""
-    if isinstance(given, str) and re.search(r"[\s,]", given):
-        return [
-            f"launch_args is the text {ascii(given)[:80]}, which nothing splits; give each argument as an item of a "
-            """list, such as -e '{"launch_args": ["--epochs", "3"]}'"""
-        ]
-    return [
-        f"launch_args has {'no value' if item is None else str(item).lower()}, which YAML does not take for text; "
-        "write in quotes what the job is to read"
-        for item in (given if isinstance(given, (list, tuple)) else [given] if isinstance(given, bool) else [])
-        if item is None or isinstance(item, bool)
-    ]
 
 
 def environment_problems(environment: dict[str, object]) -> list[str]:

@@ -200,17 +200,6 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
     return from_hub(plan, result)
 
 
-def in_a_line(verdict: Mapping[str, Any]) -> str:
-    """The verdict of a run that did not succeed: node, rank, error and log."""
-    failure = verdict["first_failure"]
-    if not failure:
-        return f"run {verdict['run_id']} {verdict['state']}: {verdict['reason']}"
-    rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
-    log = f" (log: {failure['node']}:{failure['log']})" if failure["log"] else ""
-    where = f"node {failure['node']} (node_rank {failure['node_rank']}){rank}"
-    return f"run {verdict['run_id']} {verdict['state']}: {where}: {failure['error']}{log}"
-
-
 def duration(seconds: float) -> str:
     """Seconds as H:MM:SS."""
     whole = int(seconds)
@@ -228,7 +217,7 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
     record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
-    size = f"{verdict['nnodes']} nodes, world size {verdict['world_size']}"
+    size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
     for key, value in said.items():
         shown = (
@@ -247,6 +236,9 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
         )
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
+        if failure["log"] and failure["rank"] is not None:
+            shown = f"ansible-playbook logs.yml -e run_id={verdict['run_id']} -e rank={failure['rank']}"
+            lines.append(f"  to read it:   {shown}")
     else:
         if verdict["reason"]:
             lines.append(f"  reason: {verdict['reason']}")

@@ -83,9 +83,10 @@ options:
     choices: [docker, podman]
     default: docker
   args:
-    description: Arguments of the job. The configuration of DeepSpeed that they name is judged.
-    type: list
-    elements: str
+    description:
+      - Arguments of the job, as O(muster.training.launch_plan#module:args). The configuration of DeepSpeed that they
+        name is judged.
+    type: raw
     default: []
   rdzv_backend:
     description: Rendezvous of torchrun, as O(muster.training.launch_plan#module:rdzv_backend).

@@ -14,6 +14,8 @@ description:
   - Fails where a variable begins with the role's name and an underscore, but is none that the role documents in
     C(meta/argument_specs.yml). The nearest right name is shown. Ansible itself passes over such a variable in silence.
   - What is given with C(-e) is refused as well where the beginning is misspelt, as in C(sh_mesh_port).
+  - Fails too where words stand alone behind C(-e), as C(--epochs 1) in C(-e launch_args="--resume --epochs 1"). Ansible
+    ends a value at its first blank, and drops the rest in silence. The right form is shown.
   - Looks at the variables of all hosts of the play at once, so one task with C(run_once) does. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -31,9 +33,10 @@ attributes:
   platform: {platforms: posix}
 options:
   role_path:
-    description: The role's directory, C(role_path) within the role. Its last part is the role's name.
+    description:
+      - The role's directory, C(role_path) within the role. Its last part is the role's name.
+      - Left out, only what is given with C(-e) is looked at.
     type: path
-    required: true
   short_names:
     description:
       - Variables without the prefix that the role reads as well. They are meant for the command line, so only what is

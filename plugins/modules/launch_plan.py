@@ -158,9 +158,12 @@ options:
     type: str
     default: ""
   args:
-    description: Arguments of the script or module. Each item is one argument, no shell sees them.
-    type: list
-    elements: str
+    description:
+      - Arguments of the script or module. A list, each item of which is one argument, or a text, which is split into
+        words as a POSIX shell does. Nothing is expanded.
+      - A number or a date arrives as it is written where it stands, C(007) as C(007). Where that is not known, and with
+        C(yes), C(null) and the like, the module fails and asks for quotes.
+    type: raw
     default: []
   interpreter:
     description: Python interpreter of the job, as a path or a name, the same on each node.
@@ -175,8 +178,16 @@ options:
       - Environment of the job. Only the names enter the plan, to be checked. The values go to
         O(muster.training.training_run#module:environment).
       - What the launcher sets by the rank table, such as C(RANK) and C(MASTER_ADDR), is refused.
+      - A number or a date arrives as it is written where it stands, as with O(args).
     type: dict
     default: {}
+  pass_environment:
+    description:
+      - Names and patterns of variables of the controller's environment that are in O(environment) as well, as
+        P(muster.training.own_environment#lookup) takes them.
+      - The module fails where a name is not set on the controller.
+    type: raw
+    default: []
   master_port:
     description: TCP port of the rendezvous on the first node (C(MASTER_PORT)), from 1024 to 65535.
     type: int
@@ -306,8 +317,10 @@ run_id:
   type: str
   sample: train-20261121-040806-b5e0
 findings:
-  description: What the checks have found, errors first. With an error the module fails.
-  returned: always
+  description:
+    - What the checks have found. With an error the module fails and all findings are on the terminal alone.
+      M(muster.training.check_cluster) returns them, errors included, and writes them to a file.
+  returned: success
   type: list
   elements: dict
   contains:

@@ -53,9 +53,10 @@ options:
     type: str
     default: ""
   args:
-    description: Arguments of the job. The DeepSpeed configuration that they name is read with the part V(software).
-    type: list
-    elements: str
+    description:
+      - Arguments of the job, as O(muster.training.launch_plan#module:args). The DeepSpeed configuration that they name
+        is read with the part V(software).
+    type: raw
     default: []
   working_directory:
     description: Directory in which the job is to start. Empty, the user's home.

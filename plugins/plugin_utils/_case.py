@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Thresholds
@@ -17,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._findings import F
 from ansible_collections.muster.training.plugins.module_utils._job import Job, parse_nnodes
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 THRESHOLDS_SPEC = {
     "clock_skew": {"type": "float", "default": Thresholds.clock_skew},
@@ -99,4 +101,5 @@ def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tupl
         findings += check_order(job, wanted, table)
     case = Case(job, table, facts, names_needed, bool(args.get("replace")), Thresholds(**(args["thresholds"] or {})))
     findings += check_all(case, reasons)
-    return table, worst_first(merge(finding for finding in findings if finding.id not in skip))
+    told = merge(finding for finding in findings if finding.id not in skip)
+    return table, worst_first(replace(finding, todo=as_typed(finding.todo)) for finding in told)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from ansible.errors import AnsibleActionFail
 
+from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+
 
 def members_of(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     """The hosts of the group.
@@ -18,7 +20,21 @@ def members_of(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     members = list(groups.get(group, []))
     if not members:
         raise AnsibleActionFail(
-            f"the group '{group}' has no hosts. Needed: your machines in this group. See what the inventory holds with "
-            "`ansible-inventory --graph`; give one with -i (see the warnings above if it could not be read)"
+            f"the group '{group}' has no hosts. Needed: your machines in this group. {remedy(groups)}"
         )
     return members
+
+
+def remedy(groups: Mapping[str, list[str]]) -> str:
+    """What to do where the group has no hosts: name another one, or give another inventory."""
+    others = sorted(name for name, hosts in groups.items() if hosts and name not in ("all", "ungrouped"))
+    if others:
+        name = others[0] if len(others) == 1 else "NAME"
+        return (
+            f"The inventory has the group{'' if len(others) == 1 else 's'} {some(others)}: rename yours, or say which "
+            f"it is with -e launch_group={name} (of site.yml: -e site_group={name})"
+        )
+    return (
+        "See what the inventory holds with `ansible-inventory --graph`; give one with -i (see the warnings above if it "
+        "could not be read)"
+    )

@@ -61,10 +61,10 @@ def test_script_missing(lab: Lab, nodes: list[str]) -> None:
     for name in ("node1", "node4"):
         lab.exec(name, ["sh", "-c", "echo 'print(1)' > /home/muster/only_here.py"])
     play = drive.start("launch.yml", lab.inventory, launch_script="only_here.py", nnodes=4).wait()
-    assert (
-        play.rc == 2
-        and "script-missing on node2, node3: there is no readable file /home/muster/only_here.py" in play.output
-    )
+    said = "script-missing on node2, node3: there is no readable file /home/muster/only_here.py"
+    assert play.rc == 2 and play.output.count(said) == 1, play.output
+    assert play.output.count("there is no readable file") == 1, play.output
+    assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
 
 def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
@@ -144,9 +144,10 @@ def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_pa
     inventory["training"]["vars"].update(launch_nnodes=2, launch_runs_directory=str(tmp_path / "runs"))
     own = tmp_path / "own.yml"
     own.write_text(yaml.safe_dump(inventory))
-    settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "first_node.py"), "launch_launcher": "env"}
+    settings: dict[str, Any] = {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": "--steps '3'"}
     play = drive.run("launch.yml", own, **settings)
     assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
+    assert "loop.py --steps 3\n" in play.output and play.output.count("sum 2 world 2") == 3, play.output
     play = drive.run("launch.yml", own, **settings, nnodes=3)
     assert play.rc == 2 and "say -e launch_nnodes=3 instead" in " ".join(play.output.split()), play.output
     play = drive.run("preflight.yml", own)

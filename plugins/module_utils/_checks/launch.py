@@ -149,7 +149,7 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
     ]
 
 
-def check_script(table: RankTable, facts: Facts) -> list[Finding]:
+def check_script(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     """The script must be there and readable on each node. Below a missing directory it is no matter of its own."""
     missing = []
     for node in answered(table, facts):
@@ -161,13 +161,18 @@ def check_script(table: RankTable, facts: Facts) -> list[Finding]:
             missing.append(node.name)
     if not missing:
         return []
+    if not job.working_directory and not job.script.startswith(("/", "~")):
+        why = " (launch_working_directory is not set, so a relative path begins in the user's home)"
+        correct = "set launch_working_directory, or correct launch_script"
+    else:
+        why, correct = "", "or correct launch_script or launch_working_directory"
     return [
         error(
             "script-missing",
             missing,
-            f"there is no readable file {facts[missing[0]]['script']['path']}",
+            f"there is no readable file {facts[missing[0]]['script']['path']}{why}",
             "the script at the same path on each node",
-            "copy it there, or correct launch_script or launch_working_directory",
+            f"copy your project there (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), {correct}",
         )
     ]
 
@@ -240,6 +245,6 @@ def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False
         *([] if taken_by_run else check_ports(job, table, facts)),
         *([] if job.image else check_interpreter(job, table, facts)),
         *check_working_directory(table, facts),
-        *check_script(table, facts),
+        *check_script(job, table, facts),
         *check_runs_directory(table, facts),
     ]

@@ -71,7 +71,7 @@ def check_modules(case: Case) -> list[Finding]:
                 error(
                     "package-missing",
                     missing,
-                    f"{case.job.interpreter} has no {module}, which launch_launcher: {case.job.launcher} is",
+                    f"{case.job.interpreter} has no {module}, and launch_launcher is {case.job.launcher}",
                     f"{module} in the environment of the job's interpreter",
                     f"install it there ({'role ' if module == 'deepspeed' else 'pip install '}{module}), or set "
                     "launch_python to the interpreter that has it",

@@ -71,9 +71,10 @@ def test_rank_0_is_the_first_or_of_c10d_the_one_whose_address_sorts_first() -> N
     assert masters(nodes[2:]) == {"c"}
 
 
-@pytest.mark.parametrize("nnodes", [0, "0", "4:2", "two", -1, True, [], {"a": 1}])
+@pytest.mark.parametrize("nnodes", [0, "0", "two", -1, True, [], {"a": 1}])
 def test_numbers_of_nodes_that_make_no_sense(nnodes: object) -> None:
     assert "give a number of nodes, or least:most" in refusal(nnodes)
+    assert refusal("4:2").endswith("the least, 4, is greater than the most, 2; give least:most, such as 2:4")
 
 
 def test_more_nodes_than_there_are() -> None:
@@ -94,6 +95,21 @@ def test_a_group_without_hosts() -> None:
         with pytest.raises(AnsibleActionFail, match="the group 'training' has no hosts") as caught:
             choose("training", groups, HOSTS, None, [])
         assert "ansible-inventory --graph" in str(caught.value.message)
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (
+            {"all": ["a"], "gpus": ["a"]},
+            "has the group gpus: rename yours, or say which it is with -e launch_group=gpus",
+        ),
+        ({"all": ["a"], "x": ["a"], "gpus": ["a"], "none": []}, "has the groups gpus, x: .* -e launch_group=NAME"),
+    ],
+)
+def test_groups_of_other_names_are_named(groups: dict[str, list[str]], words: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=f"the group 'training' has no hosts.* The inventory {words}"):
+        choose("training", groups, HOSTS, None, [])
 
 
 @pytest.mark.parametrize(

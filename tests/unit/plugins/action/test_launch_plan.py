@@ -137,17 +137,38 @@ def test_nproc_per_node_comes_before_all() -> None:
 
 def test_the_plan_on_the_terminal() -> None:
     table = build_rank_table([Host("node9", "10.0.0.9", 2), Host("node10", "10.0.0.10", 1)])
-    assert render_plan(make_job(run_id="first", launcher="torchrun"), table) == (
+    job = make_job(
+        run_id="first",
+        launcher="torchrun",
+        args=("--resume", "--name", "a b's", "$HOME"),
+        variables=("WANDB_API_KEY", "A"),
+    )
+    facts = {"interpreter": "/opt/env/bin/python", "working_directory": {"path": "/srv/project"}}
+    assert render_plan(job, table, facts) == (
         "run first: 2 nodes, world size 3, torchrun, static rendezvous, rendezvous at 10.0.0.9 port 29500\n"
         "  node 0  node9   10.0.0.9  ranks 0-1\n"
-        "  node 1  node10  10.0.0.10  rank 2"
+        "  node 1  node10  10.0.0.10  rank 2\n"
+        "  command      /opt/env/bin/python -u job.py --resume --name 'a b'\"'\"'s' '$HOME'\n"
+        "  directory    /srv/project\n"
+        "  environment  A, WANDB_API_KEY"
     )
+
+
+def test_the_plan_of_nodes_that_have_not_answered_has_what_was_asked_for() -> None:
+    table = build_rank_table([Host("a", "10.0.0.9", 1)])
+    job = make_job(run_id="first", interpreter="/opt/env/bin/python:python3", image="torch:2", module="m", script="")
+    assert render_plan(job, table, {}).splitlines()[0].startswith("run first: 1 node, world size 1, ")
+    assert render_plan(job, table, {}).splitlines()[-3:] == [
+        "  command      python3 -u -m m",
+        "  directory    the user's home",
+        "  image        torch:2",
+    ]
 
 
 def test_the_plan_of_an_elastic_run_on_the_terminal() -> None:
     job = make_job(run_id="first", launcher="torchrun", rdzv_backend="c10d", min_nnodes=1)
     table = launcher_of(job).order(build_rank_table([Host("a", "10.0.0.9", 1), Host("b", "10.0.0.10", 1)]))
-    first = render_plan(job, table).splitlines()[0]
+    first = render_plan(job, table, {}).splitlines()[0]
     assert (
         first == "run first: 1 to 2 nodes, world size 2, torchrun, c10d rendezvous, rendezvous at 10.0.0.10 port 29500"
     )
@@ -155,7 +176,7 @@ def test_the_plan_of_an_elastic_run_on_the_terminal() -> None:
 
 def test_a_large_cluster_does_not_fill_the_terminal() -> None:
     table = build_rank_table([Host(f"n{n}", f"10.0.{n // 250}.{n % 250 + 1}", 8) for n in range(1000)])
-    lines = render_plan(make_job(), table).splitlines()
-    assert len(lines) == 17
-    assert lines[-1] == "  ... and 985 more"
+    lines = render_plan(make_job(), table, {}).splitlines()
+    assert len(lines) == 19
+    assert lines[16] == "  ... and 985 more"
     assert "1000 nodes, world size 8000" in lines[0]

@@ -42,7 +42,10 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
 
 def closed(directory: Path, **given: Any) -> dict[str, Any]:
     arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, **given}
-    return close_record(directory, arguments)
+    try:
+        return close_record(directory, arguments)
+    except AnsibleActionFail as problem:
+        return problem.result
 
 
 def opened(directory: Path, run_id: str = "first") -> Path:
@@ -164,11 +167,14 @@ def test_a_run_that_went_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("state", ["failed", "stopped"])
-def test_a_run_that_did_not_go_well_fails_the_task(tmp_path: Path, state: str) -> None:
+def test_a_run_that_did_not_go_well_fails_the_task(
+    tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, result=ended(state, 1, reason="because"))
-    assert result["failed"] and f"run first {state}" in result["msg"]
+    assert result["failed"] and result["msg"] == f"run first {state}"
     assert "verdict" not in result, "Ansible would print it behind the last lines"
+    assert capsys.readouterr().out.count(f"run first {state}") == 1
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
@@ -184,18 +190,18 @@ FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: nothing heard
 DIED = {**RUNNING, "state": "died"}
 
 
-def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path) -> None:
+def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, reads={"node0": None, "node1": FAILED})
-    assert result["failed"] and "node0 is lost: nothing heard of it" in result["msg"]
+    assert result["failed"] and "node0 is lost: nothing heard of it" in capsys.readouterr().out
     assert json.loads((record / "result.json").read_text())["first_failure"]["node"] == "node0"
 
 
 @pytest.mark.parametrize(
     ("reads", "words"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 gives no answer and 1 other nodes say that the run goes on"),
-        ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other nodes say that the run goes on"),
+        ({"node0": None, "node1": RUNNING}, "node0 gives no answer and 1 other node says that the run goes on"),
+        ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says that the run goes on"),
         ({"node0": None, "node1": None}, "no node can be reached from here"),
         ({}, "no node can be reached from here"),
     ],

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.muster.training.plugins.action import launch_plan
 from ansible_collections.muster.training.plugins.action.training_run import planned_files
@@ -36,6 +37,7 @@ def planned(**given: Any) -> dict[str, dict[str, Any]]:
     given_by_task = {name: value for name, value in made.items() if value is not None and name != "facts_from"}
     action = launch_plan.ActionModule.__new__(launch_plan.ActionModule)
     action._task = SimpleNamespace(args=given_by_task, async_val=0, check_mode=True, action="launch_plan")
+    action._loader = DataLoader()
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="unused"))
     result = action.run(task_vars={})
     assert "failed" not in result, result["msg"]

@@ -33,3 +33,4 @@ def test_a_name_that_is_not_set_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with pytest.raises(AnsibleError, match="not set in the environment of ansible-playbook: HF_TOKEN"):
         render("{{ lookup('muster.training.own_environment', 'HF_TOKEN') }}")
+    assert render("{{ lookup('muster.training.own_environment', 'HF_TOKEN', missing='ignore') }}") == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -191,6 +192,22 @@ def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], id
     finding = the_finding({"a": change, "c": change})
     assert (finding.id, finding.nodes) == (identity, ("a", "c"))
     assert words in finding.found
+
+
+@pytest.mark.parametrize(
+    ("given", "at_home"),
+    [
+        ({"script": "train.py"}, True),
+        ({"script": "/srv/train.py"}, False),
+        ({"script": "~/train.py"}, False),
+        ({"script": "train.py", "working_directory": "/srv/project"}, False),
+    ],
+)
+def test_where_a_relative_script_begins_is_told(given: dict[str, str], at_home: bool) -> None:
+    finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
+    assert ("launch_working_directory is not set, so a relative path begins in" in finding.found) == at_home
+    assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
+    assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.todo
 
 
 def test_a_module_needs_no_script() -> None:

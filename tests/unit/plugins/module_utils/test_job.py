@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._job import (
     SAFE_RUN_ID,
     Job,
-    argument_problems,
     environment_problems,
     parse_nnodes,
 )
@@ -45,12 +44,22 @@ def test_nnodes_is_a_number_or_a_range(given_text: object, meant: tuple[int, int
 
 
 @pytest.mark.parametrize(
-    "text", [0, "0", "0:2", "4:2", "", None, "two", "2:", ":2", "2:3:4", "-1", "1.5", " 2", "2\n", True, "٢", "1" * 7]
+    "text", [0, "0", "0:2", "", None, "two", "2:", ":2", "2:3:4", "-1", "1.5", " 2", "2\n", True, "٢", "1" * 7]
 )
 def test_anything_else_is_refused_with_what_was_found(text: object) -> None:
     with pytest.raises(ValueError, match="nnodes is .*; give a number of nodes") as caught:
         parse_nnodes(text)
     assert ascii(text)[:60] in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "right"), [("2:1", "1:2"), ("4:2", "2:4"), ("3:0", "1:3")])
+def test_a_range_whose_least_is_greater_than_its_most_is_refused_so(text: str, right: str) -> None:
+    least, most = text.split(":")
+    words = (
+        f"nnodes is '{text}': the least, {least}, is greater than the most, {most}; give least:most, such as {right}"
+    )
+    with pytest.raises(ValueError, match=words):
+        parse_nnodes(text)
 
 
 @given(st.integers(1, 999999), st.integers(0, 1000))
@@ -115,18 +124,6 @@ def test_an_ordinary_environment_is_taken() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.text(min_size=9, max_size=20).map("s3cr3t".__add__), max_size=4))
 def test_values_are_never_shown(environment: dict[str, Any]) -> None:
     assert not any("s3cr3t" in problem for problem in environment_problems(environment))
-
-
-@pytest.mark.parametrize("given", ["--epochs 3", "a,b", "a\tb", ["--amp", True], [None], False])
-def test_arguments_are_not_guessed(given: object) -> None:
-    (problem,) = argument_problems(given)
-    assert ("give each argument as an item" in problem) == isinstance(given, str)
-    assert ("in quotes" in problem) != isinstance(given, str)
-
-
-@pytest.mark.parametrize("given", [None, "", "--fast", 3, [], ["--lr", 0.1, "a b,c"]])
-def test_ordinary_arguments_are_taken(given: object) -> None:
-    assert argument_problems(given) == []
 
 
 def test_the_target_is_a_script_or_a_module_with_its_arguments() -> None:

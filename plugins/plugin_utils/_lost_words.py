@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Words behind -e that reach no variable. Private to this collection, controller only.
+
+Ansible ends a value at its first blank: of -e launch_args="--resume --epochs 1" it keeps --resume, and says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable
+
+from ansible import context
+from ansible.errors import AnsibleActionFail
+from ansible.parsing.splitter import split_args
+
+NAMED = re.compile(r"(.+?)(?<!\\)=(.*)", re.DOTALL)  # as Ansible finds the name
+ARGUMENTS = ("launch_args", "preflight_args")  # what follows these may be arguments that look like variables: lr=0.1
+
+
+def refuse_lost_words() -> None:
+    """Raise AnsibleActionFail where a word behind -e of this command reaches no variable."""
+    problems = lost_words(map(str, context.CLIARGS.get("extra_vars") or ()))
+    if problems:
+        raise AnsibleActionFail("\n".join(problems))
+
+
+def lost_words(texts: Iterable[str]) -> list[str]:
+    """One sentence for each text behind -e of which Ansible loses a part, with the right form."""
+    return [problem for text in texts if text and text[0] not in "@[{" for problem in [lost_part(text)] if problem]
+
+
+def lost_part(text: str) -> str:
+    """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" where all of it does."""
+    words = split_args(text)
+    name = value = ""
+    for number, word in enumerate(words):
+        match = NAMED.fullmatch(word)
+        fits = match and match[1].strip().isidentifier()
+        if not fits or (name in ARGUMENTS and value[:1] not in ("'", '"')):
+            rest = " ".join(words[number:])
+            found = f"-e {shlex.quote(text)}: {ascii(rest)[:200]} belongs to no variable"
+            if name:
+                whole = f"{value} {rest}"
+                return (
+                    f"{found}, since a value ends at its first blank. Needed: quotes around the value, within those of "
+                    f"the shell: {right_form(name, whole)}. Give each further variable behind an -e of its own"
+                )
+            if re.search(r"\.(ya?ml|json)$", rest):
+                return f"{found}. Needed: an @ before the name of a file: -e {shlex.quote('@' + rest)}"
+            return (
+                f"{found}. Needed: NAME=VALUE, such as -e nnodes=2; arguments of the job are a variable too: "
+                f"{right_form('launch_args', rest)}"
+            )
+        if match:
+            name, value = match[1].strip(), match[2]
+    return ""
+
+
+def right_form(name: str, value: str) -> str:
+    """How a value with blanks is given behind -e."""
+    if re.search(r"['$`!\\\"]", value):
+        return f"-e {shlex.quote(json.dumps({name: value}))}"
+    return f"-e \"{name}='{value}'\""

@@ -1,0 +1,42 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Variables of this process's environment by name and pattern. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+
+def patterns_in(terms: Iterable[Any]) -> list[str]:
+    """Names and patterns, one by one: each term is one, a list of some, or a text with commas or blanks between."""
+    found: list[str] = []
+    for term in terms:
+        if isinstance(term, str):
+            found += [one for one in re.split(r"[,\s]+", term.strip("[]")) if one]
+        else:
+            found += [str(one) for one in term]
+    return found
+
+
+def own_environment(patterns: Iterable[str]) -> dict[str, str]:
+    """The variables whose names match."""
+    patterns = list(patterns)
+    return {name: value for name, value in os.environ.items() if any(fnmatchcase(name, one) for one in patterns)}
+
+
+def missing_names(patterns: Iterable[str]) -> list[str]:
+    """The names, and not patterns, of variables that are not set."""
+    return [one for one in patterns if not re.search(r"[*?\[]", one) and one not in os.environ]
+
+
+def missing_problem(names: Iterable[str]) -> str:
+    """What to tell of variables that are not set."""
+    return (
+        f"not set in the environment of ansible-playbook: {', '.join(names)}; export them here first, or leave them out"
+    )

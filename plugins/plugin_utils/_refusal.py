@@ -1,0 +1,22 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A failure that is shown once. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleActionFail
+
+
+class Refusal(AnsibleActionFail):
+    """A failure in one line, for what the screen shows already, or what a few words say.
+
+    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands. That
+    suits what has quotes or several lines: in the result, which is all that is left here, quotes are escaped.
+    """
+
+    @property
+    def omit_exception_key(self) -> bool:
+        """Whether the result goes without the error's own text, of which Ansible makes the first of the two."""
+        return True

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Commands in messages, as this user has to type them. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import constants, context
+
+COLLECTION = "muster.training"
+COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
+
+
+def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
+    """The text with each `ansible-playbook NAME.yml` as it is typed for the playbook and the inventory now in use.
+
+    arguments: what Ansible was called with, by default of this process.
+    """
+    given = context.CLIARGS if arguments is None else arguments
+    playbooks = given.get("args") or ()
+    if not playbooks:
+        return text
+    inventory = "".join(f" -i {shlex.quote(source)}" for source in typed_sources(given))
+    return COMMAND.sub(
+        lambda match: f"ansible-playbook {shlex.quote(beside(str(playbooks[0]), match[1]))}{inventory}", text
+    )
+
+
+def beside(playbook: str, name: str) -> str:
+    """How the playbook of this name is called by a user who has called that one."""
+    if playbook.startswith(f"{COLLECTION}."):
+        return f"{COLLECTION}.{name}"
+    sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
+    return sibling if os.path.exists(sibling) else f"{COLLECTION}.{name}"
+
+
+def typed_sources(given: Mapping[str, Any]) -> list[str]:
+    """The sources of the inventory that were given with -i, as short as they can be here."""
+    sources = [str(source) for source in given.get("inventory") or ()]
+    if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # from ansible.cfg, or none at all
+        return []
+    return [source if "," in source else shortest(source) for source in sources]
+
+
+def shortest(path: str) -> str:
+    """The path as it is, or from the present directory on where it lies below."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

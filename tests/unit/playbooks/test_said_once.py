@@ -1,0 +1,62 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is wrong stands on the screen once, with the command that this user types."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+INVENTORY = f"""
+training:
+  hosts: {{a: {{node_address: 127.0.0.1}}}}
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: {sys.executable}
+    launch_python: {sys.executable}
+    launch_script: /nowhere/train.py
+"""
+CODE = "ansible-playbook muster.training.site -i machines.yml --tags code -e code_source=DIRECTORY"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An empty home, the collection, and this machine as the only node."""
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text(INVENTORY)
+    return tmp_path
+
+
+@pytest.mark.parametrize("result_format", ["json", "yaml"])
+@pytest.mark.parametrize("playbook", ["launch", "preflight"])
+def test_a_finding(directory: Path, playbook: str, result_format: str) -> None:
+    done = typed(
+        directory,
+        ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"],
+        ANSIBLE_CALLBACK_RESULT_FORMAT=result_format,
+    )
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2, done.stdout
+    assert output.count("there is no readable file /nowhere/train.py") == 1, done.stdout
+    assert output.count("the script at the same path on each node") == 1, done.stdout
+    assert output.count(CODE) == 1, done.stdout
+
+
+def test_a_variable_that_is_not_exported(directory: Path) -> None:
+    given = ["-i", "machines.yml", "-e", "launch_pass_environment=HF_TOKEN,PATH"]
+    done = typed(directory, ["ansible-playbook", "muster.training.launch", *given])
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "Origin:" not in output and "lookup" not in output, done.stdout
+    said = "launch_pass_environment has what is not set in the environment of ansible-playbook: HF_TOKEN; export"
+    assert output.count(said) == 1, done.stdout
+
+
+def test_a_run_that_is_refused_says_so_without_our_playbook(directory: Path) -> None:
+    done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
+    assert done.stdout.count("nothing was started: script-missing on a") == 1, done.stdout
+    assert "Origin:" not in done.stdout and "[ERROR]" not in done.stdout
