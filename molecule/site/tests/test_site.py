@@ -20,9 +20,12 @@ ROLES = [
     "hosts_file",
     "firewall",
     "ssh_mesh",
+    "docker_engine",
+    "docker_data_root",
     "cifs_share",
     "s3fs",
     "mount_s3",
+    "open_mpi",
     "code",
     *SOFTWARE,
 ]
