@@ -63,7 +63,8 @@ def idle_tags(
     """One sentence for each known tag of --tags of which nothing comes, and one where no role is left at all."""
     said = []
     for tag in only:
-        tagged = [role for role in roles if tag in role.tags]
+        # A tag with the name of a role means this role, though others may prepare it under the same tag.
+        tagged = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
         left = [role for role in tagged if is_selected(role, only, skip)]
         if tagged and not left:
             said.append(

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.muster.training.plugins.action.known_variables import options_of
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
@@ -46,6 +48,19 @@ def test_a_role_has_its_tag_its_switch_and_its_group(role: str) -> None:
     assert f"{role}_enabled" in defaults
     group = f"{role}_group"
     assert (group in defaults) == (group in PLAY["vars"]), "all roles see the same group"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CHECKOUT / "plugins" / "module_utils" / "_checks").glob("*.py")), ids=lambda p: p.name
+)
+def test_a_remedy_that_a_role_has_names_a_command_that_works(path: Path) -> None:
+    text = re.sub(r'"\n +"', "", path.read_text())
+    assert re.findall(r"\(role \w+", text) == []
+    for tag, rest in re.findall(r"ansible-playbook site\.yml --tags (\w+)([^),;\"]*)", text):
+        assert tag in ROLES
+        assert set(re.findall(r"-e (\w+)=", rest)) <= options_of(CHECKOUT / "roles" / tag)
+        switch = yaml.safe_load((CHECKOUT / "roles" / tag / "defaults" / "main.yml").read_text())[f"{tag}_enabled"]
+        assert switch is not False or f"-e {tag}_enabled=true" in rest, "it is off without"
 
 
 # --- What is asked for

@@ -116,6 +116,12 @@ def test_a_tag_that_leads_to_nothing_is_named(only: list[str], skip: list[str], 
     assert idle_tags(only, skip, ROLES, lambda one: one.name in on) == said
 
 
+def test_a_tag_that_names_a_role_is_not_saved_by_one_that_prepares_it() -> None:
+    roles = [role("pytorch", "open_mpi"), MPI]
+    assert idle_tags(["open_mpi"], [], roles, lambda one: one.name == "pytorch")
+    assert not idle_tags(["open_mpi"], [], roles, lambda one: one.name == "open_mpi")
+
+
 def test_a_switch_of_a_role_that_the_tags_leave_out_is_named() -> None:
     assert idle_switches(["open_mpi_enabled"], ["all"], [], ROLES) == []
     assert idle_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
