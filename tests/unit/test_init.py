@@ -103,6 +103,20 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_the_installation_of_the_readme_works_also_where_a_checkout_is_linked(
+    collections: Path, tmp_path: Path
+) -> None:
+    """As after `make demo` in an active .venv, where Ansible finds a collection of the same version."""
+    (archive,) = collections.glob("muster-training-*.tar.gz")
+    line = next(
+        line for line in (CHECKOUT / "README.md").read_text().splitlines() if "install" in line and "./training" in line
+    )
+    words = line.partition("#")[0].replace("./training", f"--offline --no-deps -p {tmp_path}/there {archive}")
+    run = Shell(tmp_path / "nowhere", tmp_path, tmp_path)(words, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="true")
+    assert run.code == 0 and "was installed successfully" in run.output, run.output
+    assert (tmp_path / "there" / "ansible_collections" / "muster" / "training" / "README.md").is_file()
+
+
 @pytest.fixture
 def shell(collections: Path, tmp_path: Path) -> Shell:
     """A person's shell in an empty directory."""
