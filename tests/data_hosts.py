@@ -63,7 +63,7 @@ class Data(Cluster):
             "AWS_SECRET_ACCESS_KEY": self.keys["secret_key"],
             "AWS_SESSION_TOKEN": "",
         }
-        tags = ("--tags", "s3fs,mount_s3")
+        tags = ("--tags", "data")
         return drive.run(
             "site.yml", self.lab.inventory, options=(*tags, *options), env=environment, timeout=600, **extra
         )

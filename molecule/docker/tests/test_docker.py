@@ -113,7 +113,8 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
 
 def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
     lab = engine
-    play = role(lab, tmp_path, "docker_engine", docker_engine_settings={"storage-driver": "vfs", "nonsense": 1})
+    settings = {"storage-driver": "vfs", "nonsense": 1}
+    play = role(lab, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_settings=settings)
     assert play.rc == 2 and "runs with its former ones" in play.output, play.output
     assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == {"storage-driver": "vfs"}
     assert lab.exec("node1", ["docker", "info"]).returncode == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests import drive
 from tests.lab import Lab
@@ -20,9 +21,12 @@ ROLES = [
     "hosts_file",
     "firewall",
     "ssh_mesh",
+    "docker_engine",
+    "docker_data_root",
     "cifs_share",
     "s3fs",
     "mount_s3",
+    "open_mpi",
     "code",
     *SOFTWARE,
 ]
@@ -78,6 +82,33 @@ def tasks(play: drive.Play) -> list[str]:
     """The tasks that were run on the nodes, in order. Ansible tells its own, such as to run handlers, once for each."""
     told = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Make the nodes one cluster]")[2])
     return [task for task, _again in groupby(told)]
+
+
+def test_a_host_key_is_accepted_at_first_sight_and_refused_when_it_has_changed(lab: Lab, tmp_path: Path) -> None:
+    """By the checkout's ansible.cfg; what an inventory says comes before it."""
+    machines = yaml.safe_load(lab.inventory.read_text())
+    hosts = machines["training"]["vars"]
+    known = tmp_path / "known_hosts"
+
+    def ping(*options: str) -> drive.Play:
+        fresh = (
+            "ControlPath=none",
+            "GlobalKnownHostsFile=/dev/null",
+            f"UserKnownHostsFile={known}",
+            "HashKnownHosts=no",
+        )
+        hosts["ansible_ssh_common_args"] = " ".join(f"-o {word}" for word in ("IdentitiesOnly=yes", *fresh, *options))
+        (tmp_path / "machines.yml").write_text(yaml.safe_dump(machines))
+        # ansible-runner would switch it off
+        return drive.run("ping.yml", tmp_path / "machines.yml", env={"ANSIBLE_HOST_KEY_CHECKING": "true"})
+
+    assert ping("StrictHostKeyChecking=yes").rc == 2
+    first = ping()
+    assert first.rc == 0, first.output
+    _address, kind, key = known.read_text().splitlines()[0].split()[:3]
+    known.write_text("".join(f"{node.address} {kind} {key}\n" for node in lab.nodes))
+    changed = ping()
+    assert changed.rc == 2 and "IDENTIFICATION HAS CHANGED" in changed.output, changed.output
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
     """The first thing that is wrong with a node's driver; what follows from it is not told again."""
     state, said, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
-    reboot = "reboot the node, or unload and load the module (role nvidia_driver does what is possible)"
+    reboot = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
     if state == "hangs":
         return [
             error(
@@ -58,7 +58,8 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 [name],
                 f"the NVIDIA driver is not loaded{by}{kernel}",
                 "a loaded driver",
-                "install it for the running kernel (role nvidia_driver), or reboot into the kernel that has it",
+                "install it for the running kernel (ansible-playbook site.yml --tags nvidia_driver), or reboot into "
+                "the kernel that has it",
             )
         ]
     if state in ("gpu-lost", "failed"):
@@ -80,7 +81,8 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 f"{f'driver {loaded}' if loaded else 'the driver'} finds none that it can drive: {said}",
                 "a driver that finds all GPUs of the node",
                 "look for 'NVRM' in dmesg: where it says that the driver does not support the GPU, install another "
-                "branch or the open kernel modules (role nvidia_driver, nvidia_driver_open: true from Blackwell on); "
+                "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell on "
+                "with -e nvidia_driver_open=true); "
                 "else reboot, and have the GPU replaced if it is not found then. Where none is to be used, say "
                 "-e preflight_skip=gpu-broken",
             )

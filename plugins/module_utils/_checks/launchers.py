@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._plan import launc
 
 NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher knows --no_ssh
 PACKAGES = {  # program to what brings it on Debian and Ubuntu
-    "mpirun": "openmpi-bin (role open_mpi)",
-    "ompi_info": "openmpi-bin (role open_mpi)",
-    "orted": "openmpi-bin (role open_mpi)",
+    "mpirun": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
+    "ompi_info": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
+    "orted": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "pdsh": "pdsh",
-    "docker": "docker.io (role docker_engine)",
+    "docker": "docker.io (ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true)",
     "podman": "podman",
 }
 FP16_SINCE = (7, 0)  # compute capability (deepspeed accelerator/cuda_accelerator.py, is_fp16_supported)
@@ -155,7 +155,8 @@ def check_config(case: Case) -> list[Finding]:
                 names,
                 f"the DeepSpeed configuration {broken[names[0]]['path']} cannot be read: {problem}",
                 "the file that the job's arguments name, on each node",
-                "copy it there (role code), or correct the arguments",
+                "copy it there (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or correct the "
+                "arguments",
             )
         )
     good = {name: one["config"] for name, one in read.items() if one["config"] is not None}
@@ -167,7 +168,8 @@ def check_config(case: Case) -> list[Finding]:
                 odd,
                 f"{read[next(iter(odd))]['path']} is not the configuration that the others have",
                 "the same configuration on all nodes",
-                "copy it anew to all nodes (role code), from one place",
+                "copy it anew to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+                "code_source=DIRECTORY)",
             )
         )
     removed: dict[str, list[str]] = {}

@@ -53,7 +53,7 @@ EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[.
         lambda facts: facts["gpus"]["driver"]["loaded"] or next((d["driver"] for d in facts["gpus"]["devices"]), None),
         "gpus",
         warning,
-        "install the same driver on all nodes (role nvidia_driver)",
+        "install the same driver on all nodes (ansible-playbook site.yml --tags nvidia_driver)",
     ),
     (
         "skew-gpu",
@@ -124,7 +124,8 @@ def check_script_hash(case: Case) -> list[Finding]:
             odd,
             f"{path} is not the file that the others have",
             "the same script on all nodes",
-            "copy it anew to all nodes (role code), from one place",
+            "copy it anew to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+            "code_source=DIRECTORY)",
         )
     ]
 
@@ -157,7 +158,8 @@ def check_torch(case: Case) -> list[Finding]:
                 without,
                 f"{case.job.interpreter} has no torch",
                 "torch in the environment of the job's interpreter: torchrun comes with it",
-                "install torch there (role pytorch), or set launch_python to the interpreter that has it",
+                "install torch there (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
+                "interpreter that has it",
             )
         )
     cpu_only, too_old = [], {}
@@ -178,7 +180,7 @@ def check_torch(case: Case) -> list[Finding]:
                 cpu_only,
                 f"there are GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is built for the CPU alone",
                 "a torch that was built for CUDA",
-                "install torch from the index of its CUDA version (role pytorch)",
+                "install torch from the index of its CUDA version (ansible-playbook site.yml --tags pytorch)",
             )
         )
     if too_old:
@@ -189,7 +191,7 @@ def check_torch(case: Case) -> list[Finding]:
                 too_old,
                 f"driver {driver}, and torch is built for CUDA {cuda}",
                 f"driver {'.'.join(map(str, least))} or newer for CUDA {cuda}",
-                "install a newer driver (role nvidia_driver), or a torch for an older CUDA",
+                "install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an older CUDA",
             )
         )
     return findings

@@ -1,26 +1,44 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml: each role with its tag, its switch, its group, and its variables looked at before anything is changed."""
+"""site.yml: each role with its tag, its switch and its group; what has no effect is refused before any change."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+from ansible_collections.muster.training.plugins.action.known_variables import options_of
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
 ENTRIES = [(entry["role"].removeprefix("muster.training."), entry["tags"]) for entry in PLAY["roles"]]
 ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
+# Roles that do not make a node ready: playbooks of their own run them, and other roles.
+OTHERS = {"checkpoints", "init", "launch", "preflight", "s3_client", "stage_data"}
 
 
-def test_the_variables_of_all_roles_are_looked_at_whatever_tags_are_given() -> None:
-    looked_at = PLAY["pre_tasks"][0]
-    assert looked_at["loop"] == ROLES
-    assert looked_at["tags"] == "always"
+def test_each_role_that_makes_nodes_ready_is_there() -> None:
+    assert set(ROLES) == {path.name for path in (CHECKOUT / "roles").iterdir()} - OTHERS
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("nvidia_driver", "docker_engine"),  # which asks for GPUs
+        ("firewall", "docker_engine"),
+        ("docker_engine", "docker_data_root"),
+        ("firewall", "open_mpi"),  # whose proof needs open ports
+        ("open_mpi", "python_env"),  # which may compile mpi4py
+        ("code", "python_env"),  # whose requirements files may lie there
+    ],
+)
+def test_a_role_comes_after_what_it_needs(first: str, second: str) -> None:
+    assert ROLES.index(first) < ROLES.index(second)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -30,3 +48,96 @@ def test_a_role_has_its_tag_its_switch_and_its_group(role: str) -> None:
     assert f"{role}_enabled" in defaults
     group = f"{role}_group"
     assert (group in defaults) == (group in PLAY["vars"]), "all roles see the same group"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CHECKOUT / "plugins" / "module_utils" / "_checks").glob("*.py")), ids=lambda p: p.name
+)
+def test_a_remedy_that_a_role_has_names_a_command_that_works(path: Path) -> None:
+    text = re.sub(r'"\n +"', "", path.read_text())
+    assert re.findall(r"\(role \w+", text) == []
+    for tag, rest in re.findall(r"ansible-playbook site\.yml --tags (\w+)([^),;\"]*)", text):
+        assert tag in ROLES
+        assert set(re.findall(r"-e (\w+)=", rest)) <= options_of(CHECKOUT / "roles" / tag)
+        switch = yaml.safe_load((CHECKOUT / "roles" / tag / "defaults" / "main.yml").read_text())[f"{tag}_enabled"]
+        assert switch is not False or f"-e {tag}_enabled=true" in rest, "it is off without"
+
+
+# --- What is asked for
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, and two nodes where nobody answers: what is not refused ends there and changes nothing."""
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text(
+        "training:\n  hosts:\n    a: {ansible_port: 1}\n    b: {ansible_port: 1, node_address: '{{ of_b }}'}\n"
+        "  vars: {ansible_host: 127.0.0.1, of_b: 127.0.4.2}\n"
+        "  children: {empty: {hosts: {}}}\n"
+    )
+    (tmp_path / "settings.yml").write_text("nnodes: 4\ndocker_engine_enabled: true\nopen_mpi_compiler: true\n")
+    (tmp_path / "mine.yml").write_text(
+        "- ansible.builtin.import_playbook: muster.training.site\n"
+        "- {hosts: training, gather_facts: false, tags: own, tasks: [{ansible.builtin.debug: {msg: '{{ own }}'}}]}\n"
+    )
+    (tmp_path / "site.yml").write_text("- ansible.builtin.import_playbook: muster.training.site\n")
+    return tmp_path
+
+
+REFUSED = [
+    (
+        "--tags opn_mpi --skip-tags firewal -e open_mpi_compilr=true -e checkpoints_bucket=b -e nnodes=4",
+        [
+            "--tags opn_mpi: no role has this tag; did you mean open_mpi?",
+            "--skip-tags firewal: no role has this tag; did you mean firewall?",
+            "open_mpi_compilr is set (with -e), and the role knows no such variable; did you mean open_mpi_compiler?",
+            "checkpoints_bucket is set (with -e), and the role checkpoints alone reads it, which this playbook",
+            "nnodes is set (with -e), and nothing reads it",
+        ],
+    ),
+    (
+        "--tags open_mpi,cifs_share,docker_data_root -e cifs_share_enabled=false -e docker_engine_enabled=true "
+        "-e open_mpi_compiler=true",
+        [
+            "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to switch it on, add -e "
+            "open_mpi_enabled=true)",
+            "the role cifs_share is off on all nodes (to switch it on, add -e cifs_share_enabled=true)",
+            "the role docker_data_root is off on all nodes (to switch it on, set docker_data_root_path)",
+            "docker_engine_enabled is set (with -e), and the tags leave the role docker_engine out",
+            "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes",
+        ],
+    ),
+    ("-e code_source=nowhere", ["code_source is nowhere, and there is no {}/nowhere on this machine"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED)
+def test_what_has_no_effect_is_refused_before_a_node_is_asked(directory: Path, arguments: str, said: list[str]) -> None:
+    done = typed(directory, ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()])
+    output = " ".join(done.stdout.split())
+    assert done.returncode == 2, output
+    assert [one for one in said if one.format(directory) not in output] == [], output
+    assert output.count("open_mpi_compilr is set") <= 2, "told once, and once more as JSON"
+    assert "Become root" not in output
+
+
+def test_what_has_an_effect_is_accepted(directory: Path) -> None:
+    """And what a file says, which may serve other playbooks too."""
+    arguments = "-e site_group=training -e of_b=127.0.4.3 -e ansible_port=1 -e @settings.yml"
+    done = typed(directory, ["ansible-playbook", "muster.training.site", "-i", "machines.yml", *arguments.split()])
+    assert "TASK [Become root on each node]" in done.stdout, done.stdout
+
+
+def test_tags_and_variables_of_plays_beside_it_are_left_alone(directory: Path) -> None:
+    command = "ansible-playbook mine.yml -i machines.yml --tags own,hosts_file -e own=1"
+    done = typed(directory, command.split())
+    assert "TASK [Become root on each node]" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "refused"), [("", True), ("--tags hosts_file", False)])
+def test_a_collection_that_is_missing_is_named_first(directory: Path, arguments: str, refused: bool) -> None:
+    command = ["ansible-playbook", "site.yml", "-i", "machines.yml", *arguments.split()]
+    done = typed(directory, command, ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false")
+    output = " ".join(done.stdout.split())
+    assert ("Install it: ansible-galaxy collection install ansible.posix" in output) == refused, output
+    assert ("Become root" in output) != refused, output

@@ -1,0 +1,192 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module check_site. Connects to nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.common.yaml import yaml_load
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.muster.training.plugins.action.known_variables import complaints, options_of
+from ansible_collections.muster.training.plugins.plugin_utils._site_request import (
+    PlayRole,
+    idle_switches,
+    idle_tags,
+    is_selected,
+    needed_collections,
+    unknown_tags,
+    unread_variables,
+    words_in,
+    words_of,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
+COLLECTION = Path(__file__).resolve().parents[2]
+SITE = "muster.training.site"
+
+
+class ActionModule(ActionBase):
+    """Pure: compares what was asked for with the roles of the play."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Fail where something that was asked for has no effect, or cannot be."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        play = self._task.get_play()
+        hosts = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_hosts_all"]}
+        roles = roles_of(play, {name for variables in hosts.values() for name in variables})
+        said = misspelt(roles, hosts, load_extra_vars(self._loader))
+        typed = typed_variables(context.CLIARGS.get("extra_vars") or (), self._loader.load)
+        typed = {name: value for name, value in typed.items() if not any(one.startswith(f"{name} ") for one in said)}
+        said += self._without_effect(typed, roles, hosts, task_vars)
+        if not said:
+            only, skip = task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"]
+            used = [role for role in roles if is_selected(role, only, skip) and self._is_on(role, hosts)]
+            said = [*self._missing_source(used, task_vars), *missing_collections(used)]
+        if said:
+            raise AnsibleActionFail("\n".join([*said, "Nothing was changed."]))
+        return {"changed": False}
+
+    def _without_effect(
+        self,
+        typed: Mapping[str, Any],
+        roles: list[PlayRole],
+        hosts: Mapping[str, Mapping[str, Any]],
+        task_vars: Mapping[str, Any],
+    ) -> list[str]:
+        """What of tags, switches and variables nothing comes of."""
+        only, skip = list(task_vars["ansible_run_tags"]), list(task_vars["ansible_skip_tags"])
+        is_on = functools.cache(lambda role: self._is_on(role, hosts))
+        switched_on = {name for name, value in typed.items() if boolean(value, strict=False)}
+        idle = idle_switches(switched_on, only, skip, roles)
+        if not runs_alone(
+            context.CLIARGS.get("args") or ()
+        ):  # else other plays may have tags and variables of their own
+            return [*idle_tags(only, skip, roles, is_on), *idle]
+        unknown = [*unknown_tags("--tags", only, roles), *unknown_tags("--skip-tags", skip, roles)]
+
+        def read_elsewhere() -> set[str]:
+            files = [COLLECTION / "playbooks" / "site.yml", *inventory_files(task_vars)]
+            values = [value for one in hosts.values() for name, value in one.items() if name not in typed]
+            return words_of(files) | words_in(values)
+
+        return [
+            *(unknown or [*idle_tags(only, skip, roles, is_on), *idle]),
+            *unread_variables(typed, roles, is_on, options_elsewhere({role.name for role in roles}), read_elsewhere),
+        ]
+
+    def _is_on(self, role: PlayRole, hosts: Mapping[str, Any]) -> bool:
+        """Whether the role does something on any node."""
+        roles = self._task.get_play().roles
+        defaults = {name: value for one in roles for name, value in one.get_default_vars().items()}
+        for variables in hosts.values():
+            templar = self._templar.copy_with_new_env(available_variables={**defaults, **variables})
+            switch = {**defaults, **variables}.get(f"{role.name}_enabled", True)
+            try:
+                if boolean(templar.template(switch), strict=False):
+                    return True
+            except AnsibleError:
+                return True  # the role itself says what is wrong
+        return False
+
+    def _missing_source(self, used: Iterable[PlayRole], task_vars: dict[str, Any]) -> list[str]:
+        """The directory of this machine that the role code copies, where it is not there."""
+        if not any(role.name == "code" for role in used):
+            return []
+        source = str(self._templar.template(task_vars["code_source"]))
+        path = Path(source).expanduser()
+        if not source or path.is_dir():
+            return []
+        found = f"{path.absolute()} is a file" if path.exists() else f"there is no {path.absolute()} on this machine"
+        return [f"code_source is {source}, and {found}. Needed: the directory that is to be copied; correct the path"]
+
+
+def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:
+    """The roles of this collection in the play, each once, with all tags that lead to it.
+
+    names: the variables that the user has set.
+    """
+    found: dict[str, PlayRole] = {}
+    for entry in play.roles:
+        path = Path(entry.get_role_path())
+        tags = frozenset([*entry.tags, *play.tags])
+        if path.name in found:
+            found[path.name] = found[path.name]._replace(tags=found[path.name].tags | tags)
+        elif path.resolve().parent == COLLECTION / "roles":
+            switch = f"{path.name}_enabled"
+            default = "" if switch in names else str(entry.get_default_vars()[switch])
+            found[path.name] = PlayRole(path.name, path, tags, frozenset(options_of(path)), default)
+    return list(found.values())
+
+
+def misspelt(roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping[str, Any]) -> list[str]:
+    """One sentence for each misspelt variable of a role, and where the right names stand."""
+    everything = {name for path in (COLLECTION / "roles").iterdir() for name in options_of(path)}
+    said: dict[str, None] = {}
+    for role in roles:
+        found = complaints(f"{role.name}_", set(role.options), hosts, [], extra, lambda: everything)
+        if found:
+            said.update(dict.fromkeys([*found, f"{role.path / 'defaults' / 'main.yml'} lists what can be set."]))
+    return list(said)
+
+
+def options_elsewhere(roles: set[str]) -> dict[str, str]:
+    """The options of the collection's other roles, each with its role."""
+    paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
+    return {name: path.name for path in paths for name in options_of(path)}
+
+
+def missing_collections(roles: Iterable[PlayRole]) -> list[str]:
+    """One sentence for each collection that is not installed."""
+    return [
+        f"the collection {name} is not installed, and these roles use it: {', '.join(users)}. "
+        f"Install it: ansible-galaxy collection install {name}"
+        for name, users in needed_collections(roles).items()
+        if not is_installed(name)
+    ]
+
+
+def is_installed(collection: str) -> bool:
+    """Whether Ansible finds the collection."""
+    try:
+        return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
+    except ModuleNotFoundError:  # nor anything of its namespace
+        return False
+
+
+def runs_alone(playbooks: Iterable[str]) -> bool:
+    """Whether the playbooks on the command line hold nothing but site.yml, and so no tag and no variable of others."""
+    return all(playbook == SITE or _is_site(Path(playbook)) for playbook in playbooks)
+
+
+def _is_site(playbook: Path) -> bool:
+    if playbook.resolve() == COLLECTION / "playbooks" / "site.yml":
+        return True
+    if not playbook.is_file():
+        return False
+    plays = yaml_load(playbook.read_text(encoding="utf-8"))
+    return all(next((play[key] for key in play if key.endswith("import_playbook")), "") == SITE for play in plays)
+
+
+def inventory_files(task_vars: Mapping[str, Any]) -> list[Path]:
+    """The files of the inventory, of which those of plugins may have templates."""
+    sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or ()]
+    below = [path for source in sources if source.is_dir() for path in source.rglob("*")]
+    return [path for path in [*sources, *below] if path.is_file()]

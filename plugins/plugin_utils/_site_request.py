@@ -1,0 +1,154 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tags, switches and variables that have no effect on the roles of a play. Private, controller only."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
+WORD = re.compile(r"\b[a-z]\w*")
+COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
+MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
+
+
+class PlayRole(NamedTuple):
+    """A role of a play. switch: the default of ROLE_enabled as it is written; "" where the user has set it."""
+
+    name: str
+    path: Path
+    tags: frozenset[str]
+    options: frozenset[str]
+    switch: str
+
+
+def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
+    """Whether --tags and --skip-tags leave the role in the play, by Ansible's own rules for what has tags."""
+    run = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
+    return run and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
+
+
+def is_off(role: PlayRole) -> str:
+    """That the role is off, and what switches it on."""
+    needed = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
+    remedy = (
+        f"set {'one of ' if len(needed) > 1 else ''}{', '.join(needed)}"
+        if needed
+        else f"add -e {role.name}_enabled=true"
+    )
+    return f"the role {role.name} is off on all nodes (to switch it on, {remedy})"
+
+
+def unknown_tags(option: str, given: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
+    """One sentence for each tag that no role has. option: --tags or --skip-tags."""
+    known = sorted({tag for role in roles for tag in role.tags})
+    said = []
+    for tag in given:
+        if tag in SPECIAL_TAGS or tag in known:
+            continue
+        alike = difflib.get_close_matches(tag, known, n=1)
+        hint = f"did you mean {alike[0]}?" if alike else f"Tags: {', '.join(known)}"
+        said.append(f"{option} {tag}: no role has this tag; {hint}")
+    return said
+
+
+def idle_tags(
+    only: Collection[str], skip: Collection[str], roles: Collection[PlayRole], is_on: Callable[[PlayRole], bool]
+) -> list[str]:
+    """One sentence for each known tag of --tags of which nothing comes, and one where no role is left at all."""
+    said = []
+    for tag in only:
+        # A tag with the name of a role means this role, though others may prepare it under the same tag.
+        tagged = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
+        left = [role for role in tagged if is_selected(role, only, skip)]
+        if tagged and not left:
+            said.append(
+                f"--tags {tag} selects nothing, since --skip-tags {','.join(skip)} leaves it out; remove one of them"
+            )
+        elif left and not any(is_on(role) for role in left):
+            said.append(f"--tags {tag} selects nothing: {'; '.join(map(is_off, left))}")
+    if not said and not any(is_selected(role, only, skip) for role in roles):
+        chosen = " ".join(
+            f"{name} {','.join(tags)}" for name, tags in (("--tags", only), ("--skip-tags", skip)) if tags
+        )
+        said.append(f"{chosen}: no role is left; name the roles to run with --tags, or remove these options")
+    return said
+
+
+def idle_switches(
+    switched_on: Collection[str], only: Collection[str], skip: Collection[str], roles: Iterable[PlayRole]
+) -> list[str]:
+    """One sentence for each switch that was typed, and whose role the tags leave out."""
+    return [
+        f"{role.name}_enabled is set (with -e), and the tags leave the role {role.name} out; "
+        f"add {role.name} to --tags, or remove the variable"
+        for role in roles
+        if f"{role.name}_enabled" in switched_on and not is_selected(role, only, skip)
+    ]
+
+
+def unread_variables(
+    typed: Collection[str],
+    roles: Collection[PlayRole],
+    is_on: Callable[[PlayRole], bool],
+    others: Mapping[str, str],
+    read_elsewhere: Callable[[], Collection[str]],
+) -> list[str]:
+    """One sentence for each variable that was typed and that nothing reads.
+
+    others: options of roles that are not in the play, each with its role. read_elsewhere: asked where in doubt for
+    the words of the play itself and of the inventory.
+    """
+    unknown = {name for name in typed if not name.startswith(("ansible_", "_"))}
+    # A switch is read in any case; a role that was switched off with -e is meant to be off.
+    unknown -= {f"{role.name}_enabled" for role in roles}
+    reading = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
+    if unknown:
+        unknown -= words_of(file for role in reading for file in files_of(role.path))
+    if unknown:
+        unknown -= set(read_elsewhere())
+    said = []
+    for name in sorted(unknown):
+        owner = next((role for role in roles if name in role.options), None)
+        if owner:
+            said.append(f"{name} is set (with -e), and {is_off(owner)}")
+        elif name in others:
+            reader = f"the role {others[name]} alone reads it, which this playbook does not run"
+            said.append(f"{name} is set (with -e), and {reader}; remove it")
+        else:
+            said.append(f"{name} is set (with -e), and nothing reads it; correct the name, or remove it")
+    return said
+
+
+def needed_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
+    """The collections whose modules the roles use, besides Ansible's own and this one, each with these roles."""
+    needed: dict[str, list[str]] = {}
+    for role in roles:
+        text = "".join(file.read_text(encoding="utf-8") for file in sorted((role.path / "tasks").glob("*.yml")))
+        for name in sorted(set(MODULE.findall(text)) - {"ansible.builtin", "muster.training"}):
+            needed.setdefault(name, []).append(role.name)
+    return needed
+
+
+def files_of(role: Path) -> Iterable[Path]:
+    """The files of a role in which Ansible finds variables."""
+    return [file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"]
+
+
+def words_of(files: Iterable[Path]) -> set[str]:
+    """All words of these files that could be variables, comments left out."""
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
+    return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
+
+
+def words_in(value: object) -> set[str]:
+    """All words of the texts of a value that could be variables, however deep they lie."""
+    if isinstance(value, str):
+        return set(WORD.findall(value))
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return {word for one in inner for word in words_in(one)}
