@@ -15,7 +15,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._long_command import without_credentials
+from ansible_collections.muster.training.plugins.module_utils._long_command import RESULT_MARK, without_credentials
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
@@ -25,10 +25,8 @@ ARGUMENT_SPEC = {
     "chdir": {"type": "path", "default": ""},
     "stdin": {"type": "str", "default": "", "no_log": True},
     "follow": {"type": "bool", "default": True},
-    "secret_answer": {"type": "bool", "default": False},
     "show_every": {"type": "int", "default": 10},
 }
-RESULT_MARK = "MUSTER-RESULT "
 LAST_LINES = 40  # of the output of a command that failed
 LONGEST_LINE = 1000  # characters
 NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
@@ -54,7 +52,7 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
         if line.startswith(RESULT_MARK):
             said = json.loads(line[len(RESULT_MARK) :])
             break
-    shown = [without_credentials(line) for line in lines if not line.startswith(RESULT_MARK)]
+    shown = [line for line in lines if not line.startswith(RESULT_MARK)]
     result = {"changed": said.pop("changed", True), "rc": rc, "stdout_lines": shown, "answer": said}
     if rc or lost:
         why = "it was ended by a signal, or the machine was restarted" if lost else f"exit code {rc}"
@@ -94,14 +92,12 @@ class ActionModule(ActionBase):
             now = time.monotonic()
             if now - shown >= args["show_every"]:
                 shown = now
-                last = f": {without_credentials(answer['last_line'])[:120]}" if answer["last_line"] else ""
+                last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
                 Display().display(f"{name}: {args['what']} ({duration(now - started)}){last}")
             answer = call_node(self, ["_long_command"], {**request, "start": False, "patience": 5.0}, task_vars)
         result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
         if result.get("failed"):
             result["msg"] = f"{name}: {args['what']}: {result['msg']}"
-        elif args["secret_answer"]:
-            result["_ansible_no_log"] = True
         elif result["answer"].get("notice"):
             Display().display(f"{name}: {args['what']}: {result['answer']['notice']}")
         return result

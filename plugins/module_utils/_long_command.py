@@ -28,6 +28,7 @@ TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any
 
+RESULT_MARK = "MUSTER-RESULT "  # begins a line that is for the play, not for a person
 MOST_OUTPUT = 200000  # characters of the output that are returned, from its end
 MOST_LOGS = 20  # logs of failed commands that are kept for a user
 MOST_LOG_BYTES = 200 * 2**20  # of all these logs together; the newest stays in any case
@@ -36,8 +37,9 @@ CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
 
 def without_credentials(text: str) -> str:
-    """The text without the user and the password of addresses in it."""
-    return CREDENTIALS.sub(r"\1****@", text)
+    """The text without the user and the password of addresses in it, but for lines that are for the play."""
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
 def directory_of(request: dict[str, Any]) -> str:
@@ -151,7 +153,8 @@ def keep_log(path: str, what: str) -> str:
         descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(source, encoding="utf-8", errors="replace") as raw, open(descriptor, "w", encoding="utf-8") as log:
             for line in raw:
-                log.write(without_credentials(line))
+                if not line.startswith(RESULT_MARK):
+                    log.write(without_credentials(line))
         remove_old_logs(directory)
     except OSError:
         return ""
@@ -171,7 +174,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             code = read(os.path.join(path, "code")) or "lost"
         elif not code:
             time.sleep(0.05)
-    output = read(os.path.join(path, "log"))
+    output = without_credentials(read(os.path.join(path, "log")))
     if code:
         log = keep_log(path, request["what"]) if code != "0" else ""
         shutil.rmtree(path)

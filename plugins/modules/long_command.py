@@ -55,10 +55,6 @@ options:
     description: Whether the same command, left running by an interrupted play, is followed. If not, it is started anew.
     type: bool
     default: true
-  secret_answer:
-    description: Whether what the command answers is hidden in Ansible's output. That of a failed command is shown.
-    type: bool
-    default: false
   show_every:
     description: Seconds between two lines that show that it lives.
     type: int

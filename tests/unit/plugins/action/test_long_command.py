@@ -41,12 +41,6 @@ def test_what_steers_a_terminal_is_not_shown() -> None:
     assert found["msg"].split("\n")[1:] == ["   done", "  red"]
 
 
-def test_credentials_are_not_shown() -> None:
-    address = "https://user:TOKEN@host/simple"
-    result = f'MUSTER-RESULT {{"fault": "{address} failed", "output_tells": true}}\n'
-    for found in (
-        outcome(1, f"Looking at {address}\n{result}", False),
-        outcome(1, address, False),
-        outcome(0, address, False),
-    ):
-        assert "TOKEN" not in str(found) and "https://****@host/simple" in str(found)
+def test_credentials_in_a_fault_are_not_shown() -> None:
+    found = outcome(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    assert found["msg"] == "https://****@host/simple cannot be read"

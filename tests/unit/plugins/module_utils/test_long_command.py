@@ -54,6 +54,13 @@ def test_all_that_a_failed_command_has_printed_stays_on_the_node(directory: Path
     assert (log.stat().st_mode & 0o777, logs.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+def test_what_is_shown_of_a_command_has_no_credentials(logs: Path) -> None:
+    print_and_fail = "echo https://me:SECRET@host/simple; echo 'MUSTER-RESULT {}'; exit 1"
+    answer = ask("sh", "-c", print_and_fail)
+    assert answer["output"] == "https://****@host/simple\nMUSTER-RESULT {}\n"
+    assert Path(answer["log"]).read_text() == "https://****@host/simple\n"
+
+
 def test_a_failed_command_that_printed_nothing_leaves_no_log(logs: Path) -> None:
     assert ask("false")["log"] == ""
     assert not logs.exists()
@@ -110,6 +117,7 @@ def test_each_run_of_a_command_that_is_not_to_be_followed_is_its_own() -> None:
         ("--index-url https://user:TOKEN@host/simple x", "--index-url https://****@host/simple x"),
         ("'https://TOKEN@host:8080/simple'", "'https://****@host:8080/simple'"),
         ("git+https://user:TOKEN@host/a.git@v1", "git+https://****@host/a.git@v1"),
+        ("MUSTER-RESULT https://user:TOKEN@host/simple", "MUSTER-RESULT https://user:TOKEN@host/simple"),
         ("see https://host/a@b and me@host", "see https://host/a@b and me@host"),
     ],
 )
