@@ -64,6 +64,20 @@ def read(path: str) -> str:
         return ""
 
 
+def output_of(path: str) -> str:
+    """The end of what a command has printed, and whole, behind it, its last line that is for the play."""
+    shown = result = ""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
+        for line in stream:
+            if line.startswith(RESULT_MARK):
+                result = line
+            else:
+                shown += line
+                if len(shown) > 2 * MOST_OUTPUT:
+                    shown = shown[-MOST_OUTPUT:]
+    return without_credentials(shown[-MOST_OUTPUT:]) + result
+
+
 def started_at(pid: int) -> str:
     """When a process was started, in ticks since boot; "" where it has ended. Numbers of processes come again."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
@@ -151,7 +165,9 @@ def keep_log(path: str, what: str) -> str:
             return ""
         os.makedirs(directory, mode=0o700, exist_ok=True)
         descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(source, encoding="utf-8", errors="replace") as raw, open(descriptor, "w", encoding="utf-8") as log:
+        with open(source, encoding="utf-8", errors="replace", newline="\n") as raw, open(
+            descriptor, "w", encoding="utf-8"
+        ) as log:
             for line in raw:
                 if not line.startswith(RESULT_MARK):
                     log.write(without_credentials(line))
@@ -174,11 +190,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             code = read(os.path.join(path, "code")) or "lost"
         elif not code:
             time.sleep(0.05)
-    output = without_credentials(read(os.path.join(path, "log")))
     if code:
+        output = output_of(os.path.join(path, "log"))
         log = keep_log(path, request["what"]) if code != "0" else ""
         shutil.rmtree(path)
         lost = code == "lost"
         return {"ended": True, "rc": 1 if lost else int(code), "output": output, "lost": lost, "log": log}
+    output = without_credentials(read(os.path.join(path, "log")))
     lines = [line.rpartition("\r")[2].strip() for line in output[-4000:].rstrip("\r\n").splitlines()]
     return {"ended": False, "followed": followed, "last_line": next((line for line in reversed(lines) if line), "")}

@@ -196,7 +196,7 @@ def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
 
 
 def test_a_failed_installation_is_shown_in_its_own_words_and_kept_without_the_token_of_the_index(lab: Lab) -> None:
-    words = {
+    words: dict[str, Any] = {
         "python_env_manager": "venv",
         "python_env_directory": "/opt/venv",
         "python_env_parts": ["requirements"],

@@ -543,3 +543,15 @@ def test_what_a_program_is_asked_is_in_no_argument(role: str) -> None:
     text = "".join(path.read_text() for path in (ROLES / role / "tasks").glob("*.yml"))
     assert "to_json" in text or role == "s3_client"
     assert not re.search(r"argv:[^\n]*to_json", text) and not re.search(r"argv:\n(\s+- .*\n)*\s+- .*to_json", text)
+
+
+def test_a_lock_may_be_larger_than_an_argument(given: dict[str, Any]) -> None:
+    names = [f"package-{number}" for number in range(1500)]
+    lock = {
+        **{"layer": "base", "order": 0, "key": "k", "python": PYTHON, "editable": []},
+        "packages": [{"name": name, "version": "1.0"} for name in names],
+        "files": [{"kind": "wheel", "file": f"{name}-1.0-py3-none-any.whl", "sha256": "0" * 64} for name in names],
+    }
+    assert len(json.dumps(lock)) > 128 * 1024
+    _text, answer = ask("check", {**given, "lock": lock})
+    assert answer["missing"] == [*names, "the environment"]

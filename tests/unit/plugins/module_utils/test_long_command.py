@@ -106,6 +106,14 @@ def test_standard_input_may_be_large_and_is_in_no_argument() -> None:
     assert with_it != without, "what is given is part of what is asked"
 
 
+def test_an_answer_is_whole_however_much_is_printed() -> None:
+    most = long_command.MOST_OUTPUT
+    text = f"print('x' * {3 * most}); print('MUSTER-RESULT ' + '[' + '1,' * {most} + '1]'); print('done')"
+    lines = ask(sys.executable, "-c", text)["output"].splitlines()
+    assert [len(line) for line in lines] == [most - len("done\n") - 1, 4, len("MUSTER-RESULT [1]") + 2 * most]
+    assert lines[1] == "done" and len(json.loads(lines[2].partition(" ")[2])) == most + 1
+
+
 def test_each_run_of_a_command_that_is_not_to_be_followed_is_its_own() -> None:
     paths = {long_command.directory_of(request_for("true", run=run)) for run in ("", "1", "2")}
     assert len(paths) == 3
