@@ -6,7 +6,8 @@
 collection.
 
 Runs on the node, standard library only, Python >= 3.8. A command that runs already (the play that started it was
-interrupted) is followed, not started beside itself.
+interrupted) is followed, not started beside itself. The output of a command that failed stays on the node, without the
+credentials of addresses in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import contextlib
 import hashlib
 import json
 import os
+import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -25,13 +28,24 @@ TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_OUTPUT = 200000  # characters of the output that are kept, from its end
+RESULT_MARK = "MUSTER-RESULT "  # begins a line that is for the play, not for a person
+MOST_OUTPUT = 200000  # characters of the output that are returned, from its end
+MOST_LOGS = 20  # logs of failed commands that are kept for a user
+MOST_LOG_BYTES = 200 * 2**20  # of all these logs together; the newest stays in any case
+ROOT_LOGS = "/var/log/muster"
+CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
+
+
+def without_credentials(text: str) -> str:
+    """The text without the user and the password of addresses in it, but for lines that are for the play."""
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
 def directory_of(request: dict[str, Any]) -> str:
     """Where the state of this command lies: the same for the same command, this user's alone."""
-    identity = json.dumps([request["argv"], request["environment"], request["chdir"], os.geteuid()], sort_keys=True)
-    name = hashlib.sha256(identity.encode()).hexdigest()[:20]
+    parts = [request[part] for part in ("argv", "environment", "chdir", "stdin", "run")] + [os.geteuid()]
+    name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
     path = os.path.join(tempfile.gettempdir(), f"muster-long-{os.geteuid()}-{name}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -48,6 +62,20 @@ def read(path: str) -> str:
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def output_of(path: str) -> str:
+    """The end of what a command has printed, and whole, behind it, its last line that is for the play."""
+    shown = result = ""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
+        for line in stream:
+            if line.startswith(RESULT_MARK):
+                result = line
+            else:
+                shown += line
+                if len(shown) > 2 * MOST_OUTPUT:
+                    shown = shown[-MOST_OUTPUT:]
+    return without_credentials(shown[-MOST_OUTPUT:]) + result
 
 
 def started_at(pid: int) -> str:
@@ -71,8 +99,11 @@ def keep(path: str, request: dict[str, Any]) -> None:
             stream.write(f"{os.getpid()} {started_at(os.getpid())}")
         os.rename(os.path.join(path, "keeper.new"), os.path.join(path, "keeper"))
         log = os.open(os.path.join(path, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for here, there in ((nothing, 0), (log, 1), (log, 2)):
+        with tempfile.TemporaryFile(dir=path) as given:  # has no name, so it is gone with the command
+            given.write(request["stdin"].encode())
+            given.seek(0)
+            os.dup2(given.fileno(), 0)
+        for here, there in ((log, 1), (log, 2)):
             os.dup2(here, there)
         os.closerange(3, 256)
         code = 127
@@ -105,6 +136,47 @@ def start(path: str, request: dict[str, Any]) -> bool:
     return False
 
 
+def logs_of_this_user() -> str:
+    """Directory of the logs that stay on the node."""
+    if os.geteuid() == 0:
+        return ROOT_LOGS
+    return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".muster", "logs")
+
+
+def remove_old_logs(directory: str) -> None:
+    """Keep the newest logs, as many as MOST_LOGS and MOST_LOG_BYTES allow."""
+    paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
+    logs = [(os.stat(path).st_mtime_ns, os.stat(path).st_size, path) for path in paths]
+    used = 0
+    for number, (_written, size, path) in enumerate(sorted(logs, reverse=True)):
+        used += size
+        if number and (number >= MOST_LOGS or used > MOST_LOG_BYTES):
+            os.unlink(path)
+
+
+def keep_log(path: str, what: str) -> str:
+    """Keep the output of a command that failed, readable for its user alone; return where, "" if that is impossible."""
+    source = os.path.join(path, "log")
+    directory = logs_of_this_user()
+    words = [time.strftime("%Y%m%dT%H%M%S"), os.uname().nodename, re.sub(r"[^A-Za-z0-9]+", "-", what).strip("-")[:60]]
+    kept = os.path.join(directory, "-".join([*words, os.path.basename(path)[-6:]]) + ".log")
+    try:
+        if os.stat(source).st_size == 0:
+            return ""
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(source, encoding="utf-8", errors="replace", newline="\n") as raw, open(
+            descriptor, "w", encoding="utf-8"
+        ) as log:
+            for line in raw:
+                if not line.startswith(RESULT_MARK):
+                    log.write(without_credentials(line))
+        remove_old_logs(directory)
+    except OSError:
+        return ""
+    return kept
+
+
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Start the command or follow it, and answer once it has ended, or after request["patience"] seconds."""
     path = directory_of(request)
@@ -118,9 +190,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             code = read(os.path.join(path, "code")) or "lost"
         elif not code:
             time.sleep(0.05)
-    output = read(os.path.join(path, "log"))
     if code:
+        output = output_of(os.path.join(path, "log"))
+        log = keep_log(path, request["what"]) if code != "0" else ""
         shutil.rmtree(path)
-        return {"ended": True, "rc": 1 if code == "lost" else int(code), "output": output, "lost": code == "lost"}
+        lost = code == "lost"
+        return {"ended": True, "rc": 1 if lost else int(code), "output": output, "lost": lost, "log": log}
+    output = without_credentials(read(os.path.join(path, "log")))
     lines = [line.rpartition("\r")[2].strip() for line in output[-4000:].rstrip("\r\n").splitlines()]
     return {"ended": False, "followed": followed, "last_line": next((line for line in reversed(lines) if line), "")}

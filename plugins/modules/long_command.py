@@ -15,6 +15,9 @@ description:
     line of its output.
   - The command does not depend on the connection. If the play is interrupted, it goes on, and the next run
     of the same task follows it to its end instead of starting a second one.
+  - If it fails, the last 40 lines of its output are shown. All of it stays on the node, for the user who ran it alone,
+    in C(/var/log/muster) (root) or C(~/.muster/logs). The last 20 such logs are kept, 200 MiB at most.
+  - The credentials of addresses (C(https://user:token@host)) are masked in what is shown and kept.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -44,6 +47,14 @@ options:
     description: Directory in which it runs. Empty, where a login starts.
     type: path
     default: ""
+  stdin:
+    description: The standard input of the command. Other users cannot read it, and no output of Ansible shows it.
+    type: str
+    default: ""
+  follow:
+    description: Whether the same command, left running by an interrupted play, is followed. If not, it is started anew.
+    type: bool
+    default: true
   show_every:
     description: Seconds between two lines that show that it lives.
     type: int
@@ -71,7 +82,9 @@ stdout_lines:
   elements: str
   sample: [Collecting torch]
 answer:
-  description: What a last line C(MUSTER-RESULT {...}) of the output holds. Its key C(changed) is the task's.
+  description:
+    - What a last line C(MUSTER-RESULT {...}) of the output holds. Its key C(changed) is the task's, and its key
+      C(notice), if there is one, is shown.
   returned: when not in check mode
   type: dict
   sample: {}

@@ -18,7 +18,7 @@ from tests.s3_server import S3Server
 NODES = ["node1", "node2", "node3"]
 RUNS = "/home/muster/.muster/runs"
 RESTORED = "/home/muster/.muster/restored"
-CREDENTIALS = "/opt/muster/s3/credentials"
+CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
 MIB = 2**20
 SETTINGS = {
     "checkpoints_bucket": "saved",
@@ -84,6 +84,30 @@ def puts(s3: S3Server, word: str) -> int:
 
 def launch(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
     return drive.launch(lab, "saves.py", *args, run_id=run_id, launch_launcher="env", nproc_per_node=1, **extra)
+
+
+PLANTED = """
+set -e
+rm -rf /opt/planted /opt/adopted /run/planted
+for place in /opt/planted/s3 /opt/adopted; do
+  mkdir -p $place/env/bin $place/store
+  printf '#!/bin/sh\\nid >>/run/planted\\n' >$place/env/bin/python
+  chmod 755 $place/env/bin/python
+  cp $place/env/bin/python $place/store/pip-25.0.1-py3-none-any.whl
+  printf venv >$place/env/.muster
+done
+chown -R daemon:daemon /opt/planted /opt/adopted
+"""
+
+
+@pytest.mark.parametrize("directory", ["/opt/planted/s3", "/opt/adopted"])
+def test_root_runs_nothing_that_a_user_has_planted(lab: Lab, s3: S3Server, directory: str) -> None:
+    shell(lab, "node1", PLANTED)
+    done = play(lab, s3, "checkpoints.yml", options=("--limit", "node1"), s3_client_directory=directory)
+    said = " ".join(done.output.split())
+    assert done.rc == 2, done.output[-3000:]
+    assert f"belongs to daemon, and root would run programs from {directory}. Needed: " in said, done.output[-3000:]
+    shell(lab, "node1", "test ! -e /run/planted; rm -rf /opt/planted /opt/adopted")
 
 
 @pytest.fixture(scope="module")

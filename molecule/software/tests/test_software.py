@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 from collections.abc import Iterator
@@ -173,13 +174,19 @@ def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
 def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
     for node in NODES[:2]:
         root(lab, node, "! python3 -m ensurepip --version")
-    play = stand_in(lab, "venv")
+    play = stand_in(lab, "venv", python_env_requirements=["six"])
     assert play.rc == 0, play.output
+    python = "/opt/venv/env/bin/python"
     for node in NODES[:2]:
-        python = "/opt/venv/env/bin/python"
+        assert root(lab, node, f"{python} -c 'import six'") == ""
         assert root(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
             "/srv/project/project.py"
         )
+    less = stand_in(lab, "venv")
+    assert "six removed from all nodes, since nothing requires it any more" in said(less), less.output
+    for node in NODES[:2]:
+        root(lab, node, f"! {python} -c 'import six' 2>&1")
+        assert root(lab, node, f"{python} -c 'import colorama'") == ""
     again = stand_in(lab, "venv")
     assert unchanged(again), again.output
 
@@ -188,12 +195,37 @@ def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
     assert "there is no file /srv/none.txt. Needed: the requirements file on this node" in said(refused)
 
 
+def test_a_failed_installation_is_shown_in_its_own_words_and_kept_without_the_token_of_the_index(lab: Lab) -> None:
+    words: dict[str, Any] = {
+        "python_env_manager": "venv",
+        "python_env_directory": "/opt/venv",
+        "python_env_parts": ["requirements"],
+        "python_env_index_url": "http://user:S3CR3T-TOKEN@127.0.0.1:9/simple",
+        "python_env_environment": {"PIP_RETRIES": "0"},
+        "python_env_requirements": ["nosuchpkg-zzz==9"],
+    }
+    play = drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2", "-vvv"), part="failed", **words)
+    assert play.rc == 2
+    assert "ERROR: No matching distribution found for nosuchpkg-zzz==9" in said(play)
+    assert "above" not in said(play).partition("ERROR: No matching")[0].rpartition("failed (exit code 1)")[2]
+    log = re.findall(r"All of its output is on that node, in (/home/muster/\.muster/logs/[\w.-]+\.log)", said(play))[0]
+    assert root(lab, "node1", f"stat --format='%a %U' {log}") == "600 muster"
+    assert "No matching distribution found" in root(lab, "node1", f"cat {log}")
+    assert "Looking in indexes: http://127.0.0.1:9/simple" in root(lab, "node1", f"cat {log}")
+    assert "S3CR3T-TOKEN" not in play.output + root(lab, "node1", f"cat {log}")
+
+
 def test_conda_asks_its_channels_once(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
     assert "Needed: your consent. Read them and set python_env_conda_accept_terms to true" in said(refused)
 
-    play = stand_in(lab, "conda")
+    refused = stand_in(lab, "conda", python_env_conda_installer_sha256="")
+    assert refused.rc == 2
+    assert "Needed: its sha256 in python_env_conda_installer_sha256" in said(refused)
+
+    digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
+    play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert play.rc == 0, play.output
     calls = {node: root(lab, node, "cat /opt/conda/conda/calls") for node in NODES[:2]}
     assert "--channel nvidia/label/cuda-12.4.0" in calls["node1"] and "cuda" in calls["node1"].split()
@@ -203,7 +235,7 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
         assert (
             root(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'") == "packaging"
         )
-    again = stand_in(lab, "conda")
+    again = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert unchanged(again), again.output
 
 

@@ -1,6 +1,7 @@
 """Prove that DeepSpeed works on this node: its release, the ops that were built, and a step on two processes.
 
-Runs with the environment's interpreter: verify.py JSON. What was proved once is not proved again before it changes.
+Runs with the environment's interpreter: verify.py, with JSON on its standard input. What was proved once is not proved
+again before it changes.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        print(MARK + json.dumps(verify(json.loads(sys.argv[1]))))
+        print(MARK + json.dumps(verify(json.load(sys.stdin))))
     except Fault as fault:
         print(MARK + json.dumps({"fault": str(fault)}))
         sys.exit(1)

@@ -1,6 +1,6 @@
 """Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
 
-Runs with the environment's interpreter: flash.py VERB JSON.
+Runs with the environment's interpreter: flash.py VERB, with JSON on its standard input.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ VERBS = {"capabilities": capabilities, "choose": choose, "verify": verify}
 
 if __name__ == "__main__":
     try:
-        print(MARK + json.dumps(VERBS[sys.argv[1]](json.loads(sys.argv[2]))), flush=True)
+        print(MARK + json.dumps(VERBS[sys.argv[1]](json.load(sys.stdin))), flush=True)
     except Fault as fault:
         print(MARK + json.dumps({"fault": str(fault)}), flush=True)
         sys.exit(1)

@@ -1,22 +1,29 @@
 """The work of the role python_env on a node: packages are solved once, and installed everywhere from the same wheels.
 
-Runs as the owner of the environment: packages.py VERB JSON. The first node solves: what is to be installed, in which
-versions, from which files. That is a lock, one a layer. Each node, the first one too, installs the files of a lock.
-The others get them from the first one, by HTTP over the private network, and compare their hashes with the lock's.
+Runs as the owner of the environment: packages.py VERB, with what is asked for as JSON on its standard input, where no
+other user can read it. The first node solves: what is to be installed, in which versions, from which files. That is a
+lock, one a layer. Each node, the first one too, installs the files of a lock. The others get them from the first one,
+by HTTP over the private network, and compare their hashes with the lock's.
 """
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
+import contextlib
 import glob
+import grp
 import hashlib
 import html
 import http.server
 import json
+import netrc
 import os
+import pwd
 import re
 import secrets
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -25,7 +32,7 @@ import time
 import urllib.parse
 import urllib.request
 import zipfile
-from typing import Any
+from typing import Any, Iterator
 
 MARK = "MUSTER-RESULT "
 IDLE = 600  # seconds without a request after which the server of the files ends by itself
@@ -35,6 +42,10 @@ VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 class Fault(Exception):
     """What was found, what is needed and what to do."""
+
+
+class ProgramFault(Fault):
+    """A program failed. What it printed says why."""
 
 
 def read(path: str) -> str:
@@ -60,9 +71,19 @@ def say(words: str) -> None:
 
 
 def run(words: list[str], **options: Any) -> None:
-    """Run a command that speaks for itself."""
-    if subprocess.run(words, stdin=subprocess.DEVNULL, check=False, **options).returncode:
-        raise Fault(f"`{' '.join(words[:6])} ...` failed; see above")
+    """Run a program that prints why it fails. Raises ProgramFault if it does."""
+    code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False, **options).returncode
+    if code:
+        end = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise ProgramFault(f"`{' '.join(words[:6])} ...` failed ({end})")
+
+
+def asked_of(words: list[str]) -> str:
+    """What a program prints when it is asked. Raises ProgramFault if it fails."""
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise ProgramFault(f"`{' '.join(words[:6])} ...` failed (exit code {done.returncode})")
+    return done.stdout
 
 
 def sha256_of(path: str) -> str:
@@ -94,12 +115,170 @@ class Place:
         self.uv = os.path.join(self.tools, "uv")
         self.conda = os.path.join(self.root, "conda")
         self.pythons = os.path.join(self.root, "pythons")
+        self.records = [os.path.join(self.root, name) for name in ("locks", "installed", "cache")]
 
     def lock(self, layer: str) -> str:
         return os.path.join(self.root, "locks", f"{layer}.json")
 
     def installed(self, layer: str) -> str:
         return os.path.join(self.root, "installed", layer)
+
+    def has_records(self) -> bool:
+        return os.path.isdir(self.installed(""))
+
+
+# --- Whom root trusts -------------------------------------------------------------------------------------------------
+
+
+def has_others(gid: int) -> bool:
+    """Whether a group has a member who is not root."""
+    if gid == 0:
+        return False
+    try:
+        members = set(grp.getgrgid(gid).gr_mem)
+    except KeyError:
+        members = set()
+    members |= {one.pw_name for one in pwd.getpwall() if one.pw_gid == gid and one.pw_uid != 0}
+    return bool(members - {"root"})
+
+
+def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
+    """Who besides root can change what lies at a path, in words; empty where nobody can."""
+    info = os.lstat(path)
+    if info.st_uid != 0:
+        try:
+            return f"belongs to {pwd.getpwuid(info.st_uid).pw_name}"
+        except KeyError:
+            return f"belongs to the user with the number {info.st_uid}"
+    if stat.S_ISLNK(info.st_mode) or (sticky_will_do and info.st_mode & stat.S_ISVTX):
+        return ""
+    if info.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if info.st_mode & stat.S_IWGRP and has_others(info.st_gid):
+        return "can be written by its group"
+    return ""
+
+
+def parents_of(path: str) -> list[str]:
+    """The directories above a path that exist, and those that links on the way lead to."""
+    found = []
+    for way in {os.path.abspath(path), os.path.realpath(path)}:
+        while way != "/":
+            way = os.path.dirname(way)
+            if os.path.lexists(way):
+                found.append(way)
+    return found
+
+
+def refuse_what_others_can_change(place: Place) -> None:
+    """As root, refuse a directory into which somebody else can put programs, or has put some.
+
+    All that lies in it is looked at once. Afterwards a mark in it says so, which nobody else could have made or moved
+    there: it belongs to root and names the directory by its number.
+    """
+    if os.geteuid() != 0 or not os.path.isdir(place.root):
+        return
+    for path in [*parents_of(place.root), place.root, os.path.realpath(place.root)]:
+        problem = who_else_can_change(path, sticky_will_do=path not in (place.root, os.path.realpath(place.root)))
+        if problem:
+            raise Fault(
+                f"{path} {problem}, and root would run programs from {place.root}. Needed: a directory that only root "
+                "can change, and so all directories above it. Set python_env_directory (for S3, s3_client_directory) "
+                "to such a one, as /usr/local/lib/muster/NAME"
+            )
+    info = os.stat(place.root)
+    mark = os.path.join(place.root, ".only-root")
+    number = f"{info.st_dev}:{info.st_ino}"
+    if read(mark) == number and not os.path.islink(mark) and not who_else_can_change(mark):
+        return
+    for top in (place.environment, place.store, place.tools, place.conda, place.pythons, *place.records):
+        for directory, inner, files in os.walk(top):
+            for path in [directory, *(os.path.join(directory, name) for name in inner + files)]:
+                problem = who_else_can_change(path)
+                if problem:
+                    raise Fault(
+                        f"{path} {problem}, and root would run programs from {place.root}. Needed: nothing in it that "
+                        f"somebody else has made. Look at what it is, then remove {top} and run this again"
+                    )
+    write(mark, number)
+
+
+# --- Credentials ------------------------------------------------------------------------------------------------------
+
+# Those of git+https:// are git's business, which does not look where we put them.
+CREDENTIALS = re.compile(r"(?<!\+)\b(https?://)([^/\s@]+)@([^/\s:@]+)")
+
+
+def take_credentials(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """What is asked for with all addresses as they may be shown, and users and passwords by host."""
+    logins: dict[str, tuple[str, str]] = {}
+
+    def without(found: re.Match[str]) -> str:
+        user, _colon, password = found[2].partition(":")
+        login = urllib.parse.unquote(user), urllib.parse.unquote(password)
+        if logins.setdefault(found[3].lower(), login) != login:
+            raise Fault(
+                f"there are different credentials for {found[3]}. Needed: one user and password a host. Correct the "
+                "addresses of indexes and packages, or use ~/.netrc of this node"
+            )
+        if any(re.search(r"[\s\\\"]", word) for word in login):
+            raise Fault(
+                f"the credentials for {found[3]} have a blank, a quotation mark or a backslash in them. Needed: "
+                "credentials that can stand in a netrc file. Make others"
+            )
+        return found[1] + found[3]
+
+    names = ("index_url", "extra_index_urls", "find_links", "requirements", "conda_installer_url", "conda_channels")
+    shown = {}
+    for name in names:
+        value = asked[name]
+        shown[name] = (
+            [CREDENTIALS.sub(without, one) for one in value]
+            if isinstance(value, list)
+            else CREDENTIALS.sub(without, value)
+        )
+    return {**asked, **shown}, logins
+
+
+@contextlib.contextmanager
+def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None]:
+    """Have pip, conda and ourselves find these credentials, beside those of ~/.netrc, in a file and in no argument."""
+    if not logins:
+        yield
+        return
+    before = os.environ.get("NETRC", os.path.expanduser("~/.netrc"))
+    path = os.path.join(place.root, "netrc")
+    words = [f"login {user}" + (f" password {password}" if password else "") for user, password in logins.values()]
+    lines = [read(before), *(f"machine {host} {login}" for host, login in zip(logins, words)), ""]
+    os.makedirs(place.root, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # of one that was killed
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    os.environ["NETRC"] = path
+    try:
+        yield
+    finally:
+        os.environ["NETRC"] = before
+        os.unlink(path)
+
+
+def opened(url: str) -> Any:
+    """The answer of a server, who is told the credentials that there are for it."""
+    request = urllib.request.Request(url)
+    try:
+        login = netrc.netrc(os.environ.get("NETRC", os.path.expanduser("~/.netrc"))).hosts.get(
+            urllib.parse.urlsplit(url).hostname or ""
+        )
+    except (OSError, netrc.NetrcParseError):
+        login = None
+    if login:
+        word = base64.b64encode(f"{login[0]}:{login[2] or ''}".encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {word}")
+    return urllib.request.urlopen(request, timeout=60)
+
+
+# --- What is there ----------------------------------------------------------------------------------------------------
 
 
 def find_python(name: str) -> tuple[str, str]:
@@ -127,13 +306,39 @@ def packages_in(place: Place) -> dict[str, str]:
     return found
 
 
+def record_of(place: Place, layer: str) -> dict[str, Any]:
+    """What was installed here for a layer: the key of its lock, all that it needs, and what it has put there itself."""
+    text = read(place.installed(layer))
+    record: dict[str, Any] = json.loads(text) if text.startswith("{") else {"key": text, "needs": None, "put": []}
+    return record
+
+
+def layers_in(place: Place) -> list[str]:
+    """The layers that were installed here."""
+    return sorted(name for name in os.listdir(place.installed("")) if "." not in name) if place.has_records() else []
+
+
+def names_in(lock: dict[str, Any]) -> set[str]:
+    """The names of all distributions of a lock, those of source trees too."""
+    return {one["name"] for one in lock["packages"]} | set(lock.get("trees", []))
+
+
+def unneeded_in(place: Place, lock: dict[str, Any]) -> list[str]:
+    """What the layer of a lock has put here, and now neither it nor another layer needs."""
+    others = [record_of(place, layer)["needs"] for layer in layers_in(place) if layer != lock["layer"]]
+    if None in others:  # installed before such records were kept
+        return []
+    needed = names_in(lock).union(*others)
+    return sorted((set(record_of(place, lock["layer"])["put"]) - needed) & set(packages_in(place)))
+
+
 def missing_in(place: Place, lock: dict[str, Any]) -> list[str]:
     """What a lock has and the environment has not."""
     here = packages_in(place)
     names = [one["name"] for one in lock["packages"] if here.get(one["name"]) != one["version"]]
     if not version_in(place):
         names.append("the environment")
-    elif read(place.installed(lock["layer"])) != lock["key"]:
+    elif record_of(place, lock["layer"])["key"] != lock["key"]:
         names += [*lock["editable"], lock["layer"]]
     return names
 
@@ -157,7 +362,7 @@ def wheel_on_index(index: str, name: str, version: str) -> tuple[str, str]:
     page_url = f"{index.rstrip('/')}/{name}/"
     machine = os.uname().machine
     try:
-        with urllib.request.urlopen(page_url, timeout=60) as answer:
+        with opened(page_url) as answer:
             page = answer.read().decode()
     except OSError as problem:
         raise Fault(
@@ -175,17 +380,39 @@ def wheel_on_index(index: str, name: str, version: str) -> tuple[str, str]:
     return fitting[0]
 
 
-def download(url: str, path: str, digest: str) -> None:
-    """Get a file, and refuse one whose hash is another."""
+def download(url: str, path: str, digest: str, setting: str) -> None:
+    """Get a file, and refuse one whose hash is another; as root, also one whose hash is not known beforehand.
+
+    setting says where the hash can be given.
+    """
+    if not digest and os.geteuid() == 0:
+        raise Fault(
+            f"the hash of {url} is not known, and root would run what is in it. Needed: its sha256 ({setting}), as its "
+            "publisher tells it, or an environment of a user who is not root (python_env_user)"
+        )
     found = hashlib.sha256()
-    with urllib.request.urlopen(url, timeout=60) as answer, open(path + ".part", "wb") as file:
+    with opened(url) as answer, open(path + ".part", "wb") as file:
         for piece in iter(lambda: answer.read(CHUNK), b""):
             found.update(piece)
             file.write(piece)
     if digest and found.hexdigest() != digest:
         os.unlink(path + ".part")
-        raise Fault(f"{url} has the hash sha256:{found.hexdigest()}. Needed: sha256:{digest}. Find out who changed it")
+        raise Fault(
+            f"{url} has the hash sha256:{found.hexdigest()}. Needed: sha256:{digest} ({setting}). Compare both with "
+            "what its publisher tells"
+        )
     os.replace(path + ".part", path)
+
+
+def get(url: str, path: str, digest: str, setting: str) -> None:
+    """Download from a server that is not ours. Raises Fault if it does not answer."""
+    try:
+        download(url, path, digest, setting)
+    except OSError as problem:
+        raise Fault(
+            f"{url} cannot be downloaded ({problem}). Needed: a server that this node reaches. Correct the address, or "
+            "the node's way to the internet (proxy, firewall)"
+        ) from None
 
 
 def stored(place: Place, kind: str, file: str, **more: str) -> dict[str, Any]:
@@ -205,7 +432,7 @@ def get_tools(place: Place, given: dict[str, Any]) -> list[dict[str, Any]]:
             url, digest = wheel_on_index(index, name, version)
             file = urllib.parse.unquote(url.rpartition("/")[2])
             say(f"Getting {file}")
-            download(url, os.path.join(place.store, file), digest)
+            get(url, os.path.join(place.store, file), digest, "#sha256=... after its address on the index")
             found = [os.path.join(place.store, file)]
         entries.append(stored(place, "tool", os.path.basename(found[0])))
     return entries
@@ -295,15 +522,28 @@ def venv_environment(place: Place, given: dict[str, Any], _files: list[dict[str,
     return []
 
 
+def get_conda_installer(given: dict[str, Any], path: str) -> None:
+    """Have the installer of conda, of which it is known what it must be."""
+    url, digest = given["conda_installer_url"], given["conda_installer_sha256"]
+    if not digest:
+        raise Fault(
+            f"the hash of {url} is not given. Needed: its sha256 in python_env_conda_installer_sha256. Its publisher "
+            "tells it beside the file (for Miniforge, the same address with .sha256 behind it)"
+        )
+    if os.path.exists(path) and sha256_of(path) != digest:
+        os.unlink(path)
+    if not os.path.exists(path):
+        say(f"Getting {url}")
+        get(url, path, digest, "python_env_conda_installer_sha256")
+
+
 def conda_environment(place: Place, given: dict[str, Any], files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """An environment of conda's: the first node asks the channels, the others take its packages."""
     program = os.path.join(place.conda, "bin", "conda")
     name = given["conda_installer_url"].rpartition("/")[2]
     installer = os.path.join(place.store, name)
     if not os.path.exists(program):
-        if not os.path.exists(installer):
-            say(f"Getting {given['conda_installer_url']}")
-            download(given["conda_installer_url"], installer, given["conda_installer_sha256"])
+        get_conda_installer(given, installer)
         shutil.rmtree(place.conda, ignore_errors=True)  # an installation that was interrupted
         run(["bash", installer, "-b", "-p", place.conda])
     if given["conda_accept_terms"]:
@@ -320,9 +560,7 @@ def conda_environment(place: Place, given: dict[str, Any], files: list[dict[str,
     wanted = [f"python={given['python']}", *given["conda_packages"]]
     channels = [word for channel in given["conda_channels"] for word in ("--channel", channel)]
     run([program, "create", "--yes", "--quiet", "--prefix", place.environment, *channels, *wanted])
-    listing = subprocess.run(
-        [program, "list", "--explicit", "--prefix", place.environment], capture_output=True, text=True, check=True
-    ).stdout
+    listing = asked_of([program, "list", "--explicit", "--prefix", place.environment])
     made = [stored(place, "conda-installer", name)]
     for line in listing.splitlines():
         if "://" in line:
@@ -395,7 +633,7 @@ def fetched(place: Place, requirement: str) -> str:
     path = os.path.join(place.store, file)
     if not os.path.exists(path):
         say(f"Getting {file}")
-        download(address, path, digest)
+        get(address, path, digest, "#sha256=... after the address; for flash-attention, flash_attention_wheel_sha256")
     return path
 
 
@@ -458,7 +696,7 @@ def build_requirements(place: Place, given: dict[str, Any]) -> list[str]:
         project = build_files(path)[0]
         if os.path.exists(project):
             words = [place.python, "-c", text, os.path.join(place.tools, "pip"), project]
-            wanted += json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+            wanted += json.loads(asked_of(words))
         wanted += ["setuptools>=64", "wheel"]
     return sorted(set(wanted))
 
@@ -468,7 +706,8 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     place = Place(given)
     lock = json.loads(read(place.lock(given["layer"])) or "{}")
     there = all(os.path.exists(os.path.join(place.store, one["file"])) for one in lock.get("files", []))
-    return {"lock": lock if lock.get("key") == key_of(place, given) and there and version_in(place) else {}}
+    stands = lock.get("key") == key_of(place, given) and there and version_in(place)
+    return {"lock": lock if stands else {}, "changed": False}
 
 
 def solve(given: dict[str, Any]) -> dict[str, Any]:
@@ -521,6 +760,7 @@ def solve(given: dict[str, Any]) -> dict[str, Any]:
         "python": version_in(place),
         "packages": sorted(packages, key=lambda one: str(one["name"])),
         "editable": given["editable"],
+        "trees": sorted(normal(one["metadata"]["name"]) for one in solved if "dir_info" in one["download_info"]),
         "files": sorted(files, key=lambda one: str(one["file"])),
     }
     write(place.lock(given["layer"]), json.dumps(lock, indent=1))
@@ -556,7 +796,13 @@ def check(given: dict[str, Any]) -> dict[str, Any]:
             f"Python here is {here or version}, and {lock['python']} on the first node. Needed: one version, "
             "for which packages were chosen. Install the same, or set python_env_manager to uv, python_env_python to it"
         )
-    return {"missing": missing, "python": here}
+    return {
+        "missing": missing,
+        "unneeded": unneeded_in(place, lock) if lock and here else [],
+        "layers": [layer for layer in layers_in(place) if record_of(place, layer)["put"]],
+        "python": here,
+        "changed": False,
+    }
 
 
 def fetch(place: Place, given: dict[str, Any], lock: dict[str, Any]) -> None:
@@ -572,7 +818,7 @@ def fetch(place: Place, given: dict[str, Any], lock: dict[str, Any]) -> None:
     def one_file(one: dict[str, Any]) -> None:
         url = f"{given['url']}/{urllib.parse.quote(one['file'])}"
         try:
-            download(url, os.path.join(place.store, one["file"]), one["sha256"])
+            download(url, os.path.join(place.store, one["file"]), one["sha256"], "the lock of the first node")
         except OSError as problem:
             raise Fault(
                 f"{given['from']} does not give {one['file']} ({given['url'].rpartition('/')[0]}: {problem}). Needed: "
@@ -595,23 +841,34 @@ def install(given: dict[str, Any]) -> dict[str, Any]:
     put_tools(place, lock["files"])
     make_environment(place, given, [one for one in lock["files"] if one["kind"] not in ("wheel", "build")])
     here = packages_in(place)
+    unneeded = unneeded_in(place, lock)
+    put = (set(record_of(place, lock["layer"])["put"]) & set(here)) | (names_in(lock) - set(here))
     needed = {one["name"] for one in lock["packages"] if here.get(one["name"]) != one["version"]}
     wheels = [
         one["file"] for one in lock["files"] if one["kind"] == "wheel" and normal(one["file"].split("-")[0]) in needed
     ]
     if given["manager"] == "uv":
         words = [place.uv, "pip", "install", "--no-config", "--offline", "--python", place.python]
+        uninstall = [place.uv, "pip", "uninstall", "--no-config", "--python", place.python]
         variables = uv_variables(place)
     else:
         words = [*pip_words(place), "install"]
+        uninstall = [*pip_words(place), "uninstall", "--yes"]
         variables = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
         variables = {
             key: value for key, value in variables.items() if not key.startswith("PIP_") or key == "PIP_CONFIG_FILE"
         }
     words += ["--no-index", "--find-links", place.store, "--no-deps"]
+    if unneeded:
+        say(f"Removing {', '.join(unneeded)}")
+        run([*uninstall, *unneeded], env=variables)
     if wheels:
         say(f"Installing {len(wheels)} packages")
-        run([*words, *(os.path.join(place.store, file) for file in wheels)], env=variables)
+    # A pip that runs from its wheel takes itself for the environment's, and would not install the same version.
+    own = [file for file in wheels if file.startswith("pip-") and given["manager"] != "uv" and "pip" not in here]
+    for files, more in ((own, ["--ignore-installed"]), ([file for file in wheels if file not in own], [])):
+        if files:
+            run([*words, *more, *(os.path.join(place.store, file) for file in files)], env=variables)
     for path in lock["editable"]:
         say(f"Installing {path} to be edited")
         run([*words, "--editable", path], env=variables)
@@ -620,11 +877,15 @@ def install(given: dict[str, Any]) -> dict[str, Any]:
         raise Fault(
             f"these were installed and are not there: {', '.join(left)}. Run this again; else remove {place.root}"
         )
-    write(place.installed(lock["layer"]), lock["key"])
+    record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
+    write(place.installed(lock["layer"]), json.dumps(record))
     if given["url"]:  # a copy; the first node keeps its own for nodes that come later
         for name in {one["file"] for one in lock["files"]}:
             os.unlink(os.path.join(place.store, name))
-    return {"changed": True, "installed": missing}
+    answer = {"changed": True, "installed": missing, "removed": unneeded}
+    if unneeded and not given["url"]:  # told once, by the first node
+        answer["notice"] = f"{', '.join(unneeded)} removed from all nodes, since nothing requires it any more"
+    return answer
 
 
 # --- Handing on, from the first node to the others --------------------------------------------------------------------
@@ -653,10 +914,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def serve(given: dict[str, Any]) -> dict[str, Any]:
-    """Begin to hand out the files of the store, in a process of its own."""
+    """Begin to hand out the files of the store to who knows the token, in a process of its own."""
     place = Place(given)
     os.makedirs(place.store, exist_ok=True)
-    Handler.token = secrets.token_hex(16)
+    Handler.token = given["token"]
     Handler.last = time.monotonic()
     server = http.server.ThreadingHTTPServer((given["address"], 0), lambda *a: Handler(*a, directory=place.store))
     if os.fork() == 0:
@@ -672,7 +933,7 @@ def serve(given: dict[str, Any]) -> dict[str, Any]:
         threading.Thread(target=watch, daemon=True).start()
         server.serve_forever()
         os._exit(0)
-    return {"url": f"http://{given['address']}:{server.server_address[1]}/{Handler.token}", "changed": False}
+    return {"url": f"http://{given['address']}:{server.server_address[1]}", "changed": False}
 
 
 def end(given: dict[str, Any]) -> dict[str, Any]:
@@ -687,12 +948,22 @@ def end(given: dict[str, Any]) -> dict[str, Any]:
 
 VERBS = {"look": look, "solve": solve, "check": check, "install": install, "serve": serve, "end": end}
 
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[2])
+
+def main(verb: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Do what is asked. Raises Fault if that cannot be."""
     for kind in ("files", "editable"):
         asked[kind] = [os.path.expanduser(path) for path in asked[kind]]
+    asked, logins = take_credentials(asked)
+    place = Place(asked)
+    if verb != "end":
+        refuse_what_others_can_change(place)
+    with logged_in(place, logins) if verb == "solve" else contextlib.nullcontext():
+        return VERBS[verb](asked)
+
+
+if __name__ == "__main__":
     try:
-        print(MARK + json.dumps(VERBS[sys.argv[1]](asked)), flush=True)
+        print(MARK + json.dumps(main(sys.argv[1], json.load(sys.stdin))), flush=True)
     except Fault as fault:
-        print(MARK + json.dumps({"fault": str(fault)}), flush=True)
+        print(MARK + json.dumps({"fault": str(fault), "output_tells": isinstance(fault, ProgramFault)}), flush=True)
         sys.exit(1)
