@@ -25,6 +25,7 @@ import http.server
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -172,6 +173,12 @@ def proof(token: str, *words: str | int) -> str:
 def same_proof(given: str | None, expected: str) -> bool:
     """Whether a proof is the expected one, in a time that does not tell how much of it is right."""
     return hmac.compare_digest((given or "").encode("utf-8", "replace"), expected.encode())
+
+
+def end(connection: http.client.HTTPConnection) -> None:
+    """End a connection on which another thread waits."""
+    with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 # --- Bringing it ------------------------------------------------------------------------------------------------------
@@ -404,18 +411,21 @@ class Stage:
             "Muster-Nonce": nonce,
             "Muster-Proof": proof(self.request["token"], "request", *asked),
         }
-        connection = None
+        patience = LONG_POLL + STRANGER_PATIENCE
+        connection = http.client.HTTPConnection(self.nodes[peer], self.request["port"], timeout=patience)
+        # A stranger may send a little now and then for ever: until there is a proof, there is an end to the whole.
+        strangers_end = threading.Timer(patience, end, [connection])
+        strangers_end.daemon = True
         try:
-            connection = http.client.HTTPConnection(
-                self.nodes[peer], self.request["port"], timeout=LONG_POLL + STRANGER_PATIENCE
-            )
             connection.connect()
+            strangers_end.start()
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             length, digest = answer.getheader("Content-Length", ""), answer.getheader("Muster-Digest", "")
             expected = proof(self.request["token"], "answer", *asked, answer.status, length, digest)
             if not same_proof(answer.getheader("Muster-Proof"), expected):
                 return self.discard(peer, "who answers does not hold the token of this call")
+            strangers_end.cancel()
             self.heard[peer] = time.monotonic()
             body = answer.read()
             if hashlib.sha256(body).hexdigest() != digest:
@@ -428,8 +438,8 @@ class Stage:
                 time.sleep(0.5)
             return None
         finally:
-            if connection:
-                connection.close()
+            strangers_end.cancel()
+            connection.close()
         if answer.status == 410:  # it has failed
             self.gone[peer] = True
         return body if answer.status == 200 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import importlib.util
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -278,6 +280,32 @@ def test_who_answers_without_the_token_is_not_believed(s3: S3Server, tmp_path: P
     assert cluster.files(0) == WANTED
     assert answer["from_peers"] == 0
     assert "127.0.0.11 port" in (cluster.places[0] / ".muster-stage" / "log").read_text()
+
+
+def test_a_stranger_who_never_comes_to_an_end_holds_nobody_up(
+    s3: S3Server, tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    for name, seconds in {"LONG_POLL": 0.2, "STRANGER_PATIENCE": 0.3, "PEER_PATIENCE": 0}.items():
+        monkeypatch.setattr(stage, name, seconds)
+    one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 1})
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _address = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.11", cluster.given["port"])) as listener:
+        threading.Thread(target=drip, args=[listener], daemon=True).start()
+        asking = threading.Thread(target=one.ask, args=[0, "/plan"], daemon=True)
+        asking.start()
+        asking.join(120)
+        ended.set()
+    assert not asking.is_alive(), "it waits for ever"
+    assert one.gone[0]
 
 
 @pytest.mark.parametrize("changed", ["/plan", "/piece"])
