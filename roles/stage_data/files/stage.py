@@ -424,12 +424,14 @@ class Stage:
             length, digest = answer.getheader("Content-Length", ""), answer.getheader("Muster-Digest", "")
             expected = proof(self.request["token"], "answer", *asked, answer.status, length, digest)
             if not same_proof(answer.getheader("Muster-Proof"), expected):
-                return self.discard(peer, "who answers does not hold the token of this call")
+                self.discard(peer, "who answers does not hold the token of this call")
+                return None
             strangers_end.cancel()
             self.heard[peer] = time.monotonic()
             body = answer.read()
             if hashlib.sha256(body).hexdigest() != digest:
-                return self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
+                self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
+                return None
         except (OSError, http.client.HTTPException):
             patience = 10.0 if peer in self.heard else PEER_PATIENCE
             if time.monotonic() - self.heard.get(peer, self.began) > patience:
