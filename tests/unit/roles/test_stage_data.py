@@ -78,7 +78,7 @@ class Cluster:
         self.program = str(root / "lib" / "stage.py")
         self.places = [root / f"node{number}" for number in range(nodes)]
         self.env = {**os.environ, "AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
-        self.given = {
+        self.given: dict[str, Any] = {
             "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
             "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
             "port": free_port(), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
