@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping
 
@@ -249,6 +250,12 @@ def to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
 def held(driver: Mapping[str, Any]) -> list[str]:
     """Packages that are held."""
     return sorted(one["name"] for one in driver["packages"] if one["wanted"] == "hold")
+
+
+def foreign_removals(simulated: str) -> list[str]:
+    """Of what `apt-get --simulate` would remove, the packages that are not the driver's."""
+    names = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", simulated, flags=re.MULTILINE)
+    return sorted({name for name in names if not (DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name))})
 
 
 def least_for(cuda: str, least: str) -> str:

@@ -120,6 +120,17 @@ def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_pat
     assert lab.exec("node1", ["docker", "info"]).returncode == 0
 
 
+def test_a_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
+    lab = engine
+    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    play = role(lab, tmp_path, "docker_engine", docker_engine_nvidia=True, docker_engine_nvidia_key=key)
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was not taken" in said, play.output
+    assert "Needed: a key with one of the fingerprints C95B321B61E88C1809C4F759DDCAE044F796ECB0" in said
+    left = lab.exec("node1", ["sh", "-c", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i nvidia"])
+    assert left.stdout == ""
+
+
 def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
     """Run a role on node1."""
     playbook = tmp_path / "play.yml"
@@ -129,6 +140,9 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
 
 
 def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_path: Path) -> None:
+    for words in (["volume", "create", "kept"], ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"]):
+        done = image.exec("node1", ["docker", *words])
+        assert done.returncode == 0, done.stderr
     before = images(image)
     assert IMAGE in before
 
@@ -151,6 +165,10 @@ def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_
     moved = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_spare_gib=0)
     assert moved.rc == 0, moved.output
     assert root() == "/srv/docker" and images(image) == before
+    assert image.exec("node1", ["docker", "start", "--attach", "stopped"]).returncode == 0, (
+        "it came along with its volume"
+    )
+    image.exec("node1", ["docker", "rm", "--volumes", "stopped"])
     assert image.exec("node1", ["test", "-d", former]).returncode == 0
     again = role(
         image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_delete_old=True

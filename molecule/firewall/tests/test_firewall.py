@@ -80,6 +80,11 @@ def rules(lab: Lab, node: str) -> str:
     return re.sub(r"counter packets \d+ bytes \d+", "counter", listed)
 
 
+def has_rules(lab: Lab, node: str, wanted: str) -> bool:
+    """Whether these rules are in force."""
+    return rules(lab, node) == wanted
+
+
 def boot(lab: Lab, *nodes: str) -> None:
     """Boot nodes, and wait for them to let us in."""
 
@@ -120,12 +125,11 @@ def test_rules_are_in_force_again_after_a_boot(breakable: Lab) -> None:
     before = {node: rules(lab, node) for node in ("node2", "node3")}
     assert all("accept" in text for text in before.values())
 
-    def in_force(node: str) -> bool:
-        return rules(lab, node) == before[node]
-
     boot(lab, *before)
     for node in before:
-        drive.eventually(f"{node} has its rules", partial(in_force, node), 30, partial(rules, lab, node))
+        drive.eventually(
+            f"{node} has its rules", partial(has_rules, lab, node, before[node]), 30, partial(rules, lab, node)
+        )
 
 
 def test_rules_are_in_force_again_after_nftables_has_loaded_its_own(lab: Lab) -> None:
@@ -147,7 +151,7 @@ def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
         lab.inventory,
         options=("--limit", "node1,node3"),
         firewall_ssh_from=["192.0.2.0/24"],
-        firewall_rollback_after=12,
+        firewall_rollback_after=30,
     )
     play.wait_for("TASK .*Confirm over a new one")
     for node in ("node1", "node3"):
@@ -158,7 +162,7 @@ def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
     said = " ".join(play.output.split())
     for node in locked_out:
         assert (
-            f"{node}: with the new rules no new connection from here got through, so they were put back after 12 s"
+            f"{node}: with the new rules no new connection from here got through, so they were put back after 30 s"
             in said
         )
         assert login(lab, node)
@@ -171,13 +175,20 @@ def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
 
 def test_what_was_never_confirmed_is_not_there_after_a_boot(breakable: Lab) -> None:
     lab = breakable
-    before = rules(lab, "node1")
-    wanted = {**json.loads(root(lab, "node1", "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
-    tried = root(lab, "node1", f"echo '{json.dumps(wanted)}' | python3 /usr/local/lib/muster/firewall.py try 300")
-    assert tried == "applied"
-    assert not login(lab, "node1")
-    boot(lab, "node1")
-    drive.eventually("the kept rules are there", lambda: rules(lab, "node1") == before, 120)
+    nodes = ("node1", "node3")
+    before = {node: rules(lab, node) for node in nodes}
+    files = {node: root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true") for node in nodes}
+    for node in nodes:
+        root(lab, node, "systemctl disable muster_firewall")  # as where no rules were ever confirmed
+        wanted = {**json.loads(root(lab, node, "cat /etc/muster/firewall.json")), "ssh_from": ["192.0.2.0/24"]}
+        tried = root(lab, node, f"echo '{json.dumps(wanted)}' | python3 /usr/local/lib/muster/firewall.py try 300")
+        assert tried == "applied"
+        assert not login(lab, node)
+    boot(lab, *nodes)
+    for node in nodes:
+        drive.eventually(f"{node} has the kept rules", partial(has_rules, lab, node, before[node]), 120)
+        now = root(lab, node, "cat /etc/default/ufw /etc/ufw/before*.rules 2>/dev/null || true")
+        assert now == files[node]
 
 
 def test_a_node_that_joins_is_let_in_and_one_that_left_is_not(lab: Lab, tmp_path: Path) -> None:

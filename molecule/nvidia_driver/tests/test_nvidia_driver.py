@@ -81,6 +81,26 @@ def test_a_branch_that_is_not_there_is_refused_before_anything_is_changed(lab: L
     assert version(lab, "node1") == "535.183.01"
 
 
+def test_a_package_that_would_go_along_is_named_and_nothing_is_changed(lab: Lab) -> None:
+    control = (
+        "Package: my-research-tool\\nVersion: 1\\nArchitecture: all\\nMaintainer: nobody\\nDescription: stand-in\\n"
+    )
+    depends = "Depends: libnvidia-compute-535\\n"
+    root(
+        lab,
+        "node1",
+        f"mkdir -p /srv/tool/DEBIAN && printf '{control}{depends}' > /srv/tool/DEBIAN/control"
+        " && dpkg-deb --build /srv/tool /srv/tool.deb && dpkg --install /srv/tool.deb",
+    )
+    before = root(lab, "node1", "dpkg --list; apt-mark showhold")
+    play = run(lab, "node1", nvidia_driver_branch="570")
+    assert play.rc == 2
+    assert "node1: branch 535 is installed, and 570 is asked for. To purge the driver, apt would" in said(play)
+    assert "also remove my-research-tool, which is not part of it. Nothing was changed." in said(play)
+    assert root(lab, "node1", "dpkg --list; apt-mark showhold") == before
+    root(lab, "node1", "dpkg --purge my-research-tool")
+
+
 def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
     root(lab, "node1", "mkdir -p /srv/run && echo 'import time; time.sleep(300)' > /srv/run/supervisor.py")
     words = "python3 /srv/run/supervisor.py /srv/run/bert-1/node0 bert-1 10.0.0.1"

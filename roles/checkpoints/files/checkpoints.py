@@ -19,6 +19,7 @@ import datetime
 import fnmatch
 import glob
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -55,10 +56,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """The version: when its newest file was written, in UTC."""
+        """The version: when its newest file was written, in UTC, and what tells paths, sizes and times of all files."""
         newest = max(one.changed for one in self.files)
         when = datetime.datetime.fromtimestamp(newest // 10**9, datetime.timezone.utc)
-        return f"{when:%Y%m%dT%H%M%S}.{newest % 10**9:09}"
+        files = sorted((one.path, one.size, one.changed) for one in self.files)
+        digest = hashlib.sha256(json.dumps(files).encode()).hexdigest()
+        return f"{when:%Y%m%dT%H%M%S}.{newest % 10**9:09}-{digest[:16]}"
 
     @property
     def size(self) -> int:
@@ -234,19 +237,41 @@ def wanted_of(found: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
 
 
 def with_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
-    """The manifest with one more checkpoint, the newest first, without versions of it that are too old."""
-    entries = [one for one in manifest["checkpoints"] if (one["name"], one["stamp"]) != (entry["name"], entry["stamp"])]
-    entries = sorted([entry, *entries], key=lambda one: str(one["stamp"]), reverse=True)
+    """The manifest with one more checkpoint, without versions of it that are too old.
+
+    The newest checkpoint comes first. Of one name it is the one that was copied last, whatever the times of its files.
+    """
+    others = without(manifest, entry)["checkpoints"]
+    later = itertools.takewhile(lambda one: one["name"] != entry["name"] and one["stamp"] > entry["stamp"], others)
+    place = len(list(later))
     kept: list[dict[str, Any]] = []
-    for one in entries:
+    for one in [*others[:place], entry, *others[place:]]:
         if sum(other["name"] == one["name"] for other in kept) < versions:
             kept.append(one)
     return {**manifest, "checkpoints": kept}
 
 
+def without(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without a version of a checkpoint."""
+    version = (entry["name"], entry["stamp"])
+    kept = [one for one in manifest["checkpoints"] if (one["name"], one["stamp"]) != version]
+    return {**manifest, "checkpoints": kept}
+
+
+def entry_of(manifest: dict[str, Any], one: Checkpoint) -> dict[str, Any] | None:
+    """What the manifest says of a checkpoint, if it is copied in this version with all its files."""
+    version, sizes = (one.name, one.stamp), {file.path: file.size for file in one.files}
+    for entry in manifest["checkpoints"]:
+        copied = {file["path"]: file["size"] for file in entry["files"]}
+        if (entry["name"], entry["stamp"]) == version and copied == sizes:
+            found: dict[str, Any] = entry
+            return found
+    return None
+
+
 def has(manifest: dict[str, Any], one: Checkpoint) -> bool:
     """Whether a checkpoint is copied, in this version."""
-    return any((entry["name"], entry["stamp"]) == (one.name, one.stamp) for entry in manifest["checkpoints"])
+    return entry_of(manifest, one) is not None
 
 
 # --- Copying ----------------------------------------------------------------------------------------------------------
@@ -395,6 +420,13 @@ class Copier:
         self.sweep(one.name, manifest)
         return manifest
 
+    def missing(self, entry: dict[str, Any]) -> str:
+        """The first object of a checkpoint that S3 does not have in full; empty where it has them all."""
+        for file in entry["files"]:
+            if self.there(file["key"])[0] != file["size"]:
+                return str(file["key"])
+        return ""
+
     def sweep(self, name: str, manifest: dict[str, Any]) -> None:
         """Remove what S3 has of a checkpoint and the manifest does not name: old versions, and what is left half."""
         named = {file["key"] for entry in manifest["checkpoints"] for file in entry["files"]}
@@ -414,6 +446,22 @@ def unchanged(path: str, file: File, sha256: str) -> str:
     if (now.st_size, now.st_mtime_ns, now.st_ino) != (file.size, file.changed, file.inode):
         raise Changed(path)
     return sha256
+
+
+def remove(one: Checkpoint, marker: str) -> None:
+    """Remove a checkpoint: the files that it names, its marker, and the directories that are empty then."""
+    if not os.path.isdir(one.path):
+        os.unlink(one.path)
+        return
+    known = {file.path for file in one.files} | {marker}
+    for current, names, leaves, directory in os.fwalk(one.path, topdown=False):
+        for leaf in leaves:
+            if os.path.relpath(os.path.join(current, leaf), one.path) in known:
+                os.unlink(leaf, dir_fd=directory)
+        for name in names:
+            is_link = stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+            (os.unlink if is_link else os.rmdir)(name, dir_fd=directory)
+    os.rmdir(one.path)
 
 
 # --- The service ------------------------------------------------------------------------------------------------------
@@ -466,16 +514,29 @@ class Service:
                 f"A run that cannot save its checkpoint ends. Make room{told}",
             )
 
-    def prune(self, run: Run, found: list[Checkpoint], manifest: dict[str, Any]) -> None:
-        """Remove copied checkpoints from this disk, all but the newest, where that is wanted."""
-        keep = self.settings["keep_local"]
-        for one in [each for each in found if has(manifest, each)][keep:] if keep else []:
+    def prune(self, run: Run, found: list[Checkpoint]) -> None:
+        """Remove checkpoints from this disk, all but the newest, where that is wanted and S3 has each of their files.
+
+        One that S3 has lost meanwhile is copied again.
+        """
+        keep, manifest = self.settings["keep_local"], self.manifests[run.directory]
+        copied = [(one, entry) for one in found for entry in [entry_of(manifest, one)] if entry]
+        for one, entry in copied[keep:] if keep else []:
+            missing = self.copier(run).missing(entry)
+            if missing:
+                self.manifests[run.directory] = without(self.manifests[run.directory], entry)
+                self.say(
+                    run,
+                    f"WARNING: {one.name} was copied, but S3 does not have all of {missing} any more. {one.path} was "
+                    "not removed, and is copied again. Check who else deletes in the bucket, and its lifecycle rules",
+                )
+                continue
+            now = look_at(one.path, one.name, self.settings["marker"])
+            if now is not None and now.files != one.files:
+                continue  # it was changed since, and is copied once more
             try:
                 with contextlib.suppress(FileNotFoundError):  # the run removes it, too
-                    if os.path.isdir(one.path):
-                        shutil.rmtree(one.path)
-                    else:
-                        os.unlink(one.path)
+                    remove(one, self.settings["marker"])
             except OSError as error:
                 if one.path not in self.warned:
                     self.warned.add(one.path)
@@ -513,8 +574,9 @@ class Service:
             return False  # it will be looked at again
         took = time.monotonic() - started
         self.say(run, f"checkpoint {one.name} ({in_words(one.size)}) was copied to S3 in {took:.1f} s")
-        self.prune(run, found, manifest)
-        self.status(run, alive, wanted, [each for each in pending if each is not one])
+        self.prune(run, found)
+        pending = [each for each in wanted if not has(self.manifests[run.directory], each)]
+        self.status(run, alive, wanted, pending)
         return len(ready) > 1
 
     def copier(self, run: Run) -> Copier:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -34,11 +35,58 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def images() -> list[str]:
-    """Return all images of the engine, by digest and name."""
-    return sorted(
-        run("docker", "image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}").splitlines()
-    )
+def contents() -> dict[str, list[str]]:
+    """Return all that the engine holds, by kind: images by digest and name, containers by id and name, volumes."""
+    questions = {
+        "images": ("image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"),
+        "containers": ("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
+        "volumes": ("volume", "ls", "--format", "{{.Driver}} {{.Name}}"),
+    }
+    return {kind: sorted(run("docker", *words).splitlines()) for kind, words in questions.items()}
+
+
+def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
+    """Return in words what of the former contents is not there any more, empty where all is."""
+    found = []
+    for kind, names in before.items():
+        lost = [name for name in names if name not in after[kind]]
+        if lost:
+            found.append(f"{len(lost)} of {len(names)} {kind} (such as {lost[0]})")
+    return " and ".join(found)
+
+
+def difference(source: str, target: str) -> str:
+    """Return the first path of a tree that its copy has not in the same way, empty where it has all."""
+    for current, names, leaves in os.walk(source, onerror=unreadable):
+        for name in (*names, *leaves):
+            path = os.path.join(current, name)
+            copy = os.path.join(target, os.path.relpath(path, source))
+            try:
+                one, other = os.lstat(path), os.lstat(copy)
+            except FileNotFoundError:
+                return path
+            kind = stat.S_IFMT(one.st_mode)
+            is_file = kind == stat.S_IFREG
+            if kind != stat.S_IFMT(other.st_mode) or (is_file and one.st_size != other.st_size):
+                return path
+    return ""
+
+
+def unreadable(error: OSError) -> None:
+    """For os.walk, which else leaves out what it cannot read."""
+    raise error
+
+
+def check_store() -> None:
+    """Raise Problem where the images do not lie below data-root."""
+    if "io.containerd.snapshotter" in run("docker", "info", "--format", "{{json .DriverStatus}}"):
+        raise Problem(
+            "the engine keeps its images and containers in containerd's store, which does not move with data-root. "
+            "Needed: an engine with a store of its own (`docker info` then shows no io.containerd.snapshotter). Give "
+            "containerd another directory instead (`root` in /etc/containerd/config.toml), or set "
+            '{"features": {"containerd-snapshotter": false}} in docker_engine_settings, after which images must be '
+            "fetched again"
+        )
 
 
 def data_root() -> str:
@@ -130,22 +178,24 @@ def check_target(source: str, target: str, spare: int) -> None:
 
 def move(source: str, target: str) -> None:
     """Move the data; where a step fails bring back what was and raise Problem."""
-    before, settings, old_text = images(), read_settings(), settings_text()
+    before, settings, old_text = contents(), read_settings(), settings_text()
     existed = os.path.isdir(target)
     try:
         run("systemctl", "stop", *reversed(UNITS))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         run("cp", "--archive", "--no-target-directory", source, target)
+        differs = difference(source, target)
+        if differs:
+            raise Problem(f"{differs} is missing or differs in the copy")
         if old_text is not None:
             write_text(f"{SETTINGS}.before-data-root", old_text)
         write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
         start_engine()
         if os.path.realpath(data_root()) != os.path.realpath(target):
             raise Problem(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
-        after = images()
-        if after != before:
-            lost = [image for image in before if image not in after]
-            raise Problem(f"{len(lost)} of {len(before)} images are missing in the copy, such as {lost[:1]}")
+        lost = missing(before, contents())
+        if lost:
+            raise Problem(f"the engine does not find {lost} in the copy")
         write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
     except (Problem, OSError) as problem:
         raise Problem(f"{problem}. {undo(old_text, source, target, existed)}") from problem
@@ -232,6 +282,7 @@ def answer(request: dict[str, object]) -> dict[str, object]:
         raise Problem(
             f"these containers are running: {', '.join(running)}. Needed: none while the data move. Stop them"
         )
+    check_store()
     check_target(source, target, int(str(request["spare_gib"])) * 2**30)
     read_settings()
     if not request["check"]:

@@ -3,7 +3,8 @@
     firewall.py try SECONDS   read the wanted rules from standard input; put them in force, and back after SECONDS
     firewall.py confirm       keep what is tried
     firewall.py rollback      put back what was in force before
-    firewall.py apply         put what is kept in force (at boot, and after nftables has loaded its own rules)
+    firewall.py apply         put what is kept in force (at boot, and after nftables has loaded its own rules); first
+                              roll back a try that was cut off by a boot
 
 The rules are a JSON object: nodes (addresses), ssh_ports, ssh_from (networks, none: all), open (port, protocol, from),
 close (whether all else is refused). Standard library only, Python >= 3.8.
@@ -11,6 +12,8 @@ close (whether all else is refused). Standard library only, Python >= 3.8.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -19,12 +22,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Iterator
 
 KEPT = Path("/etc/muster/firewall.json")
-STATE = Path("/run/muster_firewall")
-TRIED = STATE / "tried.json"
-TIMER = "muster_firewall_rollback"
+STATE = Path("/var/lib/muster_firewall")  # on the disk: what a try has changed there outlives a boot too
+TRIED = STATE / "tried.json"  # there from the beginning of a try until it is confirmed or rolled back
+SAVED = STATE / "ufw.json"  # the files of ufw as they were before it
+UNIT = "muster_firewall.service"
+TIMER = "muster_firewall_rollback.timer"
 MARK = "muster"
 BEGIN, END = "# BEGIN muster", "# END muster"
 UFW_FILES = {4: Path("/etc/ufw/before.rules"), 6: Path("/etc/ufw/before6.rules")}
@@ -206,13 +211,35 @@ def run(*words: str, stdin: str = "") -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, which keeps its permissions, or no part of it."""
+    """Write a file, which keeps its permissions, or no part of it. It is on the disk then, also if the power fails."""
     path.parent.mkdir(exist_ok=True)
     new = path.with_name(f"{path.name}.new")
-    new.write_text(text)
+    with new.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
     if path.exists():
         shutil.copystat(path, new)
     new.replace(path)
+    write_names(path.parent)
+
+
+def write_names(directory: Path) -> None:
+    """Have a directory's names on the disk."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other call of this program changes anything."""
+    STATE.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (STATE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def ruleset_now() -> list[dict[str, Any]]:
@@ -281,13 +308,14 @@ def kept() -> Rules:
 def try_rules(text: str, seconds: int) -> str:
     """Put the rules of a text in force for so many seconds. Returns what was done."""
     wanted: Rules = json.loads(text)
-    if KEPT.exists() and KEPT.read_text() == text and is_in_force(wanted):
+    rollback()  # a try before this one, of which nobody has heard: what it has changed is not what was there before
+    in_force = is_in_force(wanted)  # raises Fault where they cannot be put in force, before anything is changed
+    if in_force and KEPT.exists() and KEPT.read_text() == text:
         return "unchanged"
-    STATE.mkdir(mode=0o700, exist_ok=True)
     saved = {str(path): path.read_text() for path in (*UFW_FILES.values(), UFW_DEFAULTS) if path.exists()}
-    (STATE / "ufw.json").write_text(json.dumps(saved))
-    TRIED.write_text(text)
-    subprocess.run(["systemctl", "stop", f"{TIMER}.timer"], capture_output=True, check=False)
+    write(SAVED, json.dumps(saved))
+    write(TRIED, text)
+    subprocess.run(["systemctl", "stop", TIMER], capture_output=True, check=False)
     words = [
         "systemd-run",
         "--collect",
@@ -296,6 +324,7 @@ def try_rules(text: str, seconds: int) -> str:
         "--timer-property=AccuracySec=100ms",
     ]
     run(*words, sys.executable, os.path.abspath(__file__), "rollback")
+    run("systemctl", "--quiet", "enable", UNIT)  # which rolls back where a boot takes the timer away
     try:
         put_in_force(wanted)
     except Fault:
@@ -308,9 +337,9 @@ def confirm() -> str:
     """Keep what is tried."""
     if not TRIED.exists():
         raise Fault("the rules were put back before they were confirmed. Set firewall_rollback_after higher")
-    run("systemctl", "stop", f"{TIMER}.timer")
+    run("systemctl", "stop", TIMER)
     write(KEPT, TRIED.read_text())
-    TRIED.unlink()
+    end_try()
     return "confirmed"
 
 
@@ -318,24 +347,42 @@ def rollback() -> str:
     """Put back what was in force before a try."""
     if not TRIED.exists():
         return "nothing is tried"
-    TRIED.unlink()
-    if ufw_is_active():
-        saved = json.loads((STATE / "ufw.json").read_text())
-        write_ufw({Path(path): text for path, text in saved.items()})
-    else:
+    saved = {Path(path): text for path, text in json.loads(SAVED.read_text()).items()}
+    changed = differing({path: text for path, text in saved.items() if path.exists()})
+    if changed:
+        write_ufw(changed)
+    if not ufw_is_active():
         put_in_force(kept())
+    end_try()
     return "rolled back"
+
+
+def end_try() -> None:
+    """Note that nothing is tried any more."""
+    TRIED.unlink()
+    write_names(STATE)
+
+
+def apply() -> str:
+    """Put in force what is to be: the kept rules, or those of a try that goes on."""
+    if TRIED.exists():
+        is_going_on = subprocess.run(["systemctl", "--quiet", "is-active", TIMER], check=False).returncode == 0
+        if not is_going_on:
+            return rollback()
+        put_in_force(json.loads(TRIED.read_text()))
+    elif KEPT.exists():
+        put_in_force(kept())
+    return "applied"
 
 
 def main(words: list[str]) -> int:
     """Do what the first word says."""
     try:
-        if words[:1] == ["try"]:
-            print(try_rules(sys.stdin.read(), int(words[1])))
-        elif words == ["apply"]:
-            put_in_force(kept())
-        else:
-            print({"confirm": confirm, "rollback": rollback}[words[0]]())
+        with alone():
+            if words[:1] == ["try"]:
+                print(try_rules(sys.stdin.read(), int(words[1])))
+            else:
+                print({"confirm": confirm, "rollback": rollback, "apply": apply}[words[0]]())
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 1

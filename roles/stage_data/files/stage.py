@@ -4,9 +4,10 @@
     stage.py follow REQUEST     show how far it is, until it has ended
 
 What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
-S3, and the rest from the nodes that have it, over HTTP on node_address, with a token that all nodes of this call know.
-A node that is gone is done without: its share comes from S3 too. A file appears under its name when it is whole and
-its checksum right. What is there already stays; an interrupted call is gone on with.
+S3, and the rest from the nodes that have it, over HTTP on node_address. Each request and each answer proves that its
+sender holds the token of this call, and never shows it; an answer without that proof is discarded unread. A node that
+is gone is done without: its share comes from S3 too. A file appears under its name when it is whole and its checksum
+right. What is there already stays; an interrupted call is gone on with.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import errno
 import fcntl
 import fnmatch
 import hashlib
+import hmac
 import http.client
 import http.server
 import json
 import os
-import secrets
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -40,6 +42,7 @@ PEER_THREADS = 8
 PATIENCE = 300.0  # seconds for which S3 may fail before we give up
 PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
 LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
+STRANGER_PATIENCE = 30.0  # seconds for which a connection may be silent before it has proved that it is a peer's
 LASTING = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
            "412", "PreconditionFailed", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed",
            "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
@@ -88,7 +91,7 @@ def cut(entries: list[Entry], nodes: int) -> list[Piece]:
 def inside(path: str) -> bool:
     """Whether a path stays below its directory."""
     parts = path.split("/")
-    return bool(path) and ".." not in parts and "" not in parts and "." not in parts and parts[0] != OWN
+    return "\0" not in path and not {"", ".", ".."} & set(parts) and parts[0] != OWN
 
 
 def list_prefix(s3: Any, request: dict[str, Any]) -> list[Entry]:
@@ -144,6 +147,40 @@ def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
     return list(entries.values())
 
 
+def read_plan(told: bytes) -> list[Entry]:
+    """What the first node says is wanted. Raises Fault where a path leads out of the directory, or it is no plan."""
+    try:
+        entries = [Entry(*one) for one in json.loads(told)]
+        wrong = [one.path for one in entries if not inside(one.path)]
+    except (ValueError, TypeError, AttributeError):
+        raise Fault("the first node sent a list of files that cannot be read. Run this again") from None
+    if wrong:
+        raise Fault(
+            f"the first node names {wrong[0]!r}, which is no path below the directory. Nothing was written. "
+            "Check whether somebody else has access to the first node"
+        )
+    return entries
+
+
+# --- Proofs between nodes ---------------------------------------------------------------------------------------------
+
+
+def proof(token: str, *words: str | int) -> str:
+    """What shows that its sender holds the token, and binds it to these words."""
+    return hmac.new(token.encode(), json.dumps(words).encode(), hashlib.sha256).hexdigest()
+
+
+def same_proof(given: str | None, expected: str) -> bool:
+    """Whether a proof is the expected one, in a time that does not tell how much of it is right."""
+    return hmac.compare_digest((given or "").encode("utf-8", "replace"), expected.encode())
+
+
+def end(connection: http.client.HTTPConnection) -> None:
+    """End a connection on which another thread waits."""
+    with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
 # --- Bringing it ------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +211,8 @@ class Stage:
         self.done: set[int] = set()  # nodes that need nothing any more
         self.failed = ""
         self.began = time.monotonic()
-        self.headers = {"Authorization": f"Bearer {request['token']}", "Muster-Node": str(self.me)}
+        self.digests: dict[int, str] = {}  # SHA-256 of the pieces that were given to peers
+        self.used: set[str] = set()  # nonces of the requests that were answered
 
     # - what lies here
 
@@ -365,15 +403,35 @@ class Stage:
     # - peers
 
     def ask(self, peer: int, path: str) -> bytes | None:
-        """A peer's answer; None where it has none yet. Notes a peer that is gone."""
-        connection = None
+        """A peer's answer; None where it has none yet. Notes a peer that is gone, and one that proves nothing."""
+        nonce = os.urandom(16).hex()
+        asked = (peer, self.me, path, nonce)
+        headers = {
+            "Muster-Node": str(self.me),
+            "Muster-Nonce": nonce,
+            "Muster-Proof": proof(self.request["token"], "request", *asked),
+        }
+        patience = LONG_POLL + STRANGER_PATIENCE
+        connection = http.client.HTTPConnection(self.nodes[peer], self.request["port"], timeout=patience)
+        # A stranger may send a little now and then for ever: until there is a proof, there is an end to the whole.
+        strangers_end = threading.Timer(patience, end, [connection])
+        strangers_end.daemon = True
         try:
-            connection = http.client.HTTPConnection(self.nodes[peer], self.request["port"], timeout=30)
             connection.connect()
-            self.heard[peer] = time.monotonic()
-            connection.request("GET", path, headers=self.headers)
+            strangers_end.start()
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
+            length, digest = answer.getheader("Content-Length", ""), answer.getheader("Muster-Digest", "")
+            expected = proof(self.request["token"], "answer", *asked, answer.status, length, digest)
+            if not same_proof(answer.getheader("Muster-Proof"), expected):
+                self.discard(peer, "who answers does not hold the token of this call")
+                return None
+            strangers_end.cancel()
+            self.heard[peer] = time.monotonic()
             body = answer.read()
+            if hashlib.sha256(body).hexdigest() != digest:
+                self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
+                return None
         except (OSError, http.client.HTTPException):
             patience = 10.0 if peer in self.heard else PEER_PATIENCE
             if time.monotonic() - self.heard.get(peer, self.began) > patience:
@@ -382,12 +440,30 @@ class Stage:
                 time.sleep(0.5)
             return None
         finally:
-            if connection:
-                connection.close()
-        if answer.status in (401, 410):  # of another call, or it has failed
+            strangers_end.cancel()
+            connection.close()
+        if answer.status == 410:  # it has failed
             self.gone[peer] = True
-            return None
         return body if answer.status == 200 else None
+
+    def discard(self, peer: int, why: str) -> None:
+        """Do without a peer whose answer cannot be believed, and say so in the log."""
+        self.gone[peer] = True
+        address, port = self.nodes[peer], self.request["port"]
+        print(f"{address} port {port}: {why}. Its answer was discarded; S3 is asked instead", flush=True)
+
+    def is_from_peer(self, path: str, node: str, nonce: str, given: str | None) -> bool:
+        """Whether a request is of a node that holds the token, and not one that was heard before."""
+        if node not in map(str, range(len(self.nodes))):
+            return False
+        if not same_proof(given, proof(self.request["token"], "request", self.me, int(node), path, nonce)):
+            return False
+        with self.changed:
+            if nonce in self.used:
+                return False
+            self.used.add(nonce)
+        self.heard[int(node)] = time.monotonic()
+        return True
 
     def answer(self, path: str) -> tuple[int, bytes]:
         """What a peer gets."""
@@ -414,20 +490,38 @@ class Stage:
                 return 200, stream.read(piece.length)
         return 404, b""
 
+    def digest_of(self, path: str, body: bytes) -> str:
+        """The SHA-256 of an answer; that of a piece is computed once, however many nodes ask for it."""
+        words = path.strip("/").split("/")
+        if words[0] != "piece" or not body:
+            return hashlib.sha256(body).hexdigest()
+        number = int(words[1])
+        if number not in self.digests:
+            self.digests[number] = hashlib.sha256(body).hexdigest()
+        return self.digests[number]
+
     def serve(self) -> http.server.ThreadingHTTPServer:
         """Answer peers, on the address of this node alone."""
         stage = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            timeout = STRANGER_PATIENCE
+
             def do_GET(self) -> None:
-                given = self.headers.get("Authorization", "")
-                if secrets.compare_digest(given.encode(), stage.headers["Authorization"].encode()):
-                    stage.heard[int(self.headers.get("Muster-Node", stage.me))] = time.monotonic()
-                    status, body = stage.answer(self.path)
-                else:
-                    status, body = 401, b""
+                node, nonce = self.headers.get("Muster-Node", ""), self.headers.get("Muster-Nonce", "")
+                if not stage.is_from_peer(self.path, node, nonce, self.headers.get("Muster-Proof")):
+                    self.send_response(401)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                self.connection.settimeout(None)  # a peer may be slow to take a piece
+                status, body = stage.answer(self.path)
+                length, digest = str(len(body)), stage.digest_of(self.path, body)
+                words = ("answer", stage.me, int(node), self.path, nonce, status, length, digest)
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", length)
+                self.send_header("Muster-Digest", digest)
+                self.send_header("Muster-Proof", proof(stage.request["token"], *words))
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -452,7 +546,7 @@ class Stage:
         while self.me and not self.gone[0]:
             told = self.ask(0, "/plan")
             if told is not None:
-                self.entries = [Entry(*one) for one in json.loads(told)]
+                self.entries = read_plan(told)
                 break
         else:
             find = read_manifests if self.request["manifests"] else list_prefix

@@ -208,6 +208,86 @@ def test_what_an_end_left_half_is_removed_with_the_next_version(
     assert not client.list_multipart_uploads(Bucket="saved").get("Uploads")
 
 
+def two_checkpoints(program: ModuleType, settings: dict[str, Any], tmp_path: Path) -> tuple[Any, Path]:
+    """A service that keeps one checkpoint here and has copied `step` of two files; a newer one is to be copied."""
+    folder = make_run(tmp_path / "runs") / "checkpoints"
+    (folder / "step" / "deep").mkdir(parents=True)
+    (folder / "step" / "model.pt").write_bytes(b"model")
+    (folder / "step" / "deep" / "shard").write_bytes(b"shard")
+    settings["keep_local"] = 1
+    service = copy_all(program, settings)
+    (folder / "newer").write_bytes(b"newer")
+    return service, folder
+
+
+def test_what_was_added_or_replaced_with_an_older_time_is_copied_before_anything_is_removed(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
+    service, folder = two_checkpoints(program, settings, tmp_path)
+    (folder / "step" / "late").write_bytes(b"late")
+    (folder / "step" / "model.pt").write_bytes(b"MODEL")
+    for name in ("late", "model.pt"):  # as rsync -t, cp -p and tar do
+        os.utime(folder / "step" / name, (1e9, 1e9))
+    before = {"step/model.pt": b"model", "step/deep/shard": b"shard"}
+    assert copied(s3) == before
+    run = program.runs_of(settings)[0]
+    assert service.round(run) is True
+    assert copied(s3) == {**before, "newer": b"newer"}
+    assert (folder / "step" / "late").exists(), "removed, and not in S3"
+    service.round(run)
+    after = {"newer": b"newer", "step/model.pt": b"MODEL", "step/deep/shard": b"shard", "step/late": b"late"}
+    assert copied(s3) == after
+    assert [path.name for path in folder.iterdir()] == ["newer"]
+
+
+def test_the_version_that_was_copied_last_counts_though_its_files_are_older(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path
+) -> None:
+    last = make_run(tmp_path / "runs") / "checkpoints" / "last.pt"
+    settings["versions"] = 1
+    for number, changed in enumerate((2e9, 1e9)):
+        last.write_bytes(b"%d" % number)
+        os.utime(last, (changed, changed))
+        copy_all(program, settings)
+        assert copied(s3) == {"last.pt": b"%d" % number}
+
+
+@pytest.mark.parametrize("lost", [None, b"cut"], ids=["gone", "shorter"])
+def test_what_s3_has_lost_is_not_removed_here_but_copied_again(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    lost: bytes | None,
+) -> None:  # fmt: skip
+    service, folder = two_checkpoints(program, settings, tmp_path)
+    key = next(file["key"] for file in manifest_of(s3)["checkpoints"][0]["files"] if file["path"] == "deep/shard")
+    if lost is None:
+        s3.client().delete_object(Bucket="saved", Key=key)
+    else:
+        s3.client().put_object(Bucket="saved", Key=key, Body=lost)
+    run = program.runs_of(settings)[0]
+    service.round(run)
+    assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
+    assert f"step was copied, but S3 does not have all of {key} any more" in capsys.readouterr().out
+    assert json.loads((folder.parent / program.STATUS).read_text())["pending"] == ["step"]
+    service.round(run)
+    assert copied(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
+    assert [path.name for path in folder.iterdir()] == ["newer"]
+
+
+def test_what_appears_while_it_is_removed_stays(
+    program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, folder = two_checkpoints(program, settings, tmp_path)
+    fwalk = os.fwalk
+
+    def add_and_walk(*words: Any, **more: Any) -> Any:
+        (folder / "step" / "deep" / "late").write_bytes(b"late")
+        return fwalk(*words, **more)
+
+    monkeypatch.setattr(os, "fwalk", add_and_walk)
+    service.round(program.runs_of(settings)[0])
+    assert (folder / "step" / "deep" / "late").read_bytes() == b"late"
+
+
 @pytest.mark.parametrize("name", ["step", "last.pt"])
 def test_what_cannot_be_removed_here_is_told_once(
     program: ModuleType, settings: dict[str, Any], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -221,18 +301,19 @@ def test_what_cannot_be_removed_here_is_told_once(
     (folder / "step").mkdir()
     (folder / "step" / "shard").write_bytes(b"1")
     (folder / "last.pt").write_bytes(b"1")
+    service = copy_all(program, settings)
+    service.settings["keep_local"] = 1
     found = program.checkpoints_in(str(folder), settings)
-    manifest = {"checkpoints": [{"name": one.name, "stamp": one.stamp} for one in found]}
+    capsys.readouterr()
     first, other = sorted(found, key=lambda one: one.name != name)
-    service = program.Service({**settings, "keep_local": 1})
-    monkeypatch.setattr(os, "rmdir" if name == "step" else "unlink", busy)
-    for _round in range(2):
-        service.prune(run, [other, first], manifest)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir" if name == "step" else "unlink", busy)
+        for _round in range(2):
+            service.prune(run, [other, first])
     told = capsys.readouterr().out
     assert told.count(f"{first.path} is in S3, but cannot be removed from this disk (Device or resource busy)") == 1
     assert "was removed" not in told
-    service.prune(run, [other, first], manifest)
+    service.prune(run, [other, first])
     assert f"{name} is in S3 and was removed from this disk" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == [other.name]
 

@@ -16,7 +16,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "docker_data_root" / "files" / "move_data.py"
 # One program for docker, systemctl and cp. It keeps to the settings, counts its calls, and fails at those in `fail`.
 ENGINE = """#!{python}
-import json, os, sys
+import json, os, shutil, subprocess, sys
 from pathlib import Path
 home = Path({home!r})
 name, words = Path(sys.argv[0]).name, sys.argv[1:]
@@ -36,19 +36,25 @@ if name == "systemctl":
 elif name == "docker":
     if not up.exists():
         sys.exit("Cannot connect to the Docker daemon")
+    kinds = {{"image": "images", "ps": "containers", "volume": "volumes"}}
     if words[0] == "info":
-        print(up.read_text())
-    elif words[0] == "ps":
+        print((home / "driver").read_text() if "DriverStatus" in words[-1] else up.read_text())
+    elif words[0] == "ps" and "--all" not in words:
         print((home / "running").read_text(), end="")
     else:
-        print(*sorted(path.name for path in Path(up.read_text(), "images").glob("*")), sep=chr(10))
+        print(*sorted(path.name for path in Path(up.read_text(), kinds[words[0]]).glob("*")), sep=chr(10))
 elif name == "cp":
-    os.execv("/bin/cp", ["cp", *words])
+    copied = subprocess.run(["/bin/cp", *words], check=True)
+    for line in (home / "lost").read_text().split():
+        path = Path(words[-1], line)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for line in (home / "cut").read_text().split():
+        Path(words[-1], line).write_text("")
 """
 
 
 class Machine:
-    """A machine with an engine of two images."""
+    """A machine with an engine of two images, a stopped container and a volume. `lost` and `cut` spoil a copy."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -63,8 +69,12 @@ class Machine:
         os.link(home / "old/images/a", home / "old/hard-link")
         (home / "old" / "images" / "a").chmod(0o640)
         (home / "daemon.json").write_text('{"log-driver": "journald"}')
-        for name in ("fail", "running", "calls"):
+        for kind in ("containers/c1", "volumes/data"):
+            (home / "old" / kind).mkdir(parents=True)
+            (home / "old" / kind / "file").write_text(kind)
+        for name in ("fail", "running", "calls", "lost", "cut"):
             (home / name).write_text("")
+        (home / "driver").write_text('[["Backing Filesystem","extfs"]]')
         (home / "up").write_text(str(home / "old"))
 
     def move(self, *, fail: str = "", path: str = "", **request: Any) -> dict[str, Any]:
@@ -175,7 +185,9 @@ def test_a_copy_that_the_engine_uses_is_not_deleted(machine: Machine) -> None:
 
 def test_the_note_of_an_earlier_move_stays(machine: Machine) -> None:
     machine.move()
-    machine.move(path=str(machine.home / "third"), fail="5")  # at cp
+    calls = (machine.home / "calls").read_text().splitlines()
+    copying = next(number for number, line in enumerate(calls, 1) if line.startswith("cp "))
+    assert "cp --archive" in machine.move(path=str(machine.home / "third"), fail=str(copying))["error"]
     assert not (machine.home / "third").exists()
     assert machine.move(delete_old=True) == {"changed": True, "error": ""}
     assert not (machine.home / "old").exists()
@@ -269,3 +281,31 @@ def test_running_containers_and_broken_settings_are_named(machine: Machine) -> N
     (machine.home / "running").write_text("")
     machine.assert_as_before()
     assert machine.move(check=True)["error"] == ""
+
+
+@pytest.mark.parametrize("lost", ["volumes/data", "containers/c1", "images/b", "volumes/data/file", "hard-link"])
+def test_a_copy_that_lacks_anything_is_not_used(machine: Machine, lost: str) -> None:
+    (machine.home / "lost").write_text(lost)
+    assert f"{machine.home}/old/{lost} is missing or differs in the copy" in machine.move(delete_old=True)["error"]
+    machine.assert_as_before()
+
+
+def test_a_file_that_is_shorter_in_the_copy_is_noticed(machine: Machine) -> None:
+    (machine.home / "cut").write_text("volumes/data/file")
+    assert "volumes/data/file is missing or differs" in machine.move(delete_old=True)["error"]
+    machine.assert_as_before()
+
+
+def test_what_the_engine_does_not_find_in_the_copy_is_named(program: Any) -> None:
+    before = {"images": ["a", "b"], "containers": ["c1 train"], "volumes": ["local data", "local x"]}
+    assert program.missing(before, {**before, "images": ["a", "b", "new"]}) == ""
+    assert program.missing(before, {**before, "containers": []}) == "1 of 1 containers (such as c1 train)"
+    after = {"images": ["b"], "containers": ["c1 train"], "volumes": ["local x"]}
+    assert program.missing(before, after) == "1 of 2 images (such as a) and 1 of 2 volumes (such as local data)"
+
+
+def test_images_in_the_store_of_containerd_are_not_moved(machine: Machine) -> None:
+    (machine.home / "driver").write_text('[["driver-type","io.containerd.snapshotter.v1"]]')
+    assert "containerd's store, which does not move with data-root" in machine.move(check=True)["error"]
+    assert "containerd's store, which does not move with data-root" in machine.move(delete_old=True)["error"]
+    machine.assert_as_before()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +125,116 @@ def test_iptables_alone_is_refused_where_it_refuses(firewall: Any, policy: str, 
             firewall.transaction(ruleset, {**RULES, "close": False})
     else:
         assert firewall.transaction(ruleset, {**RULES, "close": False}) == ""
+
+
+class Machine:
+    """A machine whose ufw is active: its files, what was run on it, and whether the timer that rolls back lives."""
+
+    def __init__(self, firewall: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[tuple[str, ...]] = []
+        self.timer = False
+        self.files = {4: root / "before.rules", 6: root / "before6.rules", 0: root / "ufw"}
+        self.files[4].write_text(UFW)
+        self.files[6].write_text(UFW)
+        self.files[0].write_text('IPV6=yes\nDEFAULT_INPUT_POLICY="ACCEPT"\n')
+        state = root / "state"
+        places = {
+            "UFW_FILES": {version: self.files[version] for version in (4, 6)},
+            "UFW_DEFAULTS": self.files[0],
+            "KEPT": root / "kept.json",
+            "STATE": state,
+            "TRIED": state / "tried.json",
+            "SAVED": state / "ufw.json",
+            "ufw_is_active": lambda: True,
+            "run": self.run,
+        }
+        for name, value in places.items():
+            monkeypatch.setattr(firewall, name, value)
+        monkeypatch.setattr(subprocess, "run", self.run_unchecked)
+
+    def run(self, *words: str, **_more: Any) -> str:
+        self.commands.append(words)
+        if words[0] == "systemd-run":
+            self.timer = True
+        return ""
+
+    def run_unchecked(self, words: list[str], **_more: Any) -> Any:
+        is_question = "is-active" in words
+        self.timer = self.timer and is_question
+        return subprocess.CompletedProcess(words, 0 if self.timer or not is_question else 3)
+
+    def texts(self) -> list[str]:
+        return [path.read_text() for path in self.files.values()]
+
+
+@pytest.fixture
+def machine(firewall: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(firewall, tmp_path, monkeypatch)
+
+
+def call(firewall: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert firewall.main(list(words)) == 0
+    return capsys.readouterr().out.strip()
+
+
+def try_rules(firewall: Any, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(rules)))
+    assert firewall.main(["try", "60"]) == 0
+
+
+def test_what_undoes_a_try_outlives_a_boot(firewall: Any) -> None:
+    for path in (firewall.STATE, firewall.TRIED, firewall.SAVED):
+        assert path.parts[:3] == ("/", "var", "lib")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_boot_within_a_try_puts_back_all_files_of_ufw(
+    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_first: bool
+) -> None:
+    if not is_first:
+        try_rules(firewall, monkeypatch, {**RULES, "close": False})
+        call(firewall, capsys, "confirm")
+    before = machine.texts()
+    machine.commands.clear()
+    try_rules(firewall, monkeypatch, {**RULES, "ssh_from": ["192.0.2.0/24"]})
+    assert 'DEFAULT_INPUT_POLICY="DROP"' in machine.texts()[2] and machine.texts() != before
+    enabled = machine.commands.index(("systemctl", "--quiet", "enable", "muster_firewall.service"))
+    assert enabled < machine.commands.index(("ufw", "reload")), "the unit that rolls back at boot came after the rules"
+    machine.timer = False
+    machine.commands.clear()
+    assert call(firewall, capsys, "apply").endswith("rolled back")
+    assert machine.texts() == before
+    assert ("ufw", "reload") in machine.commands
+    assert call(firewall, capsys, "apply") == "applied"
+    assert machine.texts() == before
+
+
+def test_a_try_that_goes_on_is_not_rolled_back_when_rules_are_loaded_anew(
+    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try_rules(firewall, monkeypatch, RULES)
+    tried = machine.texts()
+    assert call(firewall, capsys, "apply").endswith("applied")
+    assert machine.texts() == tried
+    assert call(firewall, capsys, "confirm") == "confirmed"
+    machine.timer = False
+    assert call(firewall, capsys, "apply") == "applied"
+    assert machine.texts() == tried
+
+
+def test_a_second_try_within_the_first_goes_back_to_what_was_before_both(
+    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = machine.texts()
+    try_rules(firewall, monkeypatch, RULES)
+    try_rules(firewall, monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
+    assert machine.texts() != before
+    assert call(firewall, capsys, "rollback").endswith("rolled back")
+    assert machine.texts() == before
+
+
+def test_a_node_on_which_nothing_was_ever_confirmed_is_left_alone_at_boot(
+    firewall: Any, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(firewall, capsys, "apply") == "applied"
+    assert machine.commands == []

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.server
 import importlib.util
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +31,7 @@ from tests.unit.supervised import eventually, free_port
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 MIB = 2**20
+Reply = tuple[int, dict[str, str], bytes]
 BODY = bytes(range(251)) * (20 * MIB // 251)
 
 
@@ -72,7 +78,7 @@ class Cluster:
         self.program = str(root / "lib" / "stage.py")
         self.places = [root / f"node{number}" for number in range(nodes)]
         self.env = {**os.environ, "AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
-        self.given = {
+        self.given: dict[str, Any] = {
             "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
             "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
             "port": free_port(), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
@@ -212,21 +218,157 @@ def test_names_that_lead_elsewhere_are_refused(s3: S3Server, tmp_path: Path) -> 
     assert not (tmp_path.parent / "evil").exists()
 
 
-def test_without_the_word_nothing_is_given(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
-    cluster = Cluster(s3, tmp_path, nodes=2)
-    request = {**cluster.given, "destination": str(tmp_path), "me": 0, "token": "right"}
-    one = stage.Stage(request)
-    server = one.serve()
+class OnThePort:
+    """A server on a node's address and port, in place of that node's program or between it and its peers."""
+
+    def __init__(self, address: str, port: int, reply: Callable[[str, Message], Reply]) -> None:
+        self.heard = heard = bytearray()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.extend(f"{self.path}\n{self.headers}\n".encode())
+                status, headers, body = reply(self.path, self.headers)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_words: Any) -> None:
+                """Nobody reads it."""
+
+        self.server = http.server.ThreadingHTTPServer((address, port), Handler)
+
+    def __enter__(self) -> OnThePort:
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def ask(url: str, headers: dict[str, str]) -> Reply:
+    """What a server answers, whatever the status."""
     try:
-        one.plan = b"[]"
-        url = f"http://127.0.0.11:{request['port']}/plan"
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer wrong"}))
-        with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer right"})) as answer:
-            assert answer.read() == b"[]"
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+@pytest.mark.parametrize("shows", [{}, {"Muster-Proof": "0" * 64}, {"Muster-Proof": "\xe9"}])
+def test_who_answers_without_the_token_is_not_believed(s3: S3Server, tmp_path: Path, shows: dict[str, str]) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    key = b"ssh-ed25519 AAAA somebody\n"
+    digest = hashlib.sha256(key).hexdigest()
+    plan = json.dumps([["../.ssh/authorized_keys", "key", len(key), "", digest]]).encode()
+
+    def reply(path: str, _headers: Message) -> Reply:
+        body = plan if path == "/plan" else key
+        return 200, {"Muster-Digest": hashlib.sha256(body).hexdigest(), **shows}, body
+
+    cluster.places = cluster.places[1:]
+    with OnThePort("127.0.0.11", cluster.given["port"], reply) as stranger:
+        cluster.start(me=1)
+        answer = cluster.call("follow", 0)
+    assert b"/plan" in stranger.heard
+    assert b"word" not in stranger.heard, "the token was shown"
+    assert not list(tmp_path.rglob("authorized_keys"))
+    assert cluster.files(0) == WANTED
+    assert answer["from_peers"] == 0
+    assert "127.0.0.11 port" in (cluster.places[0] / ".muster-stage" / "log").read_text()
+
+
+def test_a_stranger_who_never_comes_to_an_end_holds_nobody_up(
+    s3: S3Server, tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    for name, seconds in {"LONG_POLL": 0.2, "STRANGER_PATIENCE": 0.3, "PEER_PATIENCE": 0}.items():
+        monkeypatch.setattr(stage, name, seconds)
+    one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 1})
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _address = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.11", cluster.given["port"])) as listener:
+        threading.Thread(target=drip, args=[listener], daemon=True).start()
+        asking = threading.Thread(target=one.ask, args=[0, "/plan"], daemon=True)
+        asking.start()
+        asking.join(120)
+        ended.set()
+    assert not asking.is_alive(), "it waits for ever"
+    assert one.gone[0]
+
+
+@pytest.mark.parametrize("changed", ["/plan", "/piece"])
+def test_what_is_changed_between_two_nodes_is_discarded(s3: S3Server, tmp_path: Path, changed: str) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    port, places = cluster.given["port"], cluster.places
+
+    def reply(path: str, headers: Message) -> Reply:
+        status, shown, body = ask(f"http://127.0.0.11:{port}{path}", dict(headers))
+        del shown["Content-Length"]
+        if path.startswith(changed) and body:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        return status, shown, body
+
+    cluster.places = places[:1]
+    cluster.start()
+    cluster.places = places[1:]
+    with OnThePort("127.0.0.21", port, reply) as relay:
+        cluster.start(me=1, addresses=["127.0.0.21", "127.0.0.12"])
+        answer = cluster.call("follow", 0)
+    os.kill(json.loads((places[0] / ".muster-stage" / "status.json").read_text())["pid"], signal.SIGKILL)
+    assert changed.encode() in relay.heard
+    assert cluster.files(0) == WANTED
+    assert answer["from_peers"] == 0, "something that was changed was taken"
+    assert "was changed on its way" in (places[1] / ".muster-stage" / "log").read_text()
+
+
+def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:
+    cluster = Cluster(s3, tmp_path, nodes=2)
+    one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 0})
+    one.plan = b"[]"
+    server = one.serve()
+
+    def asked(path: str, token: str, *words: str | int, node: str = "1", nonce: str = "a") -> int:
+        headers = {"Muster-Node": node, "Muster-Nonce": nonce, "Muster-Proof": stage.proof(token, *words)}
+        return ask(f"http://127.0.0.11:{cluster.given['port']}{path}", headers)[0]
+
+    try:
+        right = ("request", 0, 1, "/plan", "a")
+        assert ask(f"http://127.0.0.11:{cluster.given['port']}/plan", {})[0] == 401
+        assert asked("/plan", "wrong", *right) == 401
+        assert asked("/done/1", "word", *right) == 401, "a proof for another path"
+        assert asked("/plan", "word", *right, nonce="b") == 401, "a proof for another request"
+        assert asked("/plan", "word", "request", 1, 1, "/plan", "a") == 401, "a proof for another node"
+        assert asked("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, "no node of this call"
+        assert one.heard == {}
+        assert asked("/plan", "word", *right) == 200
+        assert asked("/plan", "word", *right) == 401, "heard before"
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
+def test_no_path_of_the_first_node_leads_elsewhere(stage: ModuleType, path: str) -> None:
+    with pytest.raises(stage.Fault, match="no path below the directory"):
+        stage.read_plan(json.dumps([["a", "key", 1, "", ""], [path, "key", 1, "", ""]]).encode())
+
+
+@pytest.mark.parametrize("told", [b"", b"\xff", b"{}x", b"[1]", b'[["a"]]', b"[[1, 2, 3, 4, 5]]"])
+def test_what_is_no_list_of_files_is_told(stage: ModuleType, told: bytes) -> None:
+    with pytest.raises(stage.Fault, match="cannot be read"):
+        stage.read_plan(told)
 
 
 @given(st.lists(st.integers(0, 300 * MIB), max_size=40), st.integers(1, 16))

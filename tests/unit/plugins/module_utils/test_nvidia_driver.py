@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._nvidia_driver imp
     Decision,
     Wanted,
     decide,
+    foreign_removals,
     held,
     least_for,
     to_hold,
@@ -468,3 +469,20 @@ def test_the_kernel_of_the_next_boot() -> None:
 )
 def test_branches(version: str, branch: int | None) -> None:
     assert node_driver.branch_of(version) == branch
+
+
+def test_what_goes_along_with_the_driver_is_named() -> None:
+    simulated = """NOTE: This is only a simulation!
+Reading package lists...
+The following packages will be REMOVED:
+  libnvidia-compute-570* my-research-tool* zzz*
+Purg zzz:i386 [2.0]
+Remv my-research-tool [1.0] [nvidia-utils-570:amd64 ]
+Purg nvidia-driver-570 [570.211.01-0ubuntu1]
+Purg libnvidia-compute-570:i386 [570.211.01-0ubuntu1]
+Remv nvidia-fabricmanager-570 [570.211.01-1]
+Inst libother [1.0] (2.0 Debian:12.5/stable [amd64])
+Conf libother (2.0 Debian:12.5/stable [amd64])
+"""
+    assert foreign_removals(simulated) == ["my-research-tool", "zzz"]
+    assert foreign_removals("Inst nvidia-driver-570 (570.211 local [all])\n") == []
