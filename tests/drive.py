@@ -127,7 +127,8 @@ def record(lab: Lab, run_id: str) -> dict[str, Any]:
 
 
 OWN = re.compile(
-    r"^(sshd: |/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|bash -c|/bin/sh -c)"
+    r"^(sshd: |/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
+    r"(ba|da|fi|tc|z)sh -c|/bin/sh -c)"
 )
 
 
@@ -180,15 +181,18 @@ def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
 
 
 @contextlib.contextmanager
-def own_lab(name: str, nodes: int, slots: Sequence[int] = ()) -> Iterator[Lab]:
+def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[str] = ()) -> Iterator[Lab]:
     """Test hosts of a scenario's own, without what an earlier one left on this side; they go with the scenario.
 
-    MUSTER_NAME_LAB (the name in capitals) names some that are up already, and stay up.
+    shells: the login shells of the first nodes' user; of all others bash. MUSTER_NAME_LAB (the name in capitals) names
+    some that are up already, and stay up.
     """
     given = os.environ.get(f"MUSTER_{name.upper()}_LAB")
     lab = Lab.load(given) if given else Lab.up(nodes=nodes, name=name, slots=slots)
     for left in ("runs", "ssh_mesh"):
         shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # most often there is none
+    for node, shell in zip(lab.nodes, shells, strict=False):
+        said(lab, node.name, "usermod", "--shell", shell, "muster")
     try:
         yield lab
     finally:

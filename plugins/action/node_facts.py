@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import known_trouble
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
@@ -99,7 +100,14 @@ class ActionModule(ActionBase):
         before = time.time()
         try:
             answer = call_node(self, [*files, "_node_facts"], request, task_vars)
-        except AnsibleActionFail as problem:  # as a result, so that failed_when can leave the judgement to others
+        except (AnsibleActionFail, AnsibleConnectionFailure) as problem:
+            # As a result, so that failed_when and ignore_unreachable leave the judgement to others, who say it once.
+            if self._task.ignore_unreachable and (
+                isinstance(problem, AnsibleConnectionFailure) or known_trouble(str(problem))
+            ):
+                return {"changed": False, "facts": None, "msg": str(problem)}
+            if isinstance(problem, AnsibleConnectionFailure):
+                raise
             return {"failed": True, "facts": None, "msg": str(problem)}
         answer["facts"]["clock"].update(before=before, after=time.time())
         return answer

@@ -15,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 
@@ -41,9 +42,10 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
         return {**unknown, "state": "not read", "message": "it was not asked"}
     if answer.get("skipped"):  # stop.yml has tried before
         return {**unknown, "state": "unreachable", "message": "it gave no answer a moment ago"}
-    if answer.get("unreachable") or answer.get("failed"):
-        state = "unreachable" if answer.get("unreachable") else "not read"
-        return {**unknown, "state": state, "message": str(answer.get("msg", ""))}
+    if answer.get("unreachable") or answer.get("unreached"):
+        return {**unknown, "state": "unreachable", "message": trouble_of(name, str(answer.get("msg", ""))).found}
+    if answer.get("failed"):
+        return {**unknown, "state": "not read", "message": str(answer.get("msg", ""))}
     run = answer.get("run")
     if run is None:
         return {**unknown, "state": "no run"}

@@ -13,8 +13,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
-from ansible_collections.muster.training.plugins.plugin_utils._case import shortened
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import (
+    connection_findings,
+    trouble_of,
+)
+from ansible_collections.muster.training.plugins.module_utils._findings import printable, render_table
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 
 ARGUMENT_SPEC = {
@@ -50,13 +53,18 @@ def gpu_words(gpus: Mapping[str, Any]) -> str:
     return "; ".join(words) or "none"
 
 
+def is_unreached(answer: Any) -> bool:
+    """Whether a machine was asked, and said nothing of its GPUs."""
+    return isinstance(answer, Mapping) and answer.get("facts") is None and bool(answer.get("msg"))
+
+
 def row(name: str, address: str, answer: Any) -> dict[str, Any]:
     """What there is to say of one machine."""
     found: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
     found.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(answer, Mapping) or answer.get("facts") is None:
         message = answer.get("msg") if isinstance(answer, Mapping) else None
-        return {**found, "message": shortened(str(message or "it was not asked"))}
+        return {**found, "message": trouble_of(name, str(message or "it was not asked")).found}
     gpus = answer["facts"]["gpus"]
     driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), "")
     return {**found, "reached": True, "gpu_count": gpus["count"], "driver": driver, "gpus": gpu_words(gpus)}
@@ -96,6 +104,9 @@ class ActionModule(ActionBase):
             variables = task_vars["hostvars"].get(name, {})
             rows.append(row(name, str(variables.get("node_address") or variables.get("ansible_host") or ""), answer))
         Display().display(render(rows))
+        unreached = {name: str(answer["msg"]) for name, answer in args["facts"].items() if is_unreached(answer)}
+        if unreached:
+            Display().display(render_table(connection_findings(unreached)))
         refuse_unread_sources(task_vars["hostvars"])  # the table may lack machines
         missing = [one["node"] for one in rows if not one["reached"]]
         return {"changed": False, "nodes": rows, "missing": missing}

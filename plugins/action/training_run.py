@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, environment_problems
@@ -93,4 +93,10 @@ class ActionModule(ActionBase):
                 }
             request["supervisor"] = source_of("_supervisor")
             request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
-        return call_node(self, ON_NODE[request["operation"]], request, task_vars)
+        try:
+            return call_node(self, ON_NODE[request["operation"]], request, task_vars)
+        except AnsibleConnectionFailure as problem:
+            if request["state"] or not self._task.ignore_unreachable:
+                raise
+            # who only reads has others say it, of all nodes at once
+            return {"changed": False, "unreached": True, "msg": str(problem)}

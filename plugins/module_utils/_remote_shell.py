@@ -8,6 +8,10 @@ rank 0's supervisor, by a file, to have the command started on HOST; that goes o
 supervisor starts it in its unit. So what a launcher starts elsewhere is ended, watched and reported as what it starts
 here, and the nodes need not be able to log in at each other. The output stays on HOST, in its ``launcher.log``.
 
+Commands are run by /bin/sh, whatever the user's login shell: launchers write them for sh or bash. mpirun would write
+them for csh where that is the login shell, unless it asks first, by ``echo $SHELL``; the answer is ours and starts
+nothing.
+
 A node is started once: a second command is how DeepSpeed kills by pattern, which no run may.
 """
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     Data = Dict[str, Any]
 
 WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
+SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
+SHELL_ANSWER = "/bin/bash"  # in whose words mpirun leaves ~/.profile out, and writes what any sh understands
 PATIENCE = 0.02  # seconds between two looks for an answer
 
 
@@ -86,6 +92,9 @@ def main(arguments: list[str]) -> int:
         plan = json.load(stream)
     host, command = read_arguments(arguments[1:])
     rank = node_rank_of(host, plan["nodes"])
+    if command == SHELL_QUESTION:
+        sys.stdout.write(f"{SHELL_ANSWER}\n")
+        return 0
     os.makedirs(os.path.join(directory, "asked"), mode=0o700, exist_ok=True)
     if not first_time(os.path.join(directory, "asked", f"{rank}.once")):
         sys.stderr.write(f"muster: {host} has got its command already, this one is left out: {command[:200]}\n")

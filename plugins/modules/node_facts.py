@@ -142,8 +142,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+msg:
+  description: Why there are no facts.
+  returned: when RV(facts) is V(null)
+  type: str
 facts:
-  description: What was found.
+  description:
+    - What was found. V(null) where the node gave none; in a task with C(ignore_unreachable) the node may not have been
+      reached, and the task does not fail for that.
   returned: success
   type: dict
   contains:

@@ -128,6 +128,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+unreached:
+  description: That the node could not be reached, in a task with C(ignore_unreachable); RV(msg) says why.
+  returned: when O(state) is left out
+  type: bool
+  sample: true
+msg:
+  description: What the connection said.
+  returned: when RV(unreached)
+  type: str
 run:
   description: Where the run stands on this node, V(null) where there is none.
   returned: when O(state) is left out

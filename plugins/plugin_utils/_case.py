@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Thresholds
 from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import check_all, skip_problems
 from ansible_collections.muster.training.plugins.module_utils._checks.launch import check_order
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import shortened
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, merge, warning, worst_first
 from ansible_collections.muster.training.plugins.module_utils._job import Job, parse_nnodes
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
@@ -51,11 +51,6 @@ def counted_slots(
                 )
         filled.append({**node, "slots": slots})
     return filled, findings
-
-
-def shortened(message: str) -> str:
-    """What ssh said, without what Ansible says around it."""
-    return re.sub(r"^Task failed: |.*Make sure this host can be reached over ssh: ", "", " ".join(message.split()))
 
 
 def answers(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@
 
 A module of Ansible's costs a node an interpreter with a large library and the controller an archive; what runs here is
 a few files of the standard library, sent to a bare interpreter's standard input. Nothing of the request is ever in
-argv.
+argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline between
+quotes and expands `!` everywhere, fish reads backslashes between single quotes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ansible.plugins.action import ActionBase
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MARK = "MUSTER-ANSWER "
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
+# The first line of standard input is BOOTSTRAP as one statement, the rest is what that reads.
+FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"modules": [[name, source], ...], "request": ...}, makes the modules importable under the collection's own name
 # and prints the answer of the last one's main().
 BOOTSTRAP = f"""
@@ -64,6 +67,20 @@ def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
     return "P=$(command -v /usr/bin/python3 || command -v python3) || P=/usr/bin/python3"
 
 
+def shell_command(interpreter: str) -> str:
+    """The command line that runs standard_input(), for any login shell.
+
+    interpreter: see interpreter_words().
+    """
+    return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
+
+
+def standard_input(modules: list[str], request: Mapping[str, Any]) -> bytes:
+    """What shell_command() reads: BOOTSTRAP in one line, then the modules and the request."""
+    payload = json.dumps({"modules": [(module, source_of(module)) for module in modules], "request": request})
+    return f"exec({BOOTSTRAP!r})\n{payload}".encode()
+
+
 def keep_alive(connection: Any) -> None:
     """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says: of an option ssh takes the first."""
     if connection.transport == "ssh":
@@ -85,9 +102,8 @@ def call_node(
         name = action._task.delegate_to
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
-    command = f'{interpreter_words(task_vars, action._templar.template)}; exec "$P" -I -S -c {shlex.quote(BOOTSTRAP)}'
-    payload = json.dumps({"modules": [(module, source_of(module)) for module in modules], "request": request})
-    done = action._low_level_execute_command(command, in_data=payload.encode(), sudoable=True)
+    command = shell_command(interpreter_words(task_vars, action._templar.template))
+    done = action._low_level_execute_command(command, in_data=standard_input(modules, request), sudoable=True)
     for line in done["stdout"].splitlines():
         if line.startswith(MARK):
             try:

@@ -93,7 +93,7 @@ def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
     lab.exec(node, ["systemctl", "stop", "ssh"])
     lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open
     try:
-        refused(lab, nodes, f"unreachable on {node}", "ansible", nnodes=4)
+        refused(lab, nodes, f"unreachable on {node}", "Connection refused", "ansible_port", nnodes=4)
     finally:
         lab.exec(node, ["systemctl", "start", "ssh"])
 

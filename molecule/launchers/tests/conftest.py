@@ -9,13 +9,22 @@ import pytest
 from tests import drive
 from tests.lab import Lab
 
+# No two alike, and none of them reads all that sh does.
+SHELLS = ("/bin/tcsh", "/usr/bin/fish", "/usr/bin/zsh")
+# Built from source, mpirun most often hands the place of its libraries on, in the words of the shell that it expects.
+MPIRUN = """#!/bin/sh
+exec /usr/bin/mpirun --prefix /usr "$@"
+"""
+
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Untouched hosts: their names are on 127.0.1.1, they do not know their peers, and cannot log in at each other."""
-    with drive.own_lab("launchers", nodes=3, slots=[2, 1, 1]) as lab:
+    with drive.own_lab("launchers", nodes=3, slots=[2, 1, 1], shells=SHELLS) as lab:
         for node in lab.nodes:
             lab.exec(node.name, ["rm", "-rf", "/home/muster/.muster"])
+        to = "/usr/local/bin/mpirun"
+        drive.said(lab, "node1", "sh", "-c", f"cat > {to} <<'END'\n{MPIRUN}END\nchmod 755 {to}")
         yield lab
 
 

@@ -137,14 +137,16 @@ def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab
     play = site(lab, project)
     root(lab, "node2", f"sed -i 's/ALL$/NOPASSWD:ALL/' {rule}")
     assert play.rc == 2
-    assert "node2: the user who logs in does not become root (Missing sudo password)." in words(play), play.output
+    assert "unreachable on node2: sudo asks for a password" in words(play), play.output
+    assert "--ask-become-pass" in words(play), play.output
     assert not any(changes(play).values())
 
     lab.power_off("node3")
     play = site(lab, project)
     lab.power_on("node3")
     assert play.rc == 2
-    assert "node3: cannot be reached" in words(play) and "--limit 'training:!node3'" in words(play), play.output
+    assert "unreachable on node3: no way leads to it" in words(play), play.output
+    assert "--limit 'all:!node3'" in words(play), play.output
     assert not any(changes(play).values())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import listed
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
@@ -19,18 +20,7 @@ Facts = Mapping[str, Mapping[str, Any]]
 
 def check_reached(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
     """Nodes that gave no facts; unreached: name to the reason in the words of the connection."""
-    return [
-        error(
-            "unreachable",
-            [name],
-            f"the node gives no answer: {unreached[name].strip() or 'no reason was given'}",
-            "a node that can be reached by SSH, with Python 3.8 or newer",
-            f"see whether the machine is on, then try `ansible {name} -m ping`; or leave it out with -e nnodes=N or "
-            "-e nodes=NAME,NAME",
-        )
-        for name in names
-        if name in unreached
-    ]
+    return connection_findings({name: unreached[name] for name in names if name in unreached})
 
 
 def answered(table: RankTable, facts: Facts) -> list[Node]:

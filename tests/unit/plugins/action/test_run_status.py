@@ -43,7 +43,7 @@ def test_the_table() -> None:
         node_status("node9", seen("node9", 0)),
         node_status("node10", seen("node10", 1, ranks=[2], state="failed", message="node9 is lost: silent")),
         node_status("node11", {"changed": False, "run": None}),
-        node_status("node12", {"unreachable": True, "msg": "timed out"}),
+        node_status("node12", {"unreached": True, "msg": "Task failed: ssh: connect to host a port 22: timed out"}),
         node_status("node13", {"failed": True, "msg": "no Python"}),
         node_status("node14", None),
         node_status("node15", {"skipped": True}),
@@ -53,7 +53,7 @@ def test_the_table() -> None:
         "node9   0-1    running      0:01:15  step 7\n"
         "node10  2      failed       0:01:15  node9 is lost: silent\n"
         "node11         no run\n"
-        "node12         unreachable           timed out\n"
+        "node12         unreachable           it gives no answer in time\n"
         "node13         not read              no Python\n"
         "node14         not read              it was not asked\n"
         "node15         unreachable           it gave no answer a moment ago"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_a_host_is_known_by_name_first_part_and_address(host: str, rank: int) ->
 def test_a_host_that_is_no_node_is_refused(host: str) -> None:
     with pytest.raises(SystemExit, match="is none of the run's nodes"):
         node_rank_of(host, NODES)
+
+
+def test_the_shell_is_sh_s_whatever_the_login_shell_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the question for it is no node's one command."""
+    monkeypatch.setattr(_remote_shell, "ask", lambda *_arguments: pytest.fail("a node was asked"))
+    (tmp_path / "plan.json").write_text(json.dumps({"nodes": NODES, "node": {"node_rank": 0}}))
+    for _time in range(2):
+        assert _remote_shell.main([str(tmp_path / "bin" / "ssh"), "10.0.0.10", "echo $SHELL"]) == 0
+    assert capsys.readouterr().out == "/bin/bash\n" * 2
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 # --- Real supervisors, and a launcher that starts a command on each other node as mpirun does -----------------------

@@ -30,14 +30,14 @@ def called(rc: int, stdout: str = "", stderr: str = "") -> dict[str, Any]:
     return on_node(execute, {})
 
 
-def on_node(execute: Any, request: dict[str, Any]) -> dict[str, Any]:
+def on_node(execute: Any, request: dict[str, Any], variables: dict[str, Any] | None = None) -> dict[str, Any]:
     action: Any = SimpleNamespace(
         _task=SimpleNamespace(delegate_to=None),
         _connection=SimpleNamespace(transport="local"),
         _templar=SimpleNamespace(template=lambda value: value),
         _low_level_execute_command=execute,
     )
-    return call_node(action, ["_supervisor", "_run"], request, {"inventory_hostname": "node0"})
+    return call_node(action, ["_supervisor", "_run"], request, {"inventory_hostname": "node0", **(variables or {})})
 
 
 def test_ssh_takes_our_keep_alive_whatever_ansible_cfg_says() -> None:
@@ -74,6 +74,20 @@ def test_what_comes_of_no_answer_is_no_refusal(rc: int, stdout: str, stderr: str
     with pytest.raises(AnsibleActionFail, match=text) as caught:
         called(rc, stdout, stderr)
     assert not isinstance(caught.value, NodeRefusal)
+
+
+@pytest.mark.parametrize("interpreter", ["", "/opt/my python/bin/python3"])
+def test_any_login_shell_reads_the_command_as_it_is(interpreter: str) -> None:
+    """csh takes no newline in quotes and expands `!` there too; fish takes a backslash in single quotes for its own."""
+    given: list[str] = []
+
+    def execute(command: str, **_more: Any) -> dict[str, Any]:
+        given.append(command)
+        return {"rc": 0, "stdout": MARK + "{}", "stderr": ""}
+
+    on_node(execute, {"operation": "read"}, {"ansible_python_interpreter": interpreter})
+    assert not set("\n!\\") & set(given[0]), given
+    assert "operation" not in given[0], "the request is in argv"
 
 
 def test_a_run_that_a_node_does_not_have_is_refused_by_the_node_itself(tmp_path: Any) -> None:

@@ -1,0 +1,35 @@
+"""What no login shell may change: each playbook, from the first look at the machines to the end of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+
+@pytest.mark.parametrize("shell", ["", "/bin/dash", "/bin/bash"])
+def test_machines_answer(lab: Lab, nodes: list[str], shell: str) -> None:
+    before = drive.said(lab, "node3", "getent", "passwd", "muster").strip().rpartition(":")[2]
+    try:
+        drive.said(lab, "node3", "usermod", "--shell", shell or before, "muster")
+        ping = drive.run("ping.yml", lab.inventory)
+    finally:
+        drive.said(lab, "node3", "usermod", "--shell", before, "muster")
+    assert ping.rc == 0 and "3 of 3 machines answer" in ping.output, ping.output
+
+
+def test_a_run_from_preflight_to_its_logs(lab: Lab, nodes: list[str]) -> None:
+    preflight = drive.run("preflight.yml", lab.inventory, preflight_skip=["own-name-loopback", "name-unknown"])
+    assert preflight.rc == 0, preflight.output
+    launch = drive.launch(lab, "ticks.py", launch_launcher="env", run_id="shells", detach=True).wait()
+    assert launch.rc == 0, launch.output
+    status = drive.run("status.yml", lab.inventory, run_id="shells")
+    assert status.rc == 0 and status.output.count(" running  ") == 3, status.output
+    stop = drive.run("stop.yml", lab.inventory, run_id="shells")
+    assert stop.rc == 0 and stop.output.count(" stopped  ") == 3, stop.output
+    logs = drive.run("logs.yml", lab.inventory, run_id="shells", fetch=True)
+    assert logs.rc == 0, logs.output
+    for number, name in enumerate(nodes):
+        text = (lab.inventory.parent / f"runs/shells/logs/node{number}/launcher.log").read_text()
+        assert f"on {name}" in text, text

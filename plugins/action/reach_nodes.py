@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module reach_nodes: logs in at the nodes and says once what is wrong with many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
+
+ARGUMENT_SPEC = {
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "need": {"type": "str", "choices": ["one", "all"], "default": "one"},
+    "root": {"type": "bool", "default": False},
+}
+USUAL_FORKS = 5  # Ansible's own
+MOST_NAMES = 8
+
+
+def few_names(finding: Finding) -> Finding:
+    """The same finding, with the names of the first nodes and the number of the others."""
+    if len(finding.nodes) <= MOST_NAMES:
+        return finding
+    return replace(finding, nodes=(*finding.nodes[:MOST_NAMES], f"and {len(finding.nodes) - MOST_NAMES} more"))
+
+
+def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
+    """What that means for the play."""
+    what = "cannot be used" if root else "cannot be reached"
+    if len(unreached) == len(nodes):
+        return f"{unreached[0]} {what}" if len(nodes) == 1 else f"all {len(nodes)} nodes {what}"
+    left_out = ":".join(f"!{name}" for name in unreached[:MOST_NAMES])
+    return (
+        f"{len(unreached)} of {len(nodes)} nodes {what}. Needed: all of them. Correct that, "
+        f"or leave nodes out: --limit 'all:{left_out}'"
+    )
+
+
+class ActionModule(ActionBase):
+    """Runs the command `true` on nodes, from one task."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Fail where too few nodes can be reached."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        nodes = args["nodes"]
+        unreached = unreached_nodes(
+            self,
+            nodes,
+            task_vars["hostvars"],
+            become=args["root"],
+            all_needed=args["need"] == "all",
+            at_once=int(task_vars.get("ansible_forks") or USUAL_FORKS),
+        )
+        if not unreached:
+            return {"changed": False}
+        Display().display(render_findings(few_names(one) for one in connection_findings(unreached)))
+        return {"changed": False, "failed": True, "msg": verdict(list(unreached), nodes, args["root"])}

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why a node cannot be reached, by the words of ssh and sudo, and what to do. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+
+ID = "unreachable"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of trouble: the words by which it is known, and the parts of a finding, with the words' named groups.
+
+    found and needed are the same for all nodes with this trouble, so that their findings become one; todo may name the
+    first of them.
+    """
+
+    words: str
+    found: str
+    needed: str
+    todo: str
+
+
+MACHINE_ON = "a machine that is on, in a network that this machine reaches"
+LOGIN = "a user of the node, and the key or the password with which this user logs in"
+ROOT = "a user who becomes root by sudo"
+SUDO_PASSWORD = "sudo without a password, or one password that is the same on all nodes"
+# The first that fits counts: ssh says the reason first and what follows from it last.
+TROUBLES = (
+    Trouble(
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
+        "its host key is not the one that this machine has recorded",
+        "the recorded key: another one means that the machine was made anew, or that another machine answers",
+        "if the machine was made anew, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
+    ),
+    Trouble(
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
+        "its host key is not the one that this machine has recorded",
+        "the recorded key: another one means that the machine was made anew, or that another machine answers",
+        "if the machine was made anew, remove the old key from the file of known hosts: ssh-keygen -R ADDRESS",
+    ),
+    Trouble(
+        r"host key is known for \S+ and you have requested strict checking|Host key verification failed"
+        r"|Host Key checking is enabled",
+        "its host key is not known to this machine",
+        "a host key that was accepted",
+        "if the machines are new, accept their keys: run this again with "
+        "--ssh-extra-args='-o StrictHostKeyChecking=accept-new'",
+    ),
+    Trouble(
+        r"Identity file (?P<key>.+?) not accessible: (?P<why>[^.]+)\..*Permission denied \(",
+        "this machine cannot read the key file {key}: {why}",
+        LOGIN,
+        "correct ansible_ssh_private_key_file in the inventory, or --private-key",
+    ),
+    Trouble(
+        r"Permissions \d+ for '(?P<key>[^']+)' are too open",
+        "ssh does not use the key file {key}: others may read it",
+        LOGIN,
+        "chmod 600 {key}",
+    ),
+    Trouble(
+        r"Too many authentication failures",
+        "ssh offered so many keys that the node ended the login: Too many authentication failures",
+        LOGIN,
+        "name the one key: set ansible_ssh_private_key_file, and ansible_ssh_common_args: -o IdentitiesOnly=yes",
+    ),
+    Trouble(
+        r"(?P<user>[^\s@]+)@(?P<host>\S+): Permission denied \((?P<methods>[^)]*)\)",
+        "it refuses the login of {user}: Permission denied ({methods})",
+        LOGIN,
+        "correct ansible_user or ansible_ssh_private_key_file in the inventory; this shows whether they are right: "
+        "ssh -i KEY_FILE {user}@{host}",
+    ),
+    Trouble(
+        r"[Ii]ncorrect (username/)?password:?( |$)(?!attempt)",
+        "it refuses the password of the login",
+        LOGIN,
+        "correct ansible_user, or run this again with --ask-pass and the right password",
+    ),
+    Trouble(
+        r"This account is currently not available",
+        "its user may not log in: This account is currently not available",
+        LOGIN,
+        "correct ansible_user in the inventory",
+    ),
+    Trouble(
+        r"sudo: a (terminal|password) is required|Missing \S+ password",
+        "sudo asks for a password",
+        SUDO_PASSWORD,
+        "run this again with --ask-become-pass",
+    ),
+    Trouble(
+        r"Incorrect \S+ password|incorrect password attempt|no password was provided",
+        "sudo refuses the password",
+        SUDO_PASSWORD,
+        "run this again with --ask-become-pass and the right password",
+    ),
+    Trouble(
+        r"(?P<user>\S+) is not in the sudoers file|user (?P<other>\S+) is not allowed to execute",
+        "sudo refuses the user {user}: not in the sudoers file",
+        ROOT,
+        "correct ansible_user in the inventory, or let {user} use sudo on the node: usermod -aG sudo {user}",
+    ),
+    Trouble(
+        r"sudo: (command )?not found|sudo: No such file",
+        "sudo is not installed",
+        ROOT,
+        "log in as root (ansible_user: root in the inventory), or install sudo on the node: apt-get install sudo",
+    ),
+    Trouble(
+        r"Could not resolve hostname (?P<host>\S+): Temporary failure",
+        "its name cannot be looked up now: Temporary failure in name resolution",
+        "a name server that answers this machine",
+        "check the network of this machine: getent hosts {host}",
+    ),
+    Trouble(
+        r"Could not resolve hostname (?P<host>\S+): (?P<why>[^.]+)",
+        "its name is not known to this machine: {why}",
+        "the address of the node, or a name that this machine knows",
+        "set ansible_host in the inventory to the address of the node; now it is {host}",
+    ),
+    Trouble(
+        r"(?P<why>No route to host|Network is unreachable)",
+        "no way leads to it: {why}",
+        MACHINE_ON,
+        "check that the machine is on, that its address in the inventory is right and that this machine is in its "
+        "network (VPN)",
+    ),
+    Trouble(
+        r"(port (?P<port>\d+): )?Connection refused",
+        "nothing listens on its port {port}: Connection refused",
+        "an SSH server on the node",
+        "if the machine was just started, wait a minute; else set ansible_port to the port of its SSH server",
+    ),
+    Trouble(
+        r"timed out|no answer within|Timeout|did not answer",
+        "it gives no answer in time",
+        MACHINE_ON,
+        "check that the machine is on, and that the firewall of its provider lets this machine in by SSH",
+    ),
+    Trouble(
+        r"kex_exchange_identification|Connection (closed|reset) by",
+        "it closes the connection before the login",
+        "an SSH server on the node that takes connections of this machine",
+        "check that ansible_port is the port of its SSH server; the server's log says more: journalctl -u ssh",
+    ),
+)
+OTHER = Trouble(
+    "",
+    "the node gives no answer: {words}",
+    "a node that can be reached by SSH, with Python 3.8 or newer",
+    "run this again with -vvv to see what was tried; or leave the node out with -e nodes=NAME,NAME",
+)
+
+
+def shortened(message: str) -> str:
+    """What ssh said, without what Ansible says around it."""
+    return re.sub(
+        r"^Task failed: |.*Make sure this host can be reached over ssh: |^Failed to connect to the host via ssh: ",
+        "",
+        " ".join(message.split()),
+    )
+
+
+def known_trouble(words: str) -> Trouble | None:
+    """What keeps a node from being reached, its texts filled in; None where the words say nothing of connections."""
+    for trouble in TROUBLES:
+        match = re.search(trouble.words, words)
+        if match:
+            said = {name: value or "" for name, value in match.groupdict().items()}
+            said["user"] = said.get("user") or said.get("other", "")
+            said["port"] = said.get("port") or "22"
+            return Trouble(
+                trouble.words,
+                trouble.found.format(**said),
+                trouble.needed,
+                trouble.todo.format(**said),
+            )
+    return None
+
+
+def trouble_of(name: str, message: str) -> Trouble:
+    """The same of a node's message, in any case with something to do."""
+    words = shortened(message)
+    words = words[len(name) + 2 :] if words.startswith(f"{name}: ") else words
+    words = words.strip() or "no reason was given"
+    other = Trouble("", OTHER.found.format(words=words), OTHER.needed, OTHER.todo)
+    return known_trouble(words) or other
+
+
+def connection_findings(unreached: Mapping[str, str]) -> list[Finding]:
+    """One finding for each trouble, with all nodes that have it; unreached: name to the words of the connection."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    first: dict[tuple[str, str], Trouble] = {}
+    for name, message in unreached.items():
+        trouble = trouble_of(name, message)
+        key = (trouble.found, trouble.needed)
+        first.setdefault(key, trouble)
+        nodes.setdefault(key, []).append(name)
+    return [error(ID, names, first[key].found, first[key].needed, first[key].todo) for key, names in nodes.items()]

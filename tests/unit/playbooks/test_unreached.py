@@ -1,0 +1,45 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is said of nodes that cannot be reached: once, however many there are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"  # tcpmux: nobody has it
+SAID = "nothing listens on its port 1: Connection refused"
+
+
+def inventory(directory: Path, hosts: dict[str, str]) -> None:
+    """Write it, with what else the nodes need."""
+    give_collection(directory)
+    written = ", ".join(f"{name}: {variables}" for name, variables in hosts.items())
+    (directory / "machines.yml").write_text(
+        f"training: {{hosts: {{{written}}}, vars: {{ansible_python_interpreter: {sys.executable}, node_slots: 1}}}}\n"
+    )
+
+
+@pytest.mark.parametrize("playbook", ["ping", "preflight", "launch", "site", "status"])
+def test_one_trouble_of_64_nodes_is_said_once(tmp_path: Path, playbook: str) -> None:
+    inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
+    done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml"])
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.count(SAID) == 1 and "all 64 nodes cannot be reached" in done.stdout, done.stdout
+    assert len(done.stdout.splitlines()) < 25, done.stdout
+
+
+@pytest.mark.parametrize("playbook", ["ping", "preflight", "launch"])
+def test_where_others_answer_the_same_stands_in_one_finding(tmp_path: Path, playbook: str) -> None:
+    here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
+    inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
+    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "launch_script=/bin/true"]
+    done = typed(tmp_path, words)
+    assert done.returncode == 2 and "UNREACHABLE!" not in done.stdout, done.stdout
+    said = " ".join(done.stdout.split())
+    assert "unreachable on b, c" in said or "unreachable b, c" in said, done.stdout
