@@ -88,6 +88,28 @@ def read_json(path: str) -> Any:
 # --- which runs are alive --------------------------------------------------------------------------------------------
 
 
+def owner_of(path: str) -> int:
+    """Return the uid of the owner of a path, or of the nearest directory above it that can be seen."""
+    while True:
+        try:
+            return os.stat(path).st_uid
+        except PermissionError:
+            path = os.path.dirname(path)
+
+
+def may_supervise(pid: int, directory: str) -> bool:
+    """Whether a process whose command line names a run directory can be that run's supervisor.
+
+    Everybody may write what they like into their command line. So it must run in a unit of ours, which only root makes,
+    or belong to root, to us, or to the owner of the directory.
+    """
+    try:
+        user = os.stat(f"/proc/{pid}").st_uid
+        return user in (0, os.geteuid()) or bool(unit_of(pid)) or user == owner_of(directory)
+    except OSError:  # it has ended, or there is no such directory
+        return False
+
+
 def supervisors() -> list[Data]:
     """Return the supervisors that run on this machine, whoever started them: run_id, address, directory, pid."""
     found = []
@@ -100,7 +122,8 @@ def supervisors() -> list[Data]:
                 continue
             if len(words) >= 4 and (words[-4] == "--guard" or words[-4].endswith("/supervisor.py")):
                 directory, run_id, address = words[-3:]
-                if directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id:
+                named = directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id
+                if named and may_supervise(int(name), directory):
                     found.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
     return found
 
@@ -110,7 +133,7 @@ def is_alive(directory: str) -> bool:
     if noted:  # most of the time that settles it, and costs less than to look at every process
         try:
             with open(f"/proc/{noted['pid']}/cmdline", "rb") as stream:
-                if os.fsencode(directory) in stream.read().split(b"\0"):
+                if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(noted["pid"], directory):
                     return True
         except OSError:
             pass
@@ -544,13 +567,13 @@ def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
         in_unit = plan["unit"] in map(unit_of, pids)  # both say so: a job in a unit may start a run that has none
         if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # it ended in this moment
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended in this moment, or is root's
                     os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(0.05)
         for one in supervisors():
             if one["directory"] == path:  # its guard too, which waits for a container engine
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(one["pid"], signal.SIGKILL)
     # where supervisor and guard were both killed there is no unit left to end: only what carries this run's mark
     deadline = time.monotonic() + 5.0

@@ -198,12 +198,15 @@ def start() -> Iterator[Starter]:
     """Starts a process whose command line ends with the given words."""
     processes: list[subprocess.Popen[str]] = []
 
-    def starter(*words: str, environment: dict[str, str] | None = None) -> int:
+    def starter(*words: str, environment: dict[str, str] | None = None, user: str = "") -> int:
+        python = "/usr/bin/python3" if user else sys.executable  # ours may lie where others see nothing
         process = subprocess.Popen(
-            [sys.executable, "-c", SLEEP, *words],
+            [python, "-c", SLEEP, *words],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},
+            user=user or None,
+            cwd="/",
         )
         processes.append(process)
         assert process.stdout is not None and process.stdout.readline() == "up\n"
@@ -243,6 +246,45 @@ def test_supervisors_and_guards_are_seen(start: Starter, directory: str, guard: 
 )
 def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tuple[str, ...]) -> None:
     assert seen(start(*words)) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
+def test_a_process_of_another_user_is_a_supervisor_only_of_that_user_s_directories(
+    start: Starter, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    """The words of a command line are anybody's to choose."""
+    nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        node = Path(made, "runs", "ghost", "node0")
+        if directory != "none":
+            node.mkdir(parents=True)
+        owner = nobody if "user's" in directory else daemon
+        for path in Path(made).rglob("*"):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+            path.chmod(0o700 if "private" in directory else 0o755)
+        pid = start(f"{node}/supervisor.py", str(node), "ghost", "10.0.0.9", user="nobody")
+        (Path(made) / "supervisor.json").write_text("")
+        monkeypatch.setattr(_run, "read_json", lambda _path: {"pid": pid})
+        os.seteuid(daemon.pw_uid)  # whose run somebody else pretends to have
+        try:
+            found = seen(pid) is not None
+            assert found == _run.is_alive(str(node)) == ("user's" in directory)
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_stopping_a_run_leaves_another_user_s_process_alone(tmp_path: Path, start: Starter) -> None:
+    """It calls itself this run's supervisor."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    plan = run.node(0) / "plan.json"
+    plan.write_text(json.dumps(run.plans[0]))
+    pid = start("/x/supervisor.py", str(run.node(0)), run.run_id, "10.0.0.9", user="nobody")
+    assert _run.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert Path(f"/proc/{pid}").exists()
 
 
 def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> None:
