@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import fcntl
 import glob
+import grp
 import json
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterator
     from typing import Any, Dict
 
     Data = Dict[str, Any]
@@ -38,6 +43,9 @@ PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
 LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
+START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
+START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
+MAX_LINKS = 40  # as the kernel has it
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
 
@@ -204,6 +212,116 @@ def alive_elsewhere(request: Data) -> None:
         )
 
 
+# --- whose directories -----------------------------------------------------------------------------------------------
+
+
+def steps_to(path: str) -> Iterator[str]:
+    """Yield each directory and each link on the way from the root to an absolute path, in this order."""
+    here, left, links = "/", path.split("/"), 0
+    yield here
+    while left:
+        word = left.pop(0)
+        if word in ("", "."):
+            continue
+        if word == "..":
+            here = os.path.dirname(here)
+            continue
+        step = os.path.join(here, word)
+        yield step
+        try:
+            target = os.readlink(step)
+        except OSError:  # a directory, or nothing yet
+            here = step
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        left = target.split("/") + left
+        if target.startswith("/"):
+            here = "/"
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def others_may_write(found: os.stat_result) -> bool:
+    """Whether somebody else than the owner and root may add and remove names in a directory.
+
+    The group that has the name of its only user, and that user as its owner, is nobody else.
+    """
+    if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(found.st_mode):
+        return False
+    try:
+        private = found.st_gid == 0 or grp.getgrgid(found.st_gid).gr_name == user_name(os.geteuid())
+    except KeyError:
+        private = False
+    return bool(found.st_mode & stat.S_IWOTH) or not private
+
+
+def is_ours(path: str) -> bool:
+    """Whether a directory is our own and nobody else may write it."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_may_write(found)
+
+
+def is_ours_with_run(directory: str) -> bool:
+    """Whether a node's directory of a run is our own, and the run's directory above it."""
+    return is_ours(os.path.dirname(directory)) and is_ours(directory)
+
+
+def refuse_others(path: str) -> None:
+    """Raise RunError where somebody else may exchange what lies below a path, as far as it is there.
+
+    From the root down, so that a directory that was found safe cannot be exchanged by who owns one above it.
+    """
+    for step in steps_to(path):
+        try:
+            found = os.lstat(step)
+        except FileNotFoundError:  # we make what is not there yet, and look again
+            return
+        mine = user_name(os.geteuid())
+        if found.st_uid not in (0, os.geteuid()):
+            problem, remedy = f"{step} belongs to {user_name(found.st_uid)}", ""
+        elif others_may_write(found) and not found.st_mode & stat.S_ISVTX:
+            problem, remedy = f"other accounts can write {step}", f", or take that away: chmod go-w {step}"
+        else:
+            continue
+        raise RunError(
+            f"{problem}: whoever can write there could exchange the program that is to run as {mine}. Needed: each "
+            f"directory on the way to {path} belongs to {mine} or root, and no other account can write it, unless it "
+            f"has the sticky bit as /tmp has. Choose another launch_node_directory{remedy}"
+        )
+
+
+def make_run_directory(directory: str, run_id: str) -> None:
+    """Make the directory of a run on this node, where nobody else can exchange what we write into it."""
+    above = os.path.dirname(directory)
+    runs = os.path.dirname(above)
+    try:
+        refuse_others(runs)
+        os.makedirs(runs, mode=0o700, exist_ok=True)
+        refuse_others(runs)
+        with contextlib.suppress(FileExistsError):  # another node's part of the run lies in the same directory
+            os.mkdir(above, 0o700)
+        if not is_ours(above):
+            raise RunError(
+                f"{above} was not made by {user_name(os.geteuid())}, or other accounts can write it: they could "
+                "exchange the program of the run. Choose another run_id, or remove that directory"
+            )
+        if os.path.lexists(directory):
+            raise RunError(f"run_id {run_id} is taken: {directory} exists on this node; choose another run_id")
+        os.mkdir(directory, 0o700)
+    except OSError as error:
+        raise RunError(f"cannot make the run directory {directory}: {error}") from None
+
+
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
@@ -350,18 +468,54 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)
         with contextlib.suppress(OSError):
-            plan = read_json(os.path.join(directory, "plan.json"))
+            plan = read_json(os.path.join(directory, "plan.json")) if is_ours_with_run(directory) else None
             mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             begun = os.path.exists(os.path.join(directory, "supervisor.json"))
             if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
                 os.unlink(secret)
 
 
+@contextlib.contextmanager
+def one_start_at_a_time() -> Iterator[None]:
+    """Let a start of this user on this machine wait until the supervisor of the one before it can be seen.
+
+    In a place that no two machines share. Without a lock where another account has taken its name.
+    """
+    uid, deadline = os.geteuid(), time.monotonic() + START_PATIENCE
+    path = START_LOCK.format(uid=uid)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:
+        lock = -1
+    try:
+        while lock >= 0 and os.fstat(lock).st_uid == uid:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"another launch of {user_name(uid)} has been starting a run on this node for "
+                        f"{START_PATIENCE:.0f} s: wait for it, or end the process that holds {path} "
+                        f"(sudo fuser {path})"
+                    ) from None
+                time.sleep(0.02)
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
-    The plan has been checked against the node's facts.
+    The plan has been checked against the node's facts. Of two starts at one moment the second one sees the first.
     """
+    with one_start_at_a_time():
+        return start_alone(request)
+
+
+def start_alone(request: Data) -> Data:
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     alive = supervisors()
@@ -385,15 +539,7 @@ def start(request: Data) -> Data:
                 f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
                 "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
             )
-    try:
-        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        raise RunError(
-            f"run_id {plan['run_id']} is taken: {directory} exists on this node; choose another run_id"
-        ) from None
-    except OSError as error:
-        raise RunError(f"cannot make the run directory {directory}: {error}") from None
+    make_run_directory(directory, plan["run_id"])
     try:
         os.mkdir(os.path.join(directory, "ranks"), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
@@ -445,7 +591,7 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = read_json(os.path.join(path, "plan.json"))
+        plan = read_json(os.path.join(path, "plan.json")) if is_ours_with_run(path) else None
         if plan and plan["node"]["name"] == request["node"]:
             found.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
     return [(path, plan) for _time, path, plan in sorted(found, reverse=True)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import grp
 import io
 import json
 import os
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -312,6 +316,91 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         run.start()
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory to which every account finds the way."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("where", "mode", "owner", "told"),
+    [
+        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write it"),
+        ("", 0o755, "nobody", "runs belongs to nobody: "),
+        ("", 0o777, "root", "other accounts can write .*/runs: .* Choose another launch_node_directory, or .*: chmod"),
+        ("", 0o775, "root", "other accounts can write .*/runs: "),
+        ("..", 0o755, "nobody", "above belongs to nobody: "),
+        ("..", 0o777, "root", "other accounts can write .*/above: "),
+    ],
+)
+def test_a_run_does_not_start_where_another_account_could_exchange_its_program(
+    place: Path, where: str, mode: int, owner: str, told: str
+) -> None:
+    run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
+    (run.directory / "race9").mkdir(parents=True, mode=0o700)
+    changed = (run.directory / where).resolve()
+    changed.chmod(mode)
+    entry, group = pwd.getpwnam(owner), grp.getgrnam("nogroup")
+    os.chown(changed, entry.pw_uid, group.gr_gid)
+    with pytest.raises(_run.RunError, match=told):
+        run.start()
+    assert list((run.directory / "race9").iterdir()) == []
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("owner", ["nobody", "root"])
+def test_a_link_on_the_way_to_a_run_is_root_s_or_the_user_s_own(place: Path, owner: str) -> None:
+    (place / "disk").mkdir()
+    (place / "scratch").symlink_to("disk")
+    os.chown(place / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
+    run = make_run(place / "scratch" / "runs", [["/bin/true"]])
+    if owner == "root":
+        run.start()
+        run.wait_for("succeeded")
+        run.wait_until_gone()
+    else:
+        with pytest.raises(_run.RunError, match="scratch belongs to nobody: "):
+            run.start()
+        assert list((place / "disk").iterdir()) == []
+
+
+@ROOT_ONLY
+def test_a_run_starts_in_a_directory_with_the_sticky_bit(place: Path) -> None:
+    run = make_run(place, [["/bin/true"]])
+    place.chmod(0o1777)
+    run.start()
+    run.wait_for("succeeded")
+    run.wait_until_gone()
+
+
+@ROOT_ONLY
+def test_a_run_directory_of_another_account_is_never_looked_in(place: Path) -> None:
+    """What lies there may lead anywhere: `stop` would be written through a link, secrets removed through one."""
+    run = make_run(place, [["/bin/true"]], run_id="theirs")
+    run.node(0).mkdir(parents=True)
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    (run.node(0) / "token").write_text("ours")
+    assert _run.read(run.request(0, wait=0))["run"] is not None
+    nobody = pwd.getpwnam("nobody").pw_uid
+    os.chown(run.node(0).parent, nobody, -1)
+    assert _run.read(run.request(0, wait=0))["run"] is None
+    assert _run.stop(run.request(0))["stopped"] == []
+    long_ago = time.time() - 2 * _run.LEFT_BEHIND
+    os.utime(run.node(0) / "token", (long_ago, long_ago))
+    _run.remove_old_secrets(run.request(0), [])
+    assert (run.node(0) / "token").exists()
+
+
 def test_a_supervisor_that_cannot_be_started_is_said() -> None:
     with pytest.raises(_run.RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
         _run.spawn_detached(["/nowhere/python", "x"])
@@ -341,6 +430,67 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
         _run.remove(run.request(0))
     run.wait_until_gone()
     assert not run.node(0).parent.exists()
+
+
+def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would see that nothing runs here, and then start."""
+    runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
+    both_looked = threading.Barrier(2)
+    look = _run.supervisors
+
+    def slow_look() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = look()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
+        return found
+
+    monkeypatch.setattr(_run, "supervisors", slow_look)
+    answers: list[str] = []
+
+    def begin(run: Any) -> None:
+        try:
+            run.start()
+            answers.append("started")
+        except _run.RunError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=begin, args=(run,)) for run in runs]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first, second = sorted(answers, key=len)
+        assert first == "started" and "is alive on this node" in second
+    finally:
+        monkeypatch.undo()
+        for run in runs:
+            end_by_force(run)
+
+
+def test_a_start_does_not_wait_for_ever_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "START_LOCK", str(tmp_path / "lock-{uid}"))
+    monkeypatch.setattr(_run, "START_PATIENCE", 0.1)
+    run = make_run(tmp_path, [["/bin/true"]])
+    with (
+        _run.one_start_at_a_time(),
+        pytest.raises(_run.RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
+    ):
+        run.start()
+
+
+@ROOT_ONLY
+def test_another_account_that_holds_the_lock_s_name_keeps_nobody_from_a_start(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = place / "lock"
+    monkeypatch.setattr(_run, "START_LOCK", str(lock))
+    lock.touch()
+    os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
+    with lock.open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with _run.one_start_at_a_time():
+            pass
 
 
 def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
