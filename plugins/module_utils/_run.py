@@ -312,8 +312,9 @@ def make_run_directory(directory: str, run_id: str) -> None:
             os.mkdir(above, 0o700)
         if not is_ours(above):
             raise RunError(
-                f"{above} was not made by {user_name(os.geteuid())}, or other accounts can write it: they could "
-                "exchange the program of the run. Choose another run_id, or remove that directory"
+                f"cannot make the run directory {directory}: {above} was not made by {user_name(os.geteuid())}, or "
+                "other accounts can write it: they could exchange the program of the run. Choose another run_id, or "
+                f"remove {above} on this node"
             )
         if os.path.lexists(directory):
             raise RunError(f"run_id {run_id} is taken: {directory} exists on this node; choose another run_id")
@@ -754,9 +755,11 @@ def remove(request: Data) -> Data:
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     """Return what was added to a log since the last answer, whole lines only while it may still grow."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     offset = cursors.get(path, 0)
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_supervisor.regular) as stream:
             stream.seek(offset)
             data = stream.read(CHUNK)
     except OSError:
@@ -773,8 +776,10 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
     """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_supervisor.regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
             text = stream.read(4096).decode("utf-8", "replace")
     except OSError:

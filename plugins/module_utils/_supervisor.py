@@ -60,6 +60,7 @@ MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
 RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
 KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
 TAIL_BYTES = 65536  # what is read of a log's end to find an error
+TOLD_BYTES = 1048576  # what is read of a file in which a rank tells how it ended, or what ended it
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
 HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
 RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
@@ -89,7 +90,7 @@ except OSError as error:
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
     try:
         with os.fdopen(descriptor, "w") as stream:
             json.dump(value, stream)
@@ -101,8 +102,11 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file, for its user alone where it is new: an opener for open()."""
-    return os.open(path, flags, 0o600)
+    """Open a file, for its user alone where it is new: an opener for open().
+
+    Raise OSError where there is a pipe, which could wait for ever for a reader.
+    """
+    return os.open(path, flags | os.O_NONBLOCK, 0o600)
 
 
 def write_to(log: str) -> None:
@@ -118,10 +122,32 @@ def read_json(path: str) -> Any:
         return json.load(stream)
 
 
+def regular(path: str, flags: int) -> int:
+    """Open a file that the job may have exchanged for anything: an opener for open().
+
+    Raise OSError where it is no regular file; others may wait for ever, such as a pipe, or have no end.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return descriptor
+
+
+def read_told(path: str) -> Data:
+    """Return the JSON object that a job has left in a file; empty where there is none, or anything else."""
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def read_tail(path: str, size: int = TAIL_BYTES) -> str:
     """Return the last size bytes of a file as text, "" where there is none."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular) as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - size))
             return stream.read(size).decode("utf-8", "replace")
@@ -265,6 +291,7 @@ TORCHRUN_FAILURE = re.compile(
 SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
+ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 # What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
 CLOSING = re.compile(r"Sending process (\d+) closing signal")
 # What a container engine says that is asked to remove what is gone, or what somebody is removing already.
@@ -361,15 +388,29 @@ def torchrun_first(text: str) -> int | None:
     return int(match["local_rank"]) if match and "Root Cause" in text else None
 
 
+def directories(path: str) -> list[str]:
+    """Return the directories in a directory, links left out; none where it cannot be looked into."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
 def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
-    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last."""
+    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last.
+
+    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; whatever else a job has left there is left out.
+    """
     found = []
-    for current, names, _files in os.walk(ranks_directory):
-        if os.path.basename(current).startswith("attempt_"):
-            if str(local_rank) in names:
-                attempt = int(os.path.basename(current)[len("attempt_") :])
-                found.append((attempt, os.path.join(current, str(local_rank))))
-            names[:] = []
+    for attempt in [
+        *directories(ranks_directory),
+        *(two for one in directories(ranks_directory) for two in directories(one)),
+    ]:
+        number = ATTEMPT.fullmatch(os.path.basename(attempt))
+        logs = os.path.join(attempt, str(local_rank))
+        if number and os.path.isdir(logs):
+            found.append((int(number[1]), logs))
     return [path for _attempt, path in sorted(found)]
 
 
@@ -402,13 +443,15 @@ def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
 
 def recorded_error(path: str) -> str:
     """Return the message of an error file as torch's @record writes it, or ""."""
-    try:
-        message = read_json(path)["message"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    message = read_told(path).get("message", "")
     if isinstance(message, dict):
         message = message.get("message", "")
     return str(message)[:2000]
+
+
+def is_exit_code(code: object) -> bool:
+    """Whether it is an exit code as Popen gives it."""
+    return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
@@ -416,11 +459,11 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
     In seconds since 1970; infinity for a rank that has not ended.
     """
-    try:
-        told = read_json(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
-    except (OSError, ValueError):
+    told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
+    code, ended = told.get("exit_code"), told.get("ended")
+    if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
         return None, math.inf
-    return told["exit_code"], told["ended"]
+    return code, ended
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
@@ -850,7 +893,7 @@ class Supervisor:
         elif kind == "running" and node["state"] != "ended":
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
-            self.take_report(node, message["report"])
+            self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.heed(node, str(message.get("text", "")))
         elif kind in ("mount", "gpus"):
@@ -865,7 +908,7 @@ class Supervisor:
 
     def send_command(self, wire: Wire) -> None:
         """Rank 0: give a node the command that bin/ssh has left for it; a node starts it once."""
-        wire.send({"type": "start", "command": read_json(self.asked_path(wire.node_rank or 0))["command"]})
+        wire.send({"type": "start", "command": str(read_told(self.asked_path(wire.node_rank or 0)).get("command", ""))})
 
     def hand_on(self, now: float) -> None:
         """Rank 0: give each node the command that bin/ssh has left for it, and bin/ssh the end of it."""
@@ -943,8 +986,11 @@ class Supervisor:
         already.
         """
         newest = attempt_directory(os.path.join(self.directory, "ranks"), 0)
-        if newest is None or self.launcher is None or os.stat(newest).st_mtime > node["heard"]:
+        if newest is None or self.launcher is None:
             return
+        with contextlib.suppress(OSError):  # the job has just removed it
+            if os.stat(newest).st_mtime > node["heard"]:
+                return
         if self.plan.get("wrap"):  # the engine's children, not the launcher's
             ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), self.directory)]
         else:
@@ -1289,7 +1335,7 @@ class Supervisor:
 
     def heed_sample(self, code: int) -> None:
         """Tell what a sample shows beside its figures; code: how nvidia-smi ended."""
-        with self.however_full_the_disk(), open(self.path("gpus.csv"), "rb") as stream:
+        with self.however_full_the_disk(), open(self.path("gpus.csv"), "rb", opener=regular) as stream:
             stream.seek(self.sample_start)
             sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
             gpus, error = read_sample(sample, code, self.gpus)
@@ -1552,6 +1598,54 @@ def describe_exit(code: int | None) -> str:
         except ValueError:
             return f"signal {-code}"
     return f"exit code {code}"
+
+
+# What a report holds, and what stands there where it is missing or has another type.
+REPORT_FIELDS = (
+    ("exit_code", int, None),
+    ("reason", str, ""),
+    ("state", str, "ended"),
+    ("ended", float, None),
+    ("ranks", list, []),
+    ("launcher_error", str, ""),
+    ("launcher_log", str, ""),
+    ("oom_kills", int, 0),
+    ("stuck", list, []),
+    ("mounts", dict, {}),
+    ("gpus", str, ""),
+    ("ended_by_us", bool, False),
+    ("container", str, ""),
+    ("unwritten", str, ""),
+)
+RANK_FIELDS = (
+    ("rank", int, -1),
+    ("local_rank", int, -1),
+    ("exit_code", int, None),
+    ("error", str, ""),
+    ("log", str, ""),
+)
+MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
+
+
+def checked_report(told: Data) -> Data:
+    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
+    report = {name: told[name] if type(told.get(name)) is kind else other for name, kind, other in REPORT_FIELDS}
+    if not is_exit_code(report["exit_code"]):
+        report["exit_code"] = None
+    report["ranks"] = [
+        {
+            **{name: rank[name] if type(rank.get(name)) is kind else other for name, kind, other in RANK_FIELDS},
+            **{mark: True for mark in MARKS if rank.get(mark) is True},
+        }
+        for rank in report["ranks"]
+        if isinstance(rank, dict)
+    ]
+    for rank in report["ranks"]:
+        if not is_exit_code(rank["exit_code"]):
+            rank["exit_code"] = None
+    report["stuck"] = [pid for pid in report["stuck"] if type(pid) is int]
+    report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
+    return report
 
 
 def shorten_report(report: Data) -> None:

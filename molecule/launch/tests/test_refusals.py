@@ -138,6 +138,20 @@ def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     assert again.rc == 0, again.output
 
 
+def test_a_run_directory_of_another_account(lab: Lab, nodes: list[str]) -> None:
+    """Whoever has made it could exchange what is to run there as the job's user."""
+    theirs = "/scratch/runs/race9"
+    made = f"install -d -m 1777 {Path(theirs).parent} && install -d -o nobody -m 777 {theirs}"
+    assert lab.exec("node2", ["sh", "-c", made]).returncode == 0
+    try:
+        told = f"{theirs} was not made by muster"
+        refused(lab, nodes, told, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
+        assert lab.exec("node2", ["ls", theirs]).stdout == ""
+    finally:
+        for name in nodes:
+            lab.exec(name, ["rm", "-rf", "/scratch"])
+
+
 def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     """The play is on those nodes only, and -e nnodes that would have no effect is refused."""
     inventory = yaml.safe_load(lab.inventory.read_text())

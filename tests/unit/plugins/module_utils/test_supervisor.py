@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import selectors
 import signal
@@ -26,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils import (
     _deepspeed_config,
     _rank_program,
     _remote_shell,
+    _run,
     _supervisor,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import (
@@ -44,6 +46,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     make_private,
     process_table,
     proof,
+    rank_end,
     rank_logs,
     rank_reports,
     read_json,
@@ -56,6 +59,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     torchrun_failures,
     write_json,
 )
+from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
 from tests.sanity import real_interpreter
 from tests.unit.supervised import Run, eventually, make_run
 
@@ -272,6 +276,68 @@ def test_an_attempt_that_has_not_yet_this_rank_leaves_the_one_before(tmp_path: P
     (tmp_path / "first_a" / "attempt_0" / "1").mkdir(parents=True)
     (tmp_path / "first_a" / "attempt_1" / "0").mkdir(parents=True)
     assert attempt_directory(str(tmp_path), 1) == str(tmp_path / "first_a" / "attempt_0" / "1")
+
+
+PLANTS = ("a pipe", "a directory", "a dead link", "no object", "an object of others", "bytes", "deep", "a huge file")
+
+
+def plant(path: Path, what: str) -> None:
+    """Leave something in place of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "no object": b"[1, 2]",
+        "an object of others": b'{"exit_code": "boom", "ended": NaN, "message": [{}]}',
+        "bytes": bytes(range(256)),
+        "deep": b"[" * 60000,
+    }
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a directory":
+        path.mkdir()
+    elif what == "a dead link":
+        path.symlink_to("nowhere")
+    elif what == "a huge file":
+        with path.open("wb") as stream:
+            stream.truncate(2**40)
+    else:
+        path.write_bytes(contents[what])
+
+
+@pytest.mark.parametrize("what", PLANTS)
+@pytest.mark.parametrize("logs", ["torchrun", "ranks", "launcher"])
+def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
+    tmp_path: Path, what: str, logs: str
+) -> None:
+    plan = {"rank_logs": logs, "node": {"slots": 1, "first_rank": 0}}
+    for ranks in (tmp_path / "ranks" / "first" / "attempt_0" / "0", tmp_path / "ranks" / "0"):
+        for name in ("exit.json", "error.json", "stderr.log", "stdout.log"):
+            plant(ranks / name, what)
+    plant(tmp_path / "launcher.log", what)
+    (told,) = rank_reports(plan, str(tmp_path), 1)
+    assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
+    json.dumps(told)
+    assert rank_end(str(tmp_path), 0)[0] is None
+    assert _run.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
+    assert _run.unfinished(str(tmp_path / "launcher.log"), {}) is not None
+
+
+@pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
+def test_what_a_job_calls_an_attempt_is_none_of_torchruns(tmp_path: Path, name: str) -> None:
+    (tmp_path / "ranks" / name / "0").mkdir(parents=True)
+    (tmp_path / "ranks" / "first" / name / "0").mkdir(parents=True)
+    assert attempt_directory(str(tmp_path / "ranks"), 0) is None
+    (tmp_path / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
+    assert attempt_directory(str(tmp_path / "ranks"), 0) == str(tmp_path / "ranks" / "first" / "attempt_0" / "0")
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"), [(True, 1.0), ("1", 1.0), (10**30, 1.0), (1, "1"), (1, None), (1, math.nan), (1, 10**400)]
+)
+def test_an_end_that_a_rank_cannot_have_had_is_not_told(tmp_path: Path, code: object, ended: object) -> None:
+    end_rank(tmp_path, 0, 1, 1.0)
+    assert rank_end(str(tmp_path), 0) == (1, 1.0)
+    (tmp_path / "ranks" / "0" / "exit.json").write_text(json.dumps({"exit_code": code, "ended": ended}))
+    assert rank_end(str(tmp_path), 0) == (None, math.inf)
 
 
 # --- Errors in logs ---------------------------------------------------------------------------------------------------
@@ -788,6 +854,37 @@ def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0
     assert node.supervisor.ending_since is not None, "rank 0's own part goes on"
     assert node.told(1) == node.told(2) == ["stop"]
     assert node.run.events() == [node.supervisor.stop_reason]
+
+
+anything = json_values | st.integers() | st.floats()
+
+
+@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in _supervisor.REPORT_FIELDS]), anything))
+def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str, Any]) -> None:
+    report = _supervisor.checked_report(told)
+    describe_exit(report["exit_code"])
+    shorten_report(report)
+    node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "why": "", "report": report}
+    result = {"reason": "", "first_node": "node1", "ended": 2.0, "nodes": [node]}
+    first_failure(json.loads(json.dumps(result)))
+
+
+def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None:
+    supervisor = make_node(1, 2).supervisor
+    supervisor.launcher_code = 1
+    supervisor.make_report([4711])
+    assert supervisor.report is not None and supervisor.report["ranks"]
+    supervisor.report["ranks"][0].update(closed=True, first=True, ended_by_us=True)
+    supervisor.report["mounts"] = {"/data": "it has died"}
+    assert _supervisor.checked_report(supervisor.report) == supervisor.report
+
+
+def test_a_report_with_an_exit_code_that_is_none_fails_the_run(make_rank_0: NodeMaker) -> None:
+    node = make_rank_0(2)
+    node.supervisor.peer_message(
+        node.supervisor.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now
+    )
+    assert node.supervisor.stop_reason == "the launcher on node1 ended with no exit code"
 
 
 def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_rank_0: NodeMaker) -> None:
