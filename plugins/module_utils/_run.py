@@ -41,6 +41,9 @@ CHUNK = 262144  # bytes of one log that one answer carries
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
+HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _supervisor
+# What systemd knows since 240 and 243: without it a supervisor that hangs is ended later, after its stop timeout.
+SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
@@ -394,6 +397,9 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
         "KillMode=mixed",
         f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
         "OOMPolicy=continue",
+        "NotifyAccess=main",
+        f"WatchdogSec={plan['timeouts']['silence'] + HANG_MARGIN:g}",
+        *SINCE_243,
         f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
     if plan.get("remove"):
@@ -561,7 +567,10 @@ def start_alone(request: Data) -> Data:
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
         keep_shared_memory()
-        done = as_root(unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail))
+        command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
+        done = as_root(command)
+        if done is not None and done.returncode != 0 and "nknown assignment" in done.stderr:
+            done = as_root([word for word in command if word.rpartition("--property=")[2] not in SINCE_243])
         if done is not None and done.returncode != 0:
             shutil.rmtree(directory, ignore_errors=True)
             raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
@@ -625,7 +634,7 @@ def describe(path: str, plan: Data) -> Data:
     state, message = status["state"], status["message"]
     if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
         state = "died"
-        message = "the supervisor is gone without a last word (killed, or the node went down)"
+        message = "the supervisor is gone without a last word (killed, ended since it hung, or the node went down)"
     local_rank = 0
     out, err = _supervisor.rank_logs(plan, path, local_rank)
     newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)

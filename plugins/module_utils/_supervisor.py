@@ -11,9 +11,12 @@ nodes and rank 0 are left.
 
 The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
 by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
-killed; elsewhere a guard process of ours is (``--guard``).
+killed; elsewhere a guard process of ours is (``--guard``). Both also end a supervisor that hangs, such as on a file
+system that does not answer, with all that it has started: it shows that it lives, and they wait for that.
 
-The lifeline speaks JSON, one object a line, at most 64 KiB:
+The lifeline speaks JSON, one object a line, at most 64 KiB. Behind the greeting of the first three lines each line has
+"MAC " before it: the HMAC, under a key made of the token and both nonces, of who says it, the line's number and the
+line. So nobody on the way can add, exchange, reorder or repeat one.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
@@ -35,6 +38,7 @@ import json
 import math
 import os
 import re
+import select
 import selectors
 import signal
 import socket
@@ -67,10 +71,13 @@ RESERVE = 262144  # bytes of disk that are kept for the last words of a run that
 LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
+HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _run
+PULSE_INTERVAL = 1.0  # seconds between two signs of life
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
+GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the descriptor of it, in a guarded supervisor's environment
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # Exit code: the error number of looking into a directory, 0 where it answers.
@@ -551,8 +558,16 @@ def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str,
     return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
 
 
+def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
+    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many its side has said before it."""
+    return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
+
+
 class Wire:
-    """One lifeline connection: lines in, lines out, bounded both ways."""
+    """One lifeline connection: lines in, lines out, bounded both ways.
+
+    Until it is opened with a key the lines are a stranger's, and one is read at a time: it may be the last without one.
+    """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
@@ -565,10 +580,23 @@ class Wire:
         self.node_rank: int | None = None  # set once the other side has shown the token
         self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 has to show
+        self.lines_key = ""  # of the lines behind that
+        self.key: bytes | None = None
+        self.side, self.other_side = "", ""
+        self.sent = self.received = 0  # lines with the key
         self.closed = False
 
+    def open(self, node_rank: int, key: str) -> None:
+        """Know the other side from now on; key: the proof that both sides make for it, and nobody else can."""
+        self.node_rank, self.key = node_rank, key.encode()
+        self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
+
     def send(self, message: Data) -> None:
-        self.outbox += json.dumps(message).encode() + b"\n"
+        line = json.dumps(message).encode()
+        if self.key is not None:
+            line = line_mac(self.key, self.side, self.sent, line) + b" " + line
+            self.sent += 1
+        self.outbox += line + b"\n"
         if len(self.outbox) > MAX_BACKLOG:
             self.closed = True
         else:
@@ -587,8 +615,8 @@ class Wire:
 
     def receive(self) -> list[Data]:
         """Return the messages that have arrived; anything that is not one of ours closes the connection."""
-        messages = []
-        while not self.closed:
+        messages = self.lines()
+        while not self.closed and not (messages and self.node_rank is None):
             try:
                 data = self.connection.recv(MAX_LINE)
             except (BlockingIOError, InterruptedError):
@@ -600,21 +628,67 @@ class Wire:
                 self.closed = True
                 break
             self.inbox += data
-            while b"\n" in self.inbox and not self.closed:
-                line, self.inbox = self.inbox.split(b"\n", 1)
-                try:
-                    message = json.loads(line.decode("utf-8"))
-                except (ValueError, RecursionError):
-                    message = None
-                if isinstance(message, dict):
-                    messages.append(message)
-                else:
-                    self.closed = True
-            if len(self.inbox) > MAX_LINE:
-                self.closed = True
+            messages += self.lines()
             if self.node_rank is None:  # a stranger is read one gulp at a time
                 break
         return messages
+
+    def lines(self) -> list[Data]:
+        """Return the messages in the inbox, of a stranger the first."""
+        messages: list[Data] = []
+        while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
+            line, self.inbox = self.inbox.split(b"\n", 1)
+            try:
+                message = json.loads(self.proven(line).decode("utf-8"))
+            except (ValueError, RecursionError):
+                message = None
+            if isinstance(message, dict):
+                messages.append(message)
+            else:
+                self.closed = True
+        if len(self.inbox) > MAX_LINE and b"\n" not in self.inbox[: MAX_LINE + 1]:
+            self.closed = True
+        return messages
+
+    def proven(self, line: bytes) -> bytes:
+        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
+        if self.key is None:
+            return line
+        mac, _blank, said = line.partition(b" ")
+        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, said)):
+            raise ValueError("somebody else has said it, or said it again")
+        self.received += 1
+        return said
+
+
+# --- signs of life ---------------------------------------------------------------------------------------------------
+
+
+class Pulse:
+    """Shows who watches over this supervisor that it lives: systemd, by NOTIFY_SOCKET, or our guard, by a pipe."""
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.pipe = int(os.environ.pop(GUARD_PIPE, -1))
+        self.address = os.environ.pop("NOTIFY_SOCKET", "")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if self.address else None
+        if self.pipe >= 0:  # no child of ours may hold it
+            os.set_inheritable(self.pipe, False)
+            os.set_blocking(self.pipe, False)
+        if self.socket is not None:
+            self.socket.setblocking(False)
+
+    def beat(self, now: float) -> None:
+        """Show it, where it is time to."""
+        if now < self.due:
+            return
+        self.due = now + PULSE_INTERVAL
+        with contextlib.suppress(OSError):  # who watches is busy, or gone
+            if self.pipe >= 0:
+                os.write(self.pipe, b".")
+            if self.socket is not None:
+                address = self.address
+                self.socket.sendto(b"WATCHDOG=1", "\0" + address[1:] if address[0] == "@" else address)
 
 
 # --- the supervisor --------------------------------------------------------------------------------------------------
@@ -625,6 +699,7 @@ class Supervisor:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self.pulse = Pulse()
         self.plan = read_json(self.path("plan.json"))
         with open(self.path("token"), encoding="ascii") as stream:
             self.token = stream.read().strip()
@@ -810,9 +885,10 @@ class Supervisor:
             return
         for other in [other for other in self.wires if other.node_rank == rank]:
             self.drop(other)
-        wire.node_rank, wire.heard = rank, now
+        wire.heard = now
         self.nodes[rank]["broken"] = None
         wire.send({"mac": proof(self.token, "server", self.plan["run_id"], rank, wire.nonce, nonce)})
+        wire.open(rank, proof(self.token, "key", self.plan["run_id"], rank, wire.nonce, nonce))
         if self.go:
             wire.send({"type": "go"})
         if self.nodes[rank]["asked"]:  # the wire may have broken with the command on it
@@ -844,6 +920,7 @@ class Supervisor:
             server_nonce = str(message.get("nonce", ""))
             mac = proof(self.token, "peer", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
             wire.expected = proof(self.token, "server", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
+            wire.lines_key = proof(self.token, "key", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
             wire.stage = "mac"
             wire.send({"node_rank": self.node_rank, "nonce": wire.nonce, "mac": mac})
             return
@@ -853,7 +930,7 @@ class Supervisor:
                 self.drop(wire)
                 return
             wire.stage = "open"
-            wire.node_rank = 0
+            wire.open(0, wire.lines_key)
             self.connect_error = ""
             self.hub_heard, self.hub_broken = now, None
             ready = {"type": "ready", "launcher_log": self.path("launcher.log")}
@@ -1469,10 +1546,24 @@ class Supervisor:
             self.beat_due = now + self.timeouts["heartbeat"]
             self.hub.send({"type": "beat"})
 
+    def hear(self, wire: Wire, now: float) -> None:
+        """Handle all that has arrived on a wire."""
+        messages = wire.receive()
+        while messages:
+            for message in messages:
+                if wire is self.hub:
+                    self.hub_message(wire, message, now)
+                elif wire.node_rank is not None:  # its last words count, also where it has hung up since
+                    self.peer_message(wire, message, now)
+                else:
+                    self.admit(wire, message, now)
+            messages = [] if wire.closed else wire.receive()
+
     def turn(self, timeout: float) -> None:
         """Wait for the next thing to happen and handle it."""
         ready = self.selector.select(timeout)
         now = time.monotonic()
+        self.pulse.beat(now)
         for key, mask in ready:
             if self.listener is not None and key.fileobj is self.listener:
                 self.accept(self.listener, now)
@@ -1481,15 +1572,7 @@ class Supervisor:
                 if mask & selectors.EVENT_WRITE:
                     wire.flush()
                 if mask & selectors.EVENT_READ:
-                    for message in wire.receive():
-                        if wire is self.hub:
-                            self.hub_message(wire, message, now)
-                        elif wire.node_rank is not None:  # its last words count, also where it has hung up since
-                            self.peer_message(wire, message, now)
-                        else:
-                            self.admit(wire, message, now)
-                            if wire.closed:
-                                break
+                    self.hear(wire, now)
             else:  # the wake-up pipe of the signals
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake, 512)
@@ -1585,7 +1668,10 @@ class Supervisor:
         self.make_room()
         self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
         self.write_status(time.monotonic())
-        remove_tree(self.temporary)
+        remover = run_quietly(["/bin/rm", "-rf", "--", self.temporary], os.devnull)  # of much it may take long
+        while remover and remover not in reap():
+            self.pulse.beat(time.monotonic())
+            time.sleep(0.01)
 
 
 def describe_exit(code: int | None) -> str:
@@ -1661,20 +1747,56 @@ def shorten_report(report: Data) -> None:
         del report["ranks"][100:]
 
 
-def guard(arguments: list[str]) -> int:
-    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed."""
-    become_subreaper()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+def start_guarded(arguments: list[str]) -> tuple[int, int]:
+    """Start the supervisor as a child; return its pid, and the pipe on which it shows that it lives."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        os.set_inheritable(writer, True)
+        os.environ[GUARD_PIPE] = str(writer)
         os.execv(sys.executable, [sys.executable, "-I", "-S"] + arguments)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            break
+    os.close(writer)
+    return child, reader
+
+
+def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
+    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
+
+    patience: in seconds. Touches no file, since none may answer.
+    """
+    silent = 0.0  # counted, not read from the clock: a machine that was halted has halted both
+    while silent < patience:
+        ready, _writable, _other = select.select([pipe], [], [], 1.0)
+        if ready and os.read(pipe, 4096):
+            silent = 0.0
+        elif ready:  # it is ending: nobody else holds the pipe
+            time.sleep(0.01)
+            silent += 0.01
+        else:
+            silent += 1.0
+        ended = reap()
+        if child in ended:
+            return ended[child]
+    return None
+
+
+def guard(arguments: list[str]) -> int:
+    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
+
+    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    """
+    become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+    directory = arguments[1]
+    plan: Data = {}
+    with contextlib.suppress(OSError, ValueError):
+        plan = read_json(os.path.join(directory, "plan.json"))
+    silence = (plan.get("timeouts") or {}).get("silence", 10.0)
+    child, pipe = start_guarded(arguments)
+    status = wait_for_end(child, pipe, silence + HANG_MARGIN)
     deadline = time.monotonic() + KILL_PATIENCE
     while time.monotonic() < deadline:
         left = descendants(os.getpid())
@@ -1683,22 +1805,27 @@ def guard(arguments: list[str]) -> int:
         signal_all(left, signal.SIGKILL)
         reap()
         time.sleep(0.02)
-    directory = arguments[1]
+    if status is None:
+        remove_container(plan, os.devnull)
     for name in SECRETS:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(directory, name))
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        remove = read_json(os.path.join(directory, "plan.json")).get("remove")
-        if remove:
-            run_quietly(remove, os.path.join(directory, "supervisor.log"))
-            deadline = time.monotonic() + REMOVE_PATIENCE
-            while descendants(os.getpid()) and time.monotonic() < deadline:
-                reap()
-                time.sleep(0.1)
-            signal_all(descendants(os.getpid()), signal.SIGKILL)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        remove_tree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"])
-    return min(abs(exit_code(status)), 255)
+    if status is not None:
+        remove_container(plan, os.path.join(directory, "supervisor.log"))
+    if plan.get("temporary_directory"):
+        remove_tree(plan["temporary_directory"])
+    return 1 if status is None else min(abs(exit_code(status)), 255)
+
+
+def remove_container(plan: Data, log: str) -> None:
+    """Have the container engine remove this node's container, where the run has one."""
+    if plan.get("remove"):
+        run_quietly(plan["remove"], log)
+        deadline = time.monotonic() + REMOVE_PATIENCE
+        while descendants(os.getpid()) and time.monotonic() < deadline:
+            reap()
+            time.sleep(0.1)
+        signal_all(descendants(os.getpid()), signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:

@@ -706,7 +706,7 @@ def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
 
 
 def test_the_unit_of_a_run(tmp_path: Path) -> None:
-    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7})
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert command[0] == "systemd-run"
     assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
     assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
@@ -714,6 +714,36 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
     assert "--property=KillMode=mixed" in command
     # systemd would open it as root, in a directory in which the user may put a link
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)
+
+
+def test_a_unit_waits_for_signs_of_life_as_long_as_a_guard_does(tmp_path: Path) -> None:
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
+    assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
+    assert _run.HANG_MARGIN == _supervisor.HANG_MARGIN
+
+
+def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 10 and RHEL 8 have 241 and 239."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = "auto"
+    asked: list[list[str]] = []
+
+    def old_systemd(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        known = not any("TimeoutAbortSec" in word for word in command)
+        told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
+        return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
+
+    monkeypatch.setattr(_run, "as_root", old_systemd)
+    monkeypatch.setattr(_run, "keep_shared_memory", lambda: None)
+    monkeypatch.setattr(_run, "supervisors", list)
+    monkeypatch.setattr(os.path, "isdir", lambda _path: True)
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
+    assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
+    first, second = asked
+    assert set(first) - set(second) == {"--property=" + one for one in _run.SINCE_243}
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])

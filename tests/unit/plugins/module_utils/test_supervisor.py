@@ -661,6 +661,87 @@ def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) ->
         assert not sender.closed and not receiver.closed
 
 
+@pytest.fixture
+def known_ends() -> Iterator[tuple[Wire, Wire]]:
+    """Both ends of a wire that has been opened: rank 0's and a peer's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        yield server, peer
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), json_values, max_size=4), max_size=10))
+def test_an_opened_wire_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        for message in messages:
+            server.send(message)
+            assert peer.receive() == [message]
+            peer.send(message)
+            assert server.receive() == [message]
+
+
+def exchanged(lines: list[bytes], how: str) -> list[bytes]:
+    """What somebody on the way makes of three lines."""
+    first, second, third = lines
+    return {
+        "nothing": lines,
+        "added": [b'{"type": "stop"}\n', *lines],
+        "left out": [second, third],
+        "exchanged": [first, second.replace(b"2", b"3"), third],
+        "reordered": [second, first, third],
+        "repeated": [first, first, second],
+        "cut": [first, second[65:], third],
+    }[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "heard"),
+    [
+        ("nothing", [1, 2, 3]),
+        ("added", []),
+        ("left out", []),
+        ("exchanged", [1]),
+        ("reordered", []),
+        ("repeated", [1]),
+        ("cut", [1]),
+    ],
+)
+def test_nobody_on_the_way_can_change_what_is_said(known_ends: tuple[Wire, Wire], how: str, heard: list[int]) -> None:
+    server, peer = known_ends
+    peer.connection.setblocking(True)
+    said = []
+    for number in (1, 2, 3):
+        server.send({"n": number})
+        said.append(peer.connection.recv(65536))
+    peer.connection.setblocking(False)
+    server.connection.sendall(b"".join(exchanged(said, how)))
+    assert [message["n"] for message in peer.receive()] == heard
+    assert peer.closed == (how != "nothing")
+
+
+def test_what_a_side_has_said_itself_is_not_taken_from_the_other(known_ends: tuple[Wire, Wire]) -> None:
+    server, peer = known_ends
+    server.send({"type": "stop"})
+    peer.connection.setblocking(True)
+    peer.connection.sendall(peer.connection.recv(65536))
+    assert server.receive() == [] and server.closed
+
+
+def test_the_line_behind_the_greeting_needs_the_key_that_the_greeting_gave(ends: tuple[Wire, socket.socket]) -> None:
+    """Both may come in one packet."""
+    wire, theirs = ends
+    theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
+    assert wire.receive() == [{"mac": "theirs"}]
+    wire.open(0, "key")
+    assert wire.receive() == [] and wire.closed
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_survived(data: bytes) -> None:
     ours, theirs = socket.socketpair()
