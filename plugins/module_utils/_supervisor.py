@@ -462,12 +462,12 @@ def is_exit_code(code: object) -> bool:
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when by this node's clock; None where it did not tell.
+    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
 
-    In seconds since 1970; infinity for a rank that has not ended.
+    By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
     told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
-    code, ended = told.get("exit_code"), told.get("ended")
+    code, ended = told.get("exit_code"), told.get("moment")
     if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
         return None, math.inf
     return code, ended
@@ -494,7 +494,7 @@ def rank_reports(
 
     And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
     this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
-    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, in seconds since 1970.
+    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, by the monotonic clock.
     """
     node = plan["node"]
     failures, first = {}, None
@@ -739,7 +739,7 @@ class Supervisor:
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
-        self.ending_at = math.inf  # the same in seconds since 1970, as bin/muster-rank writes down when a rank ended
+        self.ending_at = math.inf  # the moment itself, as bin/muster-rank writes down when a rank ended
         self.killing_since: float | None = None
         self.stop_reason: str | None = None
         self.stop_wanted = False  # told by a person
@@ -1245,7 +1245,7 @@ class Supervisor:
             signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
 
     def begin_to_end(self, now: float) -> None:
-        self.ending_since, self.ending_at = now, time.time()
+        self.ending_since, self.ending_at = now, time.monotonic()
 
     @staticmethod
     def has_ended(child: int) -> bool:

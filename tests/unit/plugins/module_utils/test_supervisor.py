@@ -199,7 +199,7 @@ def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: st
     (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
     _rank_program.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
     path = directory / "ranks" / str(local_rank) / "exit.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": ended}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))
 
 
 def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_path: Path) -> None:
@@ -210,6 +210,18 @@ def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_pa
     assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
     errors = [one["error"] for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
     assert errors == ["ended with exit code 1, its last words: saving", "", "", "", ""]
+
+
+def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"rank_logs": "ranks", "node": {"slots": 2, "first_rank": 0}}
+    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set it between the two
+        (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
+        monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
+        _rank_program.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
+    told = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
+    assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
 
 
 def test_what_a_rank_that_is_its_own_launcher_said_when_it_was_told_to_end_is_no_reason(tmp_path: Path) -> None:
@@ -286,7 +298,7 @@ def plant(path: Path, what: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     contents = {
         "no object": b"[1, 2]",
-        "an object of others": b'{"exit_code": "boom", "ended": NaN, "message": [{}]}',
+        "an object of others": b'{"exit_code": "boom", "moment": NaN, "message": [{}]}',
         "bytes": bytes(range(256)),
         "deep": b"[" * 60000,
     }
@@ -336,7 +348,7 @@ def test_what_a_job_calls_an_attempt_is_none_of_torchruns(tmp_path: Path, name: 
 def test_an_end_that_a_rank_cannot_have_had_is_not_told(tmp_path: Path, code: object, ended: object) -> None:
     end_rank(tmp_path, 0, 1, 1.0)
     assert rank_end(str(tmp_path), 0) == (1, 1.0)
-    (tmp_path / "ranks" / "0" / "exit.json").write_text(json.dumps({"exit_code": code, "ended": ended}))
+    (tmp_path / "ranks" / "0" / "exit.json").write_text(json.dumps({"exit_code": code, "moment": ended}))
     assert rank_end(str(tmp_path), 0) == (None, math.inf)
 
 
