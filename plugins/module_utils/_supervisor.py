@@ -574,6 +574,7 @@ class Wire:
         self.connection = connection
         self.inbox = b""
         self.outbox = b""
+        self.events = selectors.EVENT_READ  # what its supervisor waits for
         self.opened = now
         self.heard = now
         self.nonce = os.urandom(16).hex()
@@ -1579,7 +1580,9 @@ class Supervisor:
         for wire in self.wires + ([self.hub] if self.hub else []):
             if not wire.closed:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
-                self.selector.modify(wire.connection, events, wire)
+                if events != wire.events:  # to ask the kernel costs more than all else that is done for a peer
+                    self.selector.modify(wire.connection, events, wire)
+                    wire.events = events
         if self.asked is not None:
             self.obey()
         self.tend_processes(now)
