@@ -94,10 +94,14 @@ def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]
 
 
 def write_exit(path: str, rank: int, code: int) -> None:
-    """Write down how a rank ended: its exit code, or minus the number of the signal."""
+    """Write down how a rank ended: its exit code, or minus the number of the signal; and when, by two clocks.
+
+    `moment` is that of the machine, which all its processes share and nobody sets.
+    """
     descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:
-        json.dump({"rank": rank, "exit_code": code, "ended": time.time()}, stream)
+        told = {"rank": rank, "exit_code": code, "ended": time.time(), "moment": time.monotonic()}
+        json.dump(told, stream)
     os.replace(f"{path}.tmp", path)
 
 

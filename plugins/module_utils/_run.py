@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import fcntl
 import glob
+import grp
 import json
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterator
     from typing import Any, Dict
 
     Data = Dict[str, Any]
@@ -39,8 +44,14 @@ LONGEST_RESULT = 65536  # bytes of such a line; a longer one is output like any 
 COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
 PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
+HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _supervisor
+# What systemd knows since 240 and 243: without it a supervisor that hangs is ended later, after its stop timeout.
+SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
+START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
+START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
+MAX_LINKS = 40  # as the kernel has it
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
 
 
@@ -91,6 +102,28 @@ def read_json(path: str) -> Any:
 # --- which runs are alive --------------------------------------------------------------------------------------------
 
 
+def owner_of(path: str) -> int:
+    """Return the uid of the owner of a path, or of the nearest directory above it that can be seen."""
+    while True:
+        try:
+            return os.stat(path).st_uid
+        except PermissionError:
+            path = os.path.dirname(path)
+
+
+def may_supervise(pid: int, directory: str) -> bool:
+    """Whether a process whose command line names a run directory can be that run's supervisor.
+
+    Everybody may write what they like into their command line. So it must run in a unit of ours, which only root makes,
+    or belong to root, to us, or to the owner of the directory.
+    """
+    try:
+        user = os.stat(f"/proc/{pid}").st_uid
+        return user in (0, os.geteuid()) or bool(unit_of(pid)) or user == owner_of(directory)
+    except OSError:  # it has ended, or there is no such directory
+        return False
+
+
 def supervisors() -> list[Data]:
     """Return the supervisors that run on this machine, whoever started them: run_id, address, directory, pid."""
     found = []
@@ -103,7 +136,8 @@ def supervisors() -> list[Data]:
                 continue
             if len(words) >= 4 and (words[-4] == "--guard" or words[-4].endswith("/supervisor.py")):
                 directory, run_id, address = words[-3:]
-                if directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id:
+                named = directory.startswith("/") and os.path.basename(os.path.dirname(directory)) == run_id
+                if named and may_supervise(int(name), directory):
                     found.append({"run_id": run_id, "address": address, "directory": directory, "pid": int(name)})
     return found
 
@@ -113,7 +147,7 @@ def is_alive(directory: str) -> bool:
     if noted:  # most of the time that settles it, and costs less than to look at every process
         try:
             with open(f"/proc/{noted['pid']}/cmdline", "rb") as stream:
-                if os.fsencode(directory) in stream.read().split(b"\0"):
+                if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(noted["pid"], directory):
                     return True
         except OSError:
             pass
@@ -182,6 +216,117 @@ def alive_elsewhere(request: Data) -> None:
             f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
             f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
         )
+
+
+# --- whose directories -----------------------------------------------------------------------------------------------
+
+
+def steps_to(path: str) -> Iterator[str]:
+    """Yield each directory and each link on the way from the root to an absolute path, in this order."""
+    here, left, links = "/", path.split("/"), 0
+    yield here
+    while left:
+        word = left.pop(0)
+        if word in ("", "."):
+            continue
+        if word == "..":
+            here = os.path.dirname(here)
+            continue
+        step = os.path.join(here, word)
+        yield step
+        try:
+            target = os.readlink(step)
+        except OSError:  # a directory, or nothing yet
+            here = step
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        left = target.split("/") + left
+        if target.startswith("/"):
+            here = "/"
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def others_may_write(found: os.stat_result) -> bool:
+    """Whether somebody else than the owner and root may add and remove names in a directory.
+
+    The group that has the name of its only user, and that user as its owner, is nobody else.
+    """
+    if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(found.st_mode):
+        return False
+    try:
+        private = found.st_gid == 0 or grp.getgrgid(found.st_gid).gr_name == user_name(os.geteuid())
+    except KeyError:
+        private = False
+    return bool(found.st_mode & stat.S_IWOTH) or not private
+
+
+def is_ours(path: str) -> bool:
+    """Whether a directory is our own and nobody else may write it."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not others_may_write(found)
+
+
+def is_ours_with_run(directory: str) -> bool:
+    """Whether a node's directory of a run is our own, and the run's directory above it."""
+    return is_ours(os.path.dirname(directory)) and is_ours(directory)
+
+
+def refuse_others(path: str) -> None:
+    """Raise RunError where somebody else may exchange what lies below a path, as far as it is there.
+
+    From the root down, so that a directory that was found safe cannot be exchanged by who owns one above it.
+    """
+    for step in steps_to(path):
+        try:
+            found = os.lstat(step)
+        except FileNotFoundError:  # we make what is not there yet, and look again
+            return
+        mine = user_name(os.geteuid())
+        if found.st_uid not in (0, os.geteuid()):
+            problem, remedy = f"{step} belongs to {user_name(found.st_uid)}", ""
+        elif others_may_write(found) and not found.st_mode & stat.S_ISVTX:
+            problem, remedy = f"other accounts can write {step}", f", or take that away: chmod go-w {step}"
+        else:
+            continue
+        raise RunError(
+            f"{problem}: whoever can write there could exchange the program that is to run as {mine}. Needed: each "
+            f"directory on the way to {path} belongs to {mine} or root, and no other account can write it, unless it "
+            f"has the sticky bit as /tmp has. Choose another launch_node_directory{remedy}"
+        )
+
+
+def make_run_directory(directory: str, run_id: str) -> None:
+    """Make the directory of a run on this node, where nobody else can exchange what we write into it."""
+    above = os.path.dirname(directory)
+    runs = os.path.dirname(above)
+    try:
+        refuse_others(runs)
+        os.makedirs(runs, mode=0o700, exist_ok=True)
+        refuse_others(runs)
+        with contextlib.suppress(FileExistsError):  # another node's part of the run lies in the same directory
+            os.mkdir(above, 0o700)
+        if not is_ours(above):
+            raise RunError(
+                f"cannot make the run directory {directory}: {above} was not made by {user_name(os.geteuid())}, or "
+                "other accounts can write it: they could exchange the program of the run. Choose another run_id, or "
+                f"remove {above} on this node"
+            )
+        if os.path.lexists(directory):
+            raise RunError(f"run_id {run_id} is taken: {directory} exists on this node; choose another run_id")
+        os.mkdir(directory, 0o700)
+    except OSError as error:
+        raise RunError(f"cannot make the run directory {directory}: {error}") from None
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -255,6 +400,9 @@ def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) ->
         "KillMode=mixed",
         f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
         "OOMPolicy=continue",
+        "NotifyAccess=main",
+        f"WatchdogSec={plan['timeouts']['silence'] + HANG_MARGIN:g}",
+        *SINCE_243,
         f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
     ]
     if plan.get("remove"):
@@ -330,18 +478,54 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
         directory = os.path.dirname(secret)
         with contextlib.suppress(OSError):
-            plan = read_json(os.path.join(directory, "plan.json"))
+            plan = read_json(os.path.join(directory, "plan.json")) if is_ours_with_run(directory) else None
             mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             begun = os.path.exists(os.path.join(directory, "supervisor.json"))
             if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
                 os.unlink(secret)
 
 
+@contextlib.contextmanager
+def one_start_at_a_time() -> Iterator[None]:
+    """Let a start of this user on this machine wait until the supervisor of the one before it can be seen.
+
+    In a place that no two machines share. Without a lock where another account has taken its name.
+    """
+    uid, deadline = os.geteuid(), time.monotonic() + START_PATIENCE
+    path = START_LOCK.format(uid=uid)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:
+        lock = -1
+    try:
+        while lock >= 0 and os.fstat(lock).st_uid == uid:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"another launch of {user_name(uid)} has been starting a run on this node for "
+                        f"{START_PATIENCE:.0f} s: wait for it, or end the process that holds {path} "
+                        f"(sudo fuser {path})"
+                    ) from None
+                time.sleep(0.02)
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
-    The plan has been checked against the node's facts.
+    The plan has been checked against the node's facts. Of two starts at one moment the second one sees the first.
     """
+    with one_start_at_a_time():
+        return start_alone(request)
+
+
+def start_alone(request: Data) -> Data:
     plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
     alive = supervisors()
@@ -365,15 +549,7 @@ def start(request: Data) -> Data:
                 f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
                 "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
             )
-    try:
-        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        raise RunError(
-            f"run_id {plan['run_id']} is taken: {directory} exists on this node; choose another run_id"
-        ) from None
-    except OSError as error:
-        raise RunError(f"cannot make the run directory {directory}: {error}") from None
+    make_run_directory(directory, plan["run_id"])
     try:
         os.mkdir(os.path.join(directory, "ranks"), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
@@ -394,7 +570,10 @@ def start(request: Data) -> Data:
     tail = [directory, plan["run_id"], plan["node"]["address"]]
     if plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
         keep_shared_memory()
-        done = as_root(unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail))
+        command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
+        done = as_root(command)
+        if done is not None and done.returncode != 0 and "nknown assignment" in done.stderr:
+            done = as_root([word for word in command if word.rpartition("--property=")[2] not in SINCE_243])
         if done is not None and done.returncode != 0:
             shutil.rmtree(directory, ignore_errors=True)
             raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
@@ -425,7 +604,7 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
     for path in glob.glob(
         os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
     ):
-        plan = read_json(os.path.join(path, "plan.json"))
+        plan = read_json(os.path.join(path, "plan.json")) if is_ours_with_run(path) else None
         if plan and plan["node"]["name"] == request["node"]:
             found.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
     return [(path, plan) for _time, path, plan in sorted(found, reverse=True)]
@@ -458,7 +637,7 @@ def describe(path: str, plan: Data) -> Data:
     state, message = status["state"], status["message"]
     if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
         state = "died"
-        message = "the supervisor is gone without a last word (killed, or the node went down)"
+        message = "the supervisor is gone without a last word (killed, ended since it hung, or the node went down)"
     local_rank = 0
     out, err = _supervisor.rank_logs(plan, path, local_rank)
     newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)
@@ -548,13 +727,13 @@ def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
         in_unit = plan["unit"] in map(unit_of, pids)  # both say so: a job in a unit may start a run that has none
         if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # it ended in this moment
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended in this moment, or is root's
                     os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(0.05)
         for one in supervisors():
             if one["directory"] == path:  # its guard too, which waits for a container engine
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(one["pid"], signal.SIGKILL)
     # where supervisor and guard were both killed there is no unit left to end: only what carries this run's mark
     deadline = time.monotonic() + 5.0
@@ -589,9 +768,11 @@ def remove(request: Data) -> Data:
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     """Return what was added to a log since the last answer, whole lines only while it may still grow."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     offset = cursors.get(path, 0)
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_supervisor.regular) as stream:
             stream.seek(offset)
             data = stream.read(CHUNK)
     except OSError:
@@ -658,8 +839,10 @@ def silence_of(paths: list[str]) -> float | None:
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
     """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_supervisor.regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
             text = stream.read(4096).decode("utf-8", "replace")
     except OSError:

@@ -11,9 +11,12 @@ nodes and rank 0 are left.
 
 The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
 by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
-killed; elsewhere a guard process of ours is (``--guard``).
+killed; elsewhere a guard process of ours is (``--guard``). Both also end a supervisor that hangs, such as on a file
+system that does not answer, with all that it has started: it shows that it lives, and they wait for that.
 
-The lifeline speaks JSON, one object a line, at most 64 KiB:
+The lifeline speaks JSON, one object a line, at most 64 KiB. Behind the greeting of the first three lines each line has
+"MAC " before it: the HMAC, under a key made of the token and both nonces, of who says it, the line's number and the
+line. So nobody on the way can add, exchange, reorder or repeat one.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
@@ -35,6 +38,7 @@ import json
 import math
 import os
 import re
+import select
 import selectors
 import signal
 import socket
@@ -60,16 +64,20 @@ MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
 RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
 KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
 TAIL_BYTES = 65536  # what is read of a log's end to find an error
+TOLD_BYTES = 1048576  # what is read of a file in which a rank tells how it ended, or what ended it
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
 HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
 RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
 LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
+HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _run
+PULSE_INTERVAL = 1.0  # seconds between two signs of life
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
+GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the descriptor of it, in a guarded supervisor's environment
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # Exit code: the error number of looking into a directory, 0 where it answers.
@@ -89,7 +97,7 @@ except OSError as error:
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
     try:
         with os.fdopen(descriptor, "w") as stream:
             json.dump(value, stream)
@@ -101,8 +109,11 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file, for its user alone where it is new: an opener for open()."""
-    return os.open(path, flags, 0o600)
+    """Open a file, for its user alone where it is new: an opener for open().
+
+    Raise OSError where there is a pipe, which could wait for ever for a reader.
+    """
+    return os.open(path, flags | os.O_NONBLOCK, 0o600)
 
 
 def write_to(log: str) -> None:
@@ -118,10 +129,32 @@ def read_json(path: str) -> Any:
         return json.load(stream)
 
 
+def regular(path: str, flags: int) -> int:
+    """Open a file that the job may have exchanged for anything: an opener for open().
+
+    Raise OSError where it is no regular file; others may wait for ever, such as a pipe, or have no end.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return descriptor
+
+
+def read_told(path: str) -> Data:
+    """Return the JSON object that a job has left in a file; empty where there is none, or anything else."""
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def read_tail(path: str, size: int = TAIL_BYTES) -> str:
     """Return the last size bytes of a file as text, "" where there is none."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=regular) as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - size))
             return stream.read(size).decode("utf-8", "replace")
@@ -265,6 +298,7 @@ TORCHRUN_FAILURE = re.compile(
 SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
+ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 # What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
 CLOSING = re.compile(r"Sending process (\d+) closing signal")
 # What a container engine says that is asked to remove what is gone, or what somebody is removing already.
@@ -361,15 +395,29 @@ def torchrun_first(text: str) -> int | None:
     return int(match["local_rank"]) if match and "Root Cause" in text else None
 
 
+def directories(path: str) -> list[str]:
+    """Return the directories in a directory, links left out; none where it cannot be looked into."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
 def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
-    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last."""
+    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last.
+
+    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; whatever else a job has left there is left out.
+    """
     found = []
-    for current, names, _files in os.walk(ranks_directory):
-        if os.path.basename(current).startswith("attempt_"):
-            if str(local_rank) in names:
-                attempt = int(os.path.basename(current)[len("attempt_") :])
-                found.append((attempt, os.path.join(current, str(local_rank))))
-            names[:] = []
+    for attempt in [
+        *directories(ranks_directory),
+        *(two for one in directories(ranks_directory) for two in directories(one)),
+    ]:
+        number = ATTEMPT.fullmatch(os.path.basename(attempt))
+        logs = os.path.join(attempt, str(local_rank))
+        if number and os.path.isdir(logs):
+            found.append((int(number[1]), logs))
     return [path for _attempt, path in sorted(found)]
 
 
@@ -402,25 +450,27 @@ def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
 
 def recorded_error(path: str) -> str:
     """Return the message of an error file as torch's @record writes it, or ""."""
-    try:
-        message = read_json(path)["message"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    message = read_told(path).get("message", "")
     if isinstance(message, dict):
         message = message.get("message", "")
     return str(message)[:2000]
 
 
-def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when by this node's clock; None where it did not tell.
+def is_exit_code(code: object) -> bool:
+    """Whether it is an exit code as Popen gives it."""
+    return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
-    In seconds since 1970; infinity for a rank that has not ended.
+
+def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
+    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
+
+    By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
-    try:
-        told = read_json(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
-    except (OSError, ValueError):
+    told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
+    code, ended = told.get("exit_code"), told.get("moment")
+    if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
         return None, math.inf
-    return told["exit_code"], told["ended"]
+    return code, ended
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
@@ -444,7 +494,7 @@ def rank_reports(
 
     And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
     this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
-    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, in seconds since 1970.
+    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, by the monotonic clock.
     """
     node = plan["node"]
     failures, first = {}, None
@@ -508,24 +558,46 @@ def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str,
     return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
 
 
+def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
+    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many its side has said before it."""
+    return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
+
+
 class Wire:
-    """One lifeline connection: lines in, lines out, bounded both ways."""
+    """One lifeline connection: lines in, lines out, bounded both ways.
+
+    Until it is opened with a key the lines are a stranger's, and one is read at a time: it may be the last without one.
+    """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
         self.connection = connection
         self.inbox = b""
         self.outbox = b""
+        self.events = selectors.EVENT_READ  # what its supervisor waits for
         self.opened = now
         self.heard = now
         self.nonce = os.urandom(16).hex()
         self.node_rank: int | None = None  # set once the other side has shown the token
         self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
         self.expected = ""  # the proof that rank 0 has to show
+        self.lines_key = ""  # of the lines behind that
+        self.key: bytes | None = None
+        self.side, self.other_side = "", ""
+        self.sent = self.received = 0  # lines with the key
         self.closed = False
 
+    def open(self, node_rank: int, key: str) -> None:
+        """Know the other side from now on; key: the proof that both sides make for it, and nobody else can."""
+        self.node_rank, self.key = node_rank, key.encode()
+        self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
+
     def send(self, message: Data) -> None:
-        self.outbox += json.dumps(message).encode() + b"\n"
+        line = json.dumps(message).encode()
+        if self.key is not None:
+            line = line_mac(self.key, self.side, self.sent, line) + b" " + line
+            self.sent += 1
+        self.outbox += line + b"\n"
         if len(self.outbox) > MAX_BACKLOG:
             self.closed = True
         else:
@@ -544,8 +616,8 @@ class Wire:
 
     def receive(self) -> list[Data]:
         """Return the messages that have arrived; anything that is not one of ours closes the connection."""
-        messages = []
-        while not self.closed:
+        messages = self.lines()
+        while not self.closed and not (messages and self.node_rank is None):
             try:
                 data = self.connection.recv(MAX_LINE)
             except (BlockingIOError, InterruptedError):
@@ -557,21 +629,67 @@ class Wire:
                 self.closed = True
                 break
             self.inbox += data
-            while b"\n" in self.inbox and not self.closed:
-                line, self.inbox = self.inbox.split(b"\n", 1)
-                try:
-                    message = json.loads(line.decode("utf-8"))
-                except (ValueError, RecursionError):
-                    message = None
-                if isinstance(message, dict):
-                    messages.append(message)
-                else:
-                    self.closed = True
-            if len(self.inbox) > MAX_LINE:
-                self.closed = True
+            messages += self.lines()
             if self.node_rank is None:  # a stranger is read one gulp at a time
                 break
         return messages
+
+    def lines(self) -> list[Data]:
+        """Return the messages in the inbox, of a stranger the first."""
+        messages: list[Data] = []
+        while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
+            line, self.inbox = self.inbox.split(b"\n", 1)
+            try:
+                message = json.loads(self.proven(line).decode("utf-8"))
+            except (ValueError, RecursionError):
+                message = None
+            if isinstance(message, dict):
+                messages.append(message)
+            else:
+                self.closed = True
+        if len(self.inbox) > MAX_LINE and b"\n" not in self.inbox[: MAX_LINE + 1]:
+            self.closed = True
+        return messages
+
+    def proven(self, line: bytes) -> bytes:
+        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
+        if self.key is None:
+            return line
+        mac, _blank, said = line.partition(b" ")
+        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, said)):
+            raise ValueError("somebody else has said it, or said it again")
+        self.received += 1
+        return said
+
+
+# --- signs of life ---------------------------------------------------------------------------------------------------
+
+
+class Pulse:
+    """Shows who watches over this supervisor that it lives: systemd, by NOTIFY_SOCKET, or our guard, by a pipe."""
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        self.pipe = int(os.environ.pop(GUARD_PIPE, -1))
+        self.address = os.environ.pop("NOTIFY_SOCKET", "")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if self.address else None
+        if self.pipe >= 0:  # no child of ours may hold it
+            os.set_inheritable(self.pipe, False)
+            os.set_blocking(self.pipe, False)
+        if self.socket is not None:
+            self.socket.setblocking(False)
+
+    def beat(self, now: float) -> None:
+        """Show it, where it is time to."""
+        if now < self.due:
+            return
+        self.due = now + PULSE_INTERVAL
+        with contextlib.suppress(OSError):  # who watches is busy, or gone
+            if self.pipe >= 0:
+                os.write(self.pipe, b".")
+            if self.socket is not None:
+                address = self.address
+                self.socket.sendto(b"WATCHDOG=1", "\0" + address[1:] if address[0] == "@" else address)
 
 
 # --- the supervisor --------------------------------------------------------------------------------------------------
@@ -582,6 +700,7 @@ class Supervisor:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self.pulse = Pulse()
         self.plan = read_json(self.path("plan.json"))
         with open(self.path("token"), encoding="ascii") as stream:
             self.token = stream.read().strip()
@@ -621,7 +740,7 @@ class Supervisor:
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
-        self.ending_at = math.inf  # the same in seconds since 1970, as bin/muster-rank writes down when a rank ended
+        self.ending_at = math.inf  # the moment itself, as bin/muster-rank writes down when a rank ended
         self.killing_since: float | None = None
         self.stop_reason: str | None = None
         self.stop_wanted = False  # told by a person
@@ -767,9 +886,10 @@ class Supervisor:
             return
         for other in [other for other in self.wires if other.node_rank == rank]:
             self.drop(other)
-        wire.node_rank, wire.heard = rank, now
+        wire.heard = now
         self.nodes[rank]["broken"] = None
         wire.send({"mac": proof(self.token, "server", self.plan["run_id"], rank, wire.nonce, nonce)})
+        wire.open(rank, proof(self.token, "key", self.plan["run_id"], rank, wire.nonce, nonce))
         if self.go:
             wire.send({"type": "go"})
         if self.nodes[rank]["asked"]:  # the wire may have broken with the command on it
@@ -801,6 +921,7 @@ class Supervisor:
             server_nonce = str(message.get("nonce", ""))
             mac = proof(self.token, "peer", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
             wire.expected = proof(self.token, "server", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
+            wire.lines_key = proof(self.token, "key", self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
             wire.stage = "mac"
             wire.send({"node_rank": self.node_rank, "nonce": wire.nonce, "mac": mac})
             return
@@ -810,7 +931,7 @@ class Supervisor:
                 self.drop(wire)
                 return
             wire.stage = "open"
-            wire.node_rank = 0
+            wire.open(0, wire.lines_key)
             self.connect_error = ""
             self.hub_heard, self.hub_broken = now, None
             ready = {"type": "ready", "launcher_log": self.path("launcher.log")}
@@ -850,7 +971,7 @@ class Supervisor:
         elif kind == "running" and node["state"] != "ended":
             self.set_node(node, "running")
         elif kind == "report" and isinstance(message.get("report"), dict):
-            self.take_report(node, message["report"])
+            self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.heed(node, str(message.get("text", "")))
         elif kind in ("mount", "gpus"):
@@ -865,7 +986,7 @@ class Supervisor:
 
     def send_command(self, wire: Wire) -> None:
         """Rank 0: give a node the command that bin/ssh has left for it; a node starts it once."""
-        wire.send({"type": "start", "command": read_json(self.asked_path(wire.node_rank or 0))["command"]})
+        wire.send({"type": "start", "command": str(read_told(self.asked_path(wire.node_rank or 0)).get("command", ""))})
 
     def hand_on(self, now: float) -> None:
         """Rank 0: give each node the command that bin/ssh has left for it, and bin/ssh the end of it."""
@@ -943,8 +1064,11 @@ class Supervisor:
         already.
         """
         newest = attempt_directory(os.path.join(self.directory, "ranks"), 0)
-        if newest is None or self.launcher is None or os.stat(newest).st_mtime > node["heard"]:
+        if newest is None or self.launcher is None:
             return
+        with contextlib.suppress(OSError):  # the job has just removed it
+            if os.stat(newest).st_mtime > node["heard"]:
+                return
         if self.plan.get("wrap"):  # the engine's children, not the launcher's
             ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), self.directory)]
         else:
@@ -1122,7 +1246,7 @@ class Supervisor:
             signal_all([pid for pid in descendants(os.getpid()) if pid != self.awaited], signal.SIGTERM)
 
     def begin_to_end(self, now: float) -> None:
-        self.ending_since, self.ending_at = now, time.time()
+        self.ending_since, self.ending_at = now, time.monotonic()
 
     @staticmethod
     def has_ended(child: int) -> bool:
@@ -1289,7 +1413,7 @@ class Supervisor:
 
     def heed_sample(self, code: int) -> None:
         """Tell what a sample shows beside its figures; code: how nvidia-smi ended."""
-        with self.however_full_the_disk(), open(self.path("gpus.csv"), "rb") as stream:
+        with self.however_full_the_disk(), open(self.path("gpus.csv"), "rb", opener=regular) as stream:
             stream.seek(self.sample_start)
             sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
             gpus, error = read_sample(sample, code, self.gpus)
@@ -1423,10 +1547,24 @@ class Supervisor:
             self.beat_due = now + self.timeouts["heartbeat"]
             self.hub.send({"type": "beat"})
 
+    def hear(self, wire: Wire, now: float) -> None:
+        """Handle all that has arrived on a wire."""
+        messages = wire.receive()
+        while messages:
+            for message in messages:
+                if wire is self.hub:
+                    self.hub_message(wire, message, now)
+                elif wire.node_rank is not None:  # its last words count, also where it has hung up since
+                    self.peer_message(wire, message, now)
+                else:
+                    self.admit(wire, message, now)
+            messages = [] if wire.closed else wire.receive()
+
     def turn(self, timeout: float) -> None:
         """Wait for the next thing to happen and handle it."""
         ready = self.selector.select(timeout)
         now = time.monotonic()
+        self.pulse.beat(now)
         for key, mask in ready:
             if self.listener is not None and key.fileobj is self.listener:
                 self.accept(self.listener, now)
@@ -1435,22 +1573,16 @@ class Supervisor:
                 if mask & selectors.EVENT_WRITE:
                     wire.flush()
                 if mask & selectors.EVENT_READ:
-                    for message in wire.receive():
-                        if wire is self.hub:
-                            self.hub_message(wire, message, now)
-                        elif wire.node_rank is not None:  # its last words count, also where it has hung up since
-                            self.peer_message(wire, message, now)
-                        else:
-                            self.admit(wire, message, now)
-                            if wire.closed:
-                                break
+                    self.hear(wire, now)
             else:  # the wake-up pipe of the signals
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake, 512)
         for wire in self.wires + ([self.hub] if self.hub else []):
             if not wire.closed:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
-                self.selector.modify(wire.connection, events, wire)
+                if events != wire.events:  # to ask the kernel costs more than all else that is done for a peer
+                    self.selector.modify(wire.connection, events, wire)
+                    wire.events = events
         if self.asked is not None:
             self.obey()
         self.tend_processes(now)
@@ -1539,7 +1671,10 @@ class Supervisor:
         self.make_room()
         self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
         self.write_status(time.monotonic())
-        remove_tree(self.temporary)
+        remover = run_quietly(["/bin/rm", "-rf", "--", self.temporary], os.devnull)  # of much it may take long
+        while remover and remover not in reap():
+            self.pulse.beat(time.monotonic())
+            time.sleep(0.01)
 
 
 def describe_exit(code: int | None) -> str:
@@ -1552,6 +1687,54 @@ def describe_exit(code: int | None) -> str:
         except ValueError:
             return f"signal {-code}"
     return f"exit code {code}"
+
+
+# What a report holds, and what stands there where it is missing or has another type.
+REPORT_FIELDS = (
+    ("exit_code", int, None),
+    ("reason", str, ""),
+    ("state", str, "ended"),
+    ("ended", float, None),
+    ("ranks", list, []),
+    ("launcher_error", str, ""),
+    ("launcher_log", str, ""),
+    ("oom_kills", int, 0),
+    ("stuck", list, []),
+    ("mounts", dict, {}),
+    ("gpus", str, ""),
+    ("ended_by_us", bool, False),
+    ("container", str, ""),
+    ("unwritten", str, ""),
+)
+RANK_FIELDS = (
+    ("rank", int, -1),
+    ("local_rank", int, -1),
+    ("exit_code", int, None),
+    ("error", str, ""),
+    ("log", str, ""),
+)
+MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
+
+
+def checked_report(told: Data) -> Data:
+    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
+    report = {name: told[name] if type(told.get(name)) is kind else other for name, kind, other in REPORT_FIELDS}
+    if not is_exit_code(report["exit_code"]):
+        report["exit_code"] = None
+    report["ranks"] = [
+        {
+            **{name: rank[name] if type(rank.get(name)) is kind else other for name, kind, other in RANK_FIELDS},
+            **{mark: True for mark in MARKS if rank.get(mark) is True},
+        }
+        for rank in report["ranks"]
+        if isinstance(rank, dict)
+    ]
+    for rank in report["ranks"]:
+        if not is_exit_code(rank["exit_code"]):
+            rank["exit_code"] = None
+    report["stuck"] = [pid for pid in report["stuck"] if type(pid) is int]
+    report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
+    return report
 
 
 def shorten_report(report: Data) -> None:
@@ -1567,20 +1750,56 @@ def shorten_report(report: Data) -> None:
         del report["ranks"][100:]
 
 
-def guard(arguments: list[str]) -> int:
-    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed."""
-    become_subreaper()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+def start_guarded(arguments: list[str]) -> tuple[int, int]:
+    """Start the supervisor as a child; return its pid, and the pipe on which it shows that it lives."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        os.set_inheritable(writer, True)
+        os.environ[GUARD_PIPE] = str(writer)
         os.execv(sys.executable, [sys.executable, "-I", "-S"] + arguments)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            break
+    os.close(writer)
+    return child, reader
+
+
+def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
+    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
+
+    patience: in seconds. Touches no file, since none may answer.
+    """
+    silent = 0.0  # counted, not read from the clock: a machine that was halted has halted both
+    while silent < patience:
+        ready, _writable, _other = select.select([pipe], [], [], 1.0)
+        if ready and os.read(pipe, 4096):
+            silent = 0.0
+        elif ready:  # it is ending: nobody else holds the pipe
+            time.sleep(0.01)
+            silent += 0.01
+        else:
+            silent += 1.0
+        ended = reap()
+        if child in ended:
+            return ended[child]
+    return None
+
+
+def guard(arguments: list[str]) -> int:
+    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
+
+    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    """
+    become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+    directory = arguments[1]
+    plan: Data = {}
+    with contextlib.suppress(OSError, ValueError):
+        plan = read_json(os.path.join(directory, "plan.json"))
+    silence = (plan.get("timeouts") or {}).get("silence", 10.0)
+    child, pipe = start_guarded(arguments)
+    status = wait_for_end(child, pipe, silence + HANG_MARGIN)
     deadline = time.monotonic() + KILL_PATIENCE
     while time.monotonic() < deadline:
         left = descendants(os.getpid())
@@ -1589,22 +1808,27 @@ def guard(arguments: list[str]) -> int:
         signal_all(left, signal.SIGKILL)
         reap()
         time.sleep(0.02)
-    directory = arguments[1]
+    if status is None:
+        remove_container(plan, os.devnull)
     for name in SECRETS:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(directory, name))
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        remove = read_json(os.path.join(directory, "plan.json")).get("remove")
-        if remove:
-            run_quietly(remove, os.path.join(directory, "supervisor.log"))
-            deadline = time.monotonic() + REMOVE_PATIENCE
-            while descendants(os.getpid()) and time.monotonic() < deadline:
-                reap()
-                time.sleep(0.1)
-            signal_all(descendants(os.getpid()), signal.SIGKILL)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        remove_tree(read_json(os.path.join(directory, "plan.json"))["temporary_directory"])
-    return min(abs(exit_code(status)), 255)
+    if status is not None:
+        remove_container(plan, os.path.join(directory, "supervisor.log"))
+    if plan.get("temporary_directory"):
+        remove_tree(plan["temporary_directory"])
+    return 1 if status is None else min(abs(exit_code(status)), 255)
+
+
+def remove_container(plan: Data, log: str) -> None:
+    """Have the container engine remove this node's container, where the run has one."""
+    if plan.get("remove"):
+        run_quietly(plan["remove"], log)
+        deadline = time.monotonic() + REMOVE_PATIENCE
+        while descendants(os.getpid()) and time.monotonic() < deadline:
+            reap()
+            time.sleep(0.1)
+        signal_all(descendants(os.getpid()), signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:

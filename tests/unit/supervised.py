@@ -215,20 +215,50 @@ def end_by_force(run: Run) -> None:
             os.rmdir(plan["temporary_directory"])
 
 
+@dataclass
+class Voice:
+    """What one side of a lifeline says, line by line; before it has a key, the greeting."""
+
+    side: str
+    key: str = ""
+    lines: int = 0
+    heard_lines: int = 0
+
+    def said(self, message: Any) -> bytes:
+        """The next line of this side."""
+        line = json.dumps(message).encode()
+        if self.key:
+            line = _supervisor.line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
+            self.lines += 1
+        return line + b"\n"
+
+    def heard(self, line: bytes) -> dict[str, Any]:
+        """The other side's next line."""
+        said = line.rstrip(b"\n")
+        if self.key:
+            mac, _blank, said = said.partition(b" ")
+            other = "server" if self.side == "peer" else "peer"
+            assert mac == _supervisor.line_mac(self.key.encode(), other, self.heard_lines, said)
+            self.heard_lines += 1
+        message: dict[str, Any] = json.loads(said)
+        return message
+
+
 class Stranger:
     """Somebody who speaks to rank 0's lifeline."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=120.0)
         self.lines = self._read()
+        self.voice = Voice("peer")
 
     def _read(self) -> Iterator[dict[str, Any]]:
         with self.socket.makefile("rb") as stream:
             for line in stream:
-                yield json.loads(line)
+                yield self.voice.heard(line)
 
     def say(self, message: Any) -> None:
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        self.socket.sendall(self.voice.said(message))
 
     def send(self, data: bytes) -> None:
         """Send what the other side may refuse to take."""
@@ -249,6 +279,7 @@ class Stranger:
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
         answer = next(self.lines)
         assert answer["mac"] == _supervisor.proof(run.token, "server", run.run_id, rank, nonce, "mine")
+        self.voice.key = _supervisor.proof(run.token, "key", run.run_id, rank, nonce, "mine")
 
     def close(self) -> None:
         self.socket.close()

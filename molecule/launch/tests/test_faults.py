@@ -84,6 +84,16 @@ def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
         assert failure["rank"] == number
 
 
+def test_a_supervisor_hangs(lab: Lab, nodes: list[str]) -> None:
+    """As on a file system that does not answer: its own node ends it, and the job with it."""
+    play = running(lab, "hangs")
+    lab.exec(OTHER, ["kill", "-STOP", str(drive.pid_of(lab, OTHER, "supervisor.py"))])
+    drive.nothing_left(lab, nodes, within=30)
+    play.wait()
+    assert play.rc == 2, play.output
+    assert drive.record(lab, "hangs")["first_failure"]["node"] == OTHER
+
+
 @pytest.mark.parametrize("node", [MASTER, OTHER])
 def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
     play = ticking(lab, f"off-{node}") if node == MASTER else running(lab, f"off-{node}")

@@ -128,7 +128,9 @@ def test_limit(lab: Lab, nodes: list[str]) -> None:
 def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     """All or none: what was started on the others is taken away again, and the name of the run with it."""
     theirs = "/home/muster/.muster/runs/halfway"
-    lab.exec("node2", ["sh", "-c", f"install -d -o root -m 755 {theirs}"])
+    runs = Path(theirs).parent
+    made = f"install -d -o muster -m 700 {runs.parent} {runs} && install -d -o root -m 755 {theirs}"
+    assert lab.exec("node2", ["sh", "-c", made]).returncode == 0
     play = drive.launch(lab, "loop.py", run_id="halfway", nnodes=3).wait()
     assert play.rc == 2 and "cannot make the run directory" in play.output and "node2" in play.output, play.output
     assert "was taken away from the others" in " ".join(play.output.split()), play.output
@@ -136,6 +138,21 @@ def test_start_fails_on_one_node(lab: Lab, nodes: list[str]) -> None:
     lab.exec("node2", ["rmdir", theirs])
     again = drive.launch(lab, "first_node.py", run_id="halfway", nnodes=3, launch_launcher="env").wait()
     assert again.rc == 0, again.output
+
+
+def test_a_run_directory_of_another_account(lab: Lab, nodes: list[str]) -> None:
+    """Whoever has made it could exchange what is to run there as the job's user."""
+    theirs = "/scratch/runs/race9"
+    for name in nodes[:2]:
+        assert lab.exec(name, ["install", "-d", "-m", "1777", str(Path(theirs).parent)]).returncode == 0
+    assert lab.exec("node2", ["install", "-d", "-o", "nobody", "-m", "777", theirs]).returncode == 0
+    try:
+        told = f"{theirs} was not made by muster"
+        refused(lab, nodes, told, run_id="race9", nnodes=2, launch_node_directory=str(Path(theirs).parent))
+        assert lab.exec("node2", ["ls", theirs]).stdout == ""
+    finally:
+        for name in nodes:
+            lab.exec(name, ["rm", "-rf", "/scratch"])
 
 
 def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_path: Path) -> None:

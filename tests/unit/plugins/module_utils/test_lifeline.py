@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,17 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
-from tests.unit.supervised import NETWORK, Run, Stranger, command_line, end_by_force, eventually, make_run
+from tests.unit.supervised import (
+    NETWORK,
+    Run,
+    Stranger,
+    Voice,
+    command_line,
+    end_by_force,
+    eventually,
+    free_port,
+    make_run,
+)
 
 FOREVER = ["/bin/sleep", "600"]
 # Runs until its file `go` is there.
@@ -140,11 +152,13 @@ def test_the_last_words_of_rank_0_count_when_it_hangs_up_behind_them(make: RunMa
             stream.flush()
             theirs = json.loads(stream.readline())["nonce"]
             mac = _supervisor.proof(run.token, "server", run.run_id, 1, "mine", theirs)
-            stream.write(json.dumps({"mac": mac}) + '\n{"type": "go"}\n')
+            voice = Voice("server", _supervisor.proof(run.token, "key", run.run_id, 1, "mine", theirs))
+            stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
             stream.flush()
-            while json.loads(stream.readline())["type"] != "report":
+            while voice.heard(stream.readline().encode())["type"] != "report":
                 pass
-            connection.sendall(b'{"type": "beat"}\n{"type": "end", "state": "succeeded", "message": ""}\n')
+            end = {"type": "end", "state": "succeeded", "message": ""}
+            connection.sendall(voice.said({"type": "beat"}) + voice.said(end))
     run.wait_for("succeeded", 1)
     run.wait_until_gone()
 
@@ -221,6 +235,84 @@ def test_a_peer_does_not_take_orders_from_one_without_the_token(make: RunMaker) 
             run.wait_for("failed", 1)
     assert not (run.node(1) / "launcher.log").exists()
     run.wait_until_gone()
+
+
+class Relay:
+    """Somebody on the way between a peer and rank 0, who passes on each line as it comes, and may say more."""
+
+    def __init__(self, run: Run) -> None:
+        self.listener = socket.create_server((f"{NETWORK}.250", free_port()))
+        self.run = run
+        self.passed: dict[str, list[bytes]] = {"peer": [], "server": []}
+        self.ends: dict[str, socket.socket] = {}  # to whom each side speaks
+        for plan in run.plans[1:]:
+            plan["lifeline"] = dict(zip(("address", "port"), self.listener.getsockname(), strict=True))
+        threading.Thread(target=self.meet, daemon=True).start()
+
+    def meet(self) -> None:
+        """Stand between the two whenever the peer calls."""
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _address = self.listener.accept()
+                rank_0 = socket.create_connection(self.run.lifeline, timeout=120.0)
+                self.ends = {"peer": rank_0, "server": peer}
+                for side, hears in (("peer", peer), ("server", rank_0)):
+                    threading.Thread(target=self.pass_on, args=(side, hears, self.ends[side]), daemon=True).start()
+
+    def pass_on(self, side: str, hears: socket.socket, says: socket.socket) -> None:
+        """Hand on each line of one side, and its end."""
+        with contextlib.suppress(OSError), hears.makefile("rb") as stream:
+            for line in stream:
+                self.passed[side].append(line)
+                says.sendall(line)
+        with contextlib.suppress(OSError):
+            says.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for one in (self.listener, *self.ends.values()):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("side", "line"),
+    [
+        ("server", b'{"type": "start", "command": "touch owned"}\n'),
+        ("server", b'{"type": "stop", "reason": "because"}\n'),
+        ("server", b'{"type": "end", "state": "succeeded", "message": ""}\n'),
+        ("server", b""),
+        ("peer", b'{"type": "report", "report": {"exit_code": 0}}\n'),
+        ("peer", b'{"type": "stop", "reason": "because"}\n'),
+        ("peer", b""),
+    ],
+    ids=["start", "stop", "end", "once more", "report", "peer's stop", "peer's once more"],
+)
+def test_who_passes_the_lifeline_on_can_add_nothing_to_it(make: RunMaker, side: str, line: bytes) -> None:
+    run = make(UNTIL_TOLD, UNTIL_TOLD)
+    run.set_patience("RECONNECT_PATIENCE", 120.0)  # the peer comes back on a new connection, and the run goes on
+    for plan in run.plans:
+        plan["remote_start"] = bool(line) and b"start" in line
+    relay = Relay(run)
+    try:
+        run.start()
+        if run.plans[0]["remote_start"]:
+            eventually(lambda: run.state(1) == "running")
+        else:
+            run.wait_for("running")
+        eventually(lambda: len(relay.passed[side]) > 5)
+        greetings = len([one for one in relay.passed["server"] if b"nonce" in one])
+        relay.ends[side].sendall(line or relay.passed[side][-1])
+        eventually(lambda: len([one for one in relay.passed["server"] if b"nonce" in one]) > greetings)
+        eventually(lambda: "beat" in relay.passed["server"][-1].decode())
+        assert not (run.directory / "owned").exists()
+        assert run.read(0, "result.json") is None and run.processes()
+        if not run.plans[0]["remote_start"]:
+            assert run.state(0) == run.state(1) == "running"
+            (run.directory / "go").touch()
+            run.wait_for("succeeded")
+    finally:
+        relay.close()
 
 
 def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
@@ -324,6 +416,7 @@ def gone_within(run: Run, seconds: float, *but: int) -> None:
 
 def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
+    run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(2)
@@ -337,6 +430,7 @@ def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMa
 
 def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
     run = make(FOREVER, FOREVER, FOREVER, timeouts={"silence": 5.0})
+    run.set_patience("HANG_MARGIN", 600.0)  # its own guard would end it meanwhile
     run.start()
     run.wait_for("running")
     frozen = run.supervisor(0)
@@ -345,6 +439,31 @@ def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
     assert "node0 is lost: nothing heard of it for 5 s" in run.read(1, "status.json")["message"]
     os.kill(frozen, signal.SIGCONT)
     gone_within(run, 10.0)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_supervisor_that_hangs_is_ended_with_its_job_on_its_own_node(make: RunMaker, rank: int) -> None:
+    commands = [FOREVER, FOREVER]
+    commands[rank] = [sys.executable, "-c", DETACHES_ITSELF]
+    run = make(*commands, timeouts={"silence": 3.0})
+    run.set_patience("HANG_MARGIN", 3.0)
+    run.start()
+    eventually((run.directory / "ready1").exists)
+    os.kill(run.supervisor(rank), signal.SIGSTOP)
+    run.wait_until_gone()
+    assert f"node{rank} is lost: nothing heard of it for 3 s" in run.read(1 - rank, "status.json")["message"]
+    eventually(lambda: not {"token", "environment.json"} & {path.name for path in run.node(rank).iterdir()})
+    assert not os.path.exists(run.plans[rank]["temporary_directory"])
+
+
+def test_a_supervisor_that_lives_is_not_taken_for_one_that_hangs(make: RunMaker) -> None:
+    """However long it waits for something, and however much there is to remove at its end."""
+    fill = 'mkdir "$TMPDIR/d"; cd "$TMPDIR/d"; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i + 1)); done'
+    run = make(["/bin/sh", "-c", f"{fill}; sleep 4"], timeouts={"silence": 1.0})
+    run.set_patience("HANG_MARGIN", 2.0)
+    run.start()
+    run.wait_for("succeeded")
+    assert_nothing_is_left(run)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])

@@ -60,7 +60,7 @@ class RunDirectory:
 
     def exit(self, local_rank: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.path / "ranks" / str(local_rank) / "exit.json").read_text())
-        del found["ended"]
+        del found["ended"], found["moment"]
         return found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import grp
 import io
 import json
 import os
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -234,12 +238,15 @@ def start() -> Iterator[Starter]:
     """Starts a process whose command line ends with the given words."""
     processes: list[subprocess.Popen[str]] = []
 
-    def starter(*words: str, environment: dict[str, str] | None = None) -> int:
+    def starter(*words: str, environment: dict[str, str] | None = None, user: str = "") -> int:
+        python = "/usr/bin/python3" if user else sys.executable  # ours may lie where others see nothing
         process = subprocess.Popen(
-            [sys.executable, "-c", SLEEP, *words],
+            [python, "-c", SLEEP, *words],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},
+            user=user or None,
+            cwd="/",
         )
         processes.append(process)
         assert process.stdout is not None and process.stdout.readline() == "up\n"
@@ -281,6 +288,45 @@ def test_other_processes_are_not_taken_for_supervisors(start: Starter, words: tu
     assert seen(start(*words)) is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("directory", ["the user's", "a private one of the user's", "hers", "a private one", "none"])
+def test_a_process_of_another_user_is_a_supervisor_only_of_that_user_s_directories(
+    start: Starter, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    """The words of a command line are anybody's to choose."""
+    nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        node = Path(made, "runs", "ghost", "node0")
+        if directory != "none":
+            node.mkdir(parents=True)
+        owner = nobody if "user's" in directory else daemon
+        for path in Path(made).rglob("*"):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+            path.chmod(0o700 if "private" in directory else 0o755)
+        pid = start(f"{node}/supervisor.py", str(node), "ghost", "10.0.0.9", user="nobody")
+        (Path(made) / "supervisor.json").write_text("")
+        monkeypatch.setattr(_run, "read_json", lambda _path: {"pid": pid})
+        os.seteuid(daemon.pw_uid)  # whose run somebody else pretends to have
+        try:
+            found = seen(pid) is not None
+            assert found == _run.is_alive(str(node)) == ("user's" in directory)
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_stopping_a_run_leaves_another_user_s_process_alone(tmp_path: Path, start: Starter) -> None:
+    """It calls itself this run's supervisor."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.node(0).mkdir(parents=True)
+    plan = run.node(0) / "plan.json"
+    plan.write_text(json.dumps(run.plans[0]))
+    pid = start("/x/supervisor.py", str(run.node(0)), run.run_id, "10.0.0.9", user="nobody")
+    assert _run.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert Path(f"/proc/{pid}").exists()
+
+
 def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> None:
     mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
     others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
@@ -304,6 +350,91 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "file", [["/bin/true"]])
     with pytest.raises(_run.RunError, match="cannot make the run directory .*file"):
         run.start()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory to which every account finds the way."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("where", "mode", "owner", "told"),
+    [
+        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write it"),
+        ("", 0o755, "nobody", "runs belongs to nobody: "),
+        ("", 0o777, "root", "other accounts can write .*/runs: .* Choose another launch_node_directory, or .*: chmod"),
+        ("", 0o775, "root", "other accounts can write .*/runs: "),
+        ("..", 0o755, "nobody", "above belongs to nobody: "),
+        ("..", 0o777, "root", "other accounts can write .*/above: "),
+    ],
+)
+def test_a_run_does_not_start_where_another_account_could_exchange_its_program(
+    place: Path, where: str, mode: int, owner: str, told: str
+) -> None:
+    run = make_run(place / "above" / "runs", [["/bin/true"]], run_id="race9")
+    (run.directory / "race9").mkdir(parents=True, mode=0o700)
+    changed = (run.directory / where).resolve()
+    changed.chmod(mode)
+    entry, group = pwd.getpwnam(owner), grp.getgrnam("nogroup")
+    os.chown(changed, entry.pw_uid, group.gr_gid)
+    with pytest.raises(_run.RunError, match=told):
+        run.start()
+    assert list((run.directory / "race9").iterdir()) == []
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("owner", ["nobody", "root"])
+def test_a_link_on_the_way_to_a_run_is_root_s_or_the_user_s_own(place: Path, owner: str) -> None:
+    (place / "disk").mkdir()
+    (place / "scratch").symlink_to("disk")
+    os.chown(place / "scratch", pwd.getpwnam(owner).pw_uid, -1, follow_symlinks=False)
+    run = make_run(place / "scratch" / "runs", [["/bin/true"]])
+    if owner == "root":
+        run.start()
+        run.wait_for("succeeded")
+        run.wait_until_gone()
+    else:
+        with pytest.raises(_run.RunError, match="scratch belongs to nobody: "):
+            run.start()
+        assert list((place / "disk").iterdir()) == []
+
+
+@ROOT_ONLY
+def test_a_run_starts_in_a_directory_with_the_sticky_bit(place: Path) -> None:
+    run = make_run(place, [["/bin/true"]])
+    place.chmod(0o1777)
+    run.start()
+    run.wait_for("succeeded")
+    run.wait_until_gone()
+
+
+@ROOT_ONLY
+def test_a_run_directory_of_another_account_is_never_looked_in(place: Path) -> None:
+    """What lies there may lead anywhere: `stop` would be written through a link, secrets removed through one."""
+    run = make_run(place, [["/bin/true"]], run_id="theirs")
+    run.node(0).mkdir(parents=True)
+    (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
+    (run.node(0) / "token").write_text("ours")
+    assert _run.read(run.request(0, wait=0))["run"] is not None
+    nobody = pwd.getpwnam("nobody").pw_uid
+    os.chown(run.node(0).parent, nobody, -1)
+    assert _run.read(run.request(0, wait=0))["run"] is None
+    assert _run.stop(run.request(0))["stopped"] == []
+    long_ago = time.time() - 2 * _run.LEFT_BEHIND
+    os.utime(run.node(0) / "token", (long_ago, long_ago))
+    _run.remove_old_secrets(run.request(0), [])
+    assert (run.node(0) / "token").exists()
 
 
 def test_a_supervisor_that_cannot_be_started_is_said() -> None:
@@ -335,6 +466,67 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
         _run.remove(run.request(0))
     run.wait_until_gone()
     assert not run.node(0).parent.exists()
+
+
+def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would see that nothing runs here, and then start."""
+    runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
+    both_looked = threading.Barrier(2)
+    look = _run.supervisors
+
+    def slow_look() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = look()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
+        return found
+
+    monkeypatch.setattr(_run, "supervisors", slow_look)
+    answers: list[str] = []
+
+    def begin(run: Any) -> None:
+        try:
+            run.start()
+            answers.append("started")
+        except _run.RunError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=begin, args=(run,)) for run in runs]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first, second = sorted(answers, key=len)
+        assert first == "started" and "is alive on this node" in second
+    finally:
+        monkeypatch.undo()
+        for run in runs:
+            end_by_force(run)
+
+
+def test_a_start_does_not_wait_for_ever_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "START_LOCK", str(tmp_path / "lock-{uid}"))
+    monkeypatch.setattr(_run, "START_PATIENCE", 0.1)
+    run = make_run(tmp_path, [["/bin/true"]])
+    with (
+        _run.one_start_at_a_time(),
+        pytest.raises(_run.RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
+    ):
+        run.start()
+
+
+@ROOT_ONLY
+def test_another_account_that_holds_the_lock_s_name_keeps_nobody_from_a_start(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = place / "lock"
+    monkeypatch.setattr(_run, "START_LOCK", str(lock))
+    lock.touch()
+    os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
+    with lock.open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with _run.one_start_at_a_time():
+            pass
 
 
 def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
@@ -550,7 +742,7 @@ def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
 
 
 def test_the_unit_of_a_run(tmp_path: Path) -> None:
-    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7})
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert command[0] == "systemd-run"
     assert command[command.index("--") :] == ["--", "/usr/bin/python3", "supervisor.py"]
     assert {"--unit=muster-first.service", "--uid=trainer", "--service-type=exec", "--collect"} <= set(command)
@@ -558,6 +750,36 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
     assert "--property=KillMode=mixed" in command
     # systemd would open it as root, in a directory in which the user may put a link
     assert not any("StandardOutput" in word or "StandardError" in word for word in command)
+
+
+def test_a_unit_waits_for_signs_of_life_as_long_as_a_guard_does(tmp_path: Path) -> None:
+    command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
+    assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
+    assert _run.HANG_MARGIN == _supervisor.HANG_MARGIN
+
+
+def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 10 and RHEL 8 have 241 and 239."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = "auto"
+    asked: list[list[str]] = []
+
+    def old_systemd(command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        known = not any("TimeoutAbortSec" in word for word in command)
+        told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
+        return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
+
+    monkeypatch.setattr(_run, "as_root", old_systemd)
+    monkeypatch.setattr(_run, "keep_shared_memory", lambda: None)
+    monkeypatch.setattr(_run, "supervisors", list)
+    monkeypatch.setattr(os.path, "isdir", lambda _path: True)
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
+    assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
+    first, second = asked
+    assert set(first) - set(second) == {"--property=" + one for one in _run.SINCE_243}
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])

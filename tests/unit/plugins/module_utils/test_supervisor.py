@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import selectors
 import signal
@@ -26,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils import (
     _deepspeed_config,
     _rank_program,
     _remote_shell,
+    _run,
     _supervisor,
 )
 from ansible_collections.muster.training.plugins.module_utils._supervisor import (
@@ -44,6 +46,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     make_private,
     process_table,
     proof,
+    rank_end,
     rank_logs,
     rank_reports,
     read_json,
@@ -56,6 +59,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     torchrun_failures,
     write_json,
 )
+from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
 from tests.sanity import real_interpreter
 from tests.unit.supervised import Run, eventually, make_run
 
@@ -195,7 +199,7 @@ def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: st
     (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
     _rank_program.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
     path = directory / "ranks" / str(local_rank) / "exit.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": ended}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))
 
 
 def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_path: Path) -> None:
@@ -206,6 +210,18 @@ def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_pa
     assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
     errors = [one["error"] for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
     assert errors == ["ended with exit code 1, its last words: saving", "", "", "", ""]
+
+
+def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"rank_logs": "ranks", "node": {"slots": 2, "first_rank": 0}}
+    for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set it between the two
+        (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
+        monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
+        _rank_program.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
+    told = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
+    assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
 
 
 def test_what_a_rank_that_is_its_own_launcher_said_when_it_was_told_to_end_is_no_reason(tmp_path: Path) -> None:
@@ -272,6 +288,68 @@ def test_an_attempt_that_has_not_yet_this_rank_leaves_the_one_before(tmp_path: P
     (tmp_path / "first_a" / "attempt_0" / "1").mkdir(parents=True)
     (tmp_path / "first_a" / "attempt_1" / "0").mkdir(parents=True)
     assert attempt_directory(str(tmp_path), 1) == str(tmp_path / "first_a" / "attempt_0" / "1")
+
+
+PLANTS = ("a pipe", "a directory", "a dead link", "no object", "an object of others", "bytes", "deep", "a huge file")
+
+
+def plant(path: Path, what: str) -> None:
+    """Leave something in place of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "no object": b"[1, 2]",
+        "an object of others": b'{"exit_code": "boom", "moment": NaN, "message": [{}]}',
+        "bytes": bytes(range(256)),
+        "deep": b"[" * 60000,
+    }
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a directory":
+        path.mkdir()
+    elif what == "a dead link":
+        path.symlink_to("nowhere")
+    elif what == "a huge file":
+        with path.open("wb") as stream:
+            stream.truncate(2**40)
+    else:
+        path.write_bytes(contents[what])
+
+
+@pytest.mark.parametrize("what", PLANTS)
+@pytest.mark.parametrize("logs", ["torchrun", "ranks", "launcher"])
+def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
+    tmp_path: Path, what: str, logs: str
+) -> None:
+    plan = {"rank_logs": logs, "node": {"slots": 1, "first_rank": 0}}
+    for ranks in (tmp_path / "ranks" / "first" / "attempt_0" / "0", tmp_path / "ranks" / "0"):
+        for name in ("exit.json", "error.json", "stderr.log", "stdout.log"):
+            plant(ranks / name, what)
+    plant(tmp_path / "launcher.log", what)
+    (told,) = rank_reports(plan, str(tmp_path), 1)
+    assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
+    json.dumps(told)
+    assert rank_end(str(tmp_path), 0)[0] is None
+    assert _run.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
+    assert _run.unfinished(str(tmp_path / "launcher.log"), {}) is not None
+
+
+@pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
+def test_what_a_job_calls_an_attempt_is_none_of_torchruns(tmp_path: Path, name: str) -> None:
+    (tmp_path / "ranks" / name / "0").mkdir(parents=True)
+    (tmp_path / "ranks" / "first" / name / "0").mkdir(parents=True)
+    assert attempt_directory(str(tmp_path / "ranks"), 0) is None
+    (tmp_path / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
+    assert attempt_directory(str(tmp_path / "ranks"), 0) == str(tmp_path / "ranks" / "first" / "attempt_0" / "0")
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"), [(True, 1.0), ("1", 1.0), (10**30, 1.0), (1, "1"), (1, None), (1, math.nan), (1, 10**400)]
+)
+def test_an_end_that_a_rank_cannot_have_had_is_not_told(tmp_path: Path, code: object, ended: object) -> None:
+    end_rank(tmp_path, 0, 1, 1.0)
+    assert rank_end(str(tmp_path), 0) == (1, 1.0)
+    (tmp_path / "ranks" / "0" / "exit.json").write_text(json.dumps({"exit_code": code, "moment": ended}))
+    assert rank_end(str(tmp_path), 0) == (None, math.inf)
 
 
 # --- Errors in logs ---------------------------------------------------------------------------------------------------
@@ -595,6 +673,87 @@ def test_a_wire_carries_any_message(messages: list[dict[str, Any]], cut: int) ->
         assert not sender.closed and not receiver.closed
 
 
+@pytest.fixture
+def known_ends() -> Iterator[tuple[Wire, Wire]]:
+    """Both ends of a wire that has been opened: rank 0's and a peer's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        yield server, peer
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), json_values, max_size=4), max_size=10))
+def test_an_opened_wire_carries_any_message_both_ways(messages: list[dict[str, Any]]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        server, peer = Wire(ours, 0.0), Wire(theirs, 0.0)
+        server.open(1, "key")
+        peer.open(0, "key")
+        for message in messages:
+            server.send(message)
+            assert peer.receive() == [message]
+            peer.send(message)
+            assert server.receive() == [message]
+
+
+def exchanged(lines: list[bytes], how: str) -> list[bytes]:
+    """What somebody on the way makes of three lines."""
+    first, second, third = lines
+    return {
+        "nothing": lines,
+        "added": [b'{"type": "stop"}\n', *lines],
+        "left out": [second, third],
+        "exchanged": [first, second.replace(b"2", b"3"), third],
+        "reordered": [second, first, third],
+        "repeated": [first, first, second],
+        "cut": [first, second[65:], third],
+    }[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "heard"),
+    [
+        ("nothing", [1, 2, 3]),
+        ("added", []),
+        ("left out", []),
+        ("exchanged", [1]),
+        ("reordered", []),
+        ("repeated", [1]),
+        ("cut", [1]),
+    ],
+)
+def test_nobody_on_the_way_can_change_what_is_said(known_ends: tuple[Wire, Wire], how: str, heard: list[int]) -> None:
+    server, peer = known_ends
+    peer.connection.setblocking(True)
+    said = []
+    for number in (1, 2, 3):
+        server.send({"n": number})
+        said.append(peer.connection.recv(65536))
+    peer.connection.setblocking(False)
+    server.connection.sendall(b"".join(exchanged(said, how)))
+    assert [message["n"] for message in peer.receive()] == heard
+    assert peer.closed == (how != "nothing")
+
+
+def test_what_a_side_has_said_itself_is_not_taken_from_the_other(known_ends: tuple[Wire, Wire]) -> None:
+    server, peer = known_ends
+    server.send({"type": "stop"})
+    peer.connection.setblocking(True)
+    peer.connection.sendall(peer.connection.recv(65536))
+    assert server.receive() == [] and server.closed
+
+
+def test_the_line_behind_the_greeting_needs_the_key_that_the_greeting_gave(ends: tuple[Wire, socket.socket]) -> None:
+    """Both may come in one packet."""
+    wire, theirs = ends
+    theirs.sendall(b'{"mac": "theirs"}\n{"type": "go"}\n')
+    assert wire.receive() == [{"mac": "theirs"}]
+    wire.open(0, "key")
+    assert wire.receive() == [] and wire.closed
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_survived(data: bytes) -> None:
     ours, theirs = socket.socketpair()
@@ -788,6 +947,37 @@ def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0
     assert node.supervisor.ending_since is not None, "rank 0's own part goes on"
     assert node.told(1) == node.told(2) == ["stop"]
     assert node.run.events() == [node.supervisor.stop_reason]
+
+
+anything = json_values | st.integers() | st.floats()
+
+
+@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in _supervisor.REPORT_FIELDS]), anything))
+def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str, Any]) -> None:
+    report = _supervisor.checked_report(told)
+    describe_exit(report["exit_code"])
+    shorten_report(report)
+    node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "why": "", "report": report}
+    result = {"reason": "", "first_node": "node1", "ended": 2.0, "nodes": [node]}
+    first_failure(json.loads(json.dumps(result)))
+
+
+def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None:
+    supervisor = make_node(1, 2).supervisor
+    supervisor.launcher_code = 1
+    supervisor.make_report([4711])
+    assert supervisor.report is not None and supervisor.report["ranks"]
+    supervisor.report["ranks"][0].update(closed=True, first=True, ended_by_us=True)
+    supervisor.report["mounts"] = {"/data": "it has died"}
+    assert _supervisor.checked_report(supervisor.report) == supervisor.report
+
+
+def test_a_report_with_an_exit_code_that_is_none_fails_the_run(make_rank_0: NodeMaker) -> None:
+    node = make_rank_0(2)
+    node.supervisor.peer_message(
+        node.supervisor.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now
+    )
+    assert node.supervisor.stop_reason == "the launcher on node1 ended with no exit code"
 
 
 def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_rank_0: NodeMaker) -> None:
