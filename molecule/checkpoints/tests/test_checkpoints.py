@@ -18,7 +18,7 @@ from tests.s3_server import S3Server
 NODES = ["node1", "node2", "node3"]
 RUNS = "/home/muster/.muster/runs"
 RESTORED = "/home/muster/.muster/restored"
-CREDENTIALS = "/opt/muster/s3/credentials"
+CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
 MIB = 2**20
 SETTINGS = {
     "checkpoints_bucket": "saved",
