@@ -48,6 +48,7 @@ def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
                 os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
             os.umask(0o022)
             os.chdir("/")
+            answer: Data = {}
             try:
                 answer = {"answer": work()}
             except UserFileError as error:
