@@ -119,10 +119,14 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
             os.chmod(path, wanted)
         return {"changed": wanted != before}
     if not os.access(path, os.W_OK | os.X_OK):
-        owner = owner_of(found.st_uid)
+        real = os.path.realpath(path)
+        # What a link of the user's leads to is not to be given away.
+        remedy = (
+            f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link on the way to {real}"
+        )
         raise UserFileError(
-            f"{led(path)} belongs to {owner}, and {name} cannot write there. Needed: a directory of {name}'s, or "
-            f"nothing at this path. If {name} is to have it: sudo chown {name} {os.path.realpath(path)}"
+            f"{led(path)} belongs to {owner_of(found.st_uid)}, and {name} cannot write there. Needed: a directory of "
+            f"{name}'s, or nothing at this path. Choose another one, or {remedy}"
         )
     return {"changed": False}
 

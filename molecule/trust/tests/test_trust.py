@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,7 @@ import yaml
 
 from tests import drive
 from tests.cluster import Cluster
-
-sys.path.insert(0, str(Path(__file__).parent))
-from roles import DIRECTORY, HOME, PROGRAM, ROWS, USER
+from tests.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 HOSTS = ("node1", "node2")  # links in the place of directories, and of files in them

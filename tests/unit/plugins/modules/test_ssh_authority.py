@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.muster.training.plugins.module_utils._ssh_authority import AuthorityError, seconds_of
+from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
+    AuthorityError,
+    make_authority,
+    seconds_of,
+)
 from ansible_collections.muster.training.plugins.modules import ssh_authority
 from tests import drive
 
@@ -158,7 +162,7 @@ def test_two_at_once_make_one_authority(params: dict[str, Any], monkeypatch: pyt
     """The second one comes while the first one makes the key."""
     results: list[dict[str, Any]] = []
     second = threading.Thread(target=lambda: results.append(keep(params)))
-    make = ssh_authority.make_authority
+    make = make_authority
 
     def make_while_the_second_comes(directory: Path) -> str:
         monkeypatch.setattr(ssh_authority, "make_authority", make)

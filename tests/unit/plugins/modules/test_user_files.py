@@ -24,7 +24,7 @@ ME = pwd.getpwuid(os.geteuid())
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home of the one who runs the tests, in which "root" is that one as well."""
     entry = pwd.struct_passwd([*ME[:5], str(tmp_path), ME[6]])
-    monkeypatch.setattr(user_files.pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
     before = os.umask(0o022)
     yield tmp_path
     os.umask(before)
@@ -113,9 +113,9 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     real = os.open
     monkeypatch.setattr(_root_path, "ROOT", os.geteuid())
     monkeypatch.setattr(
-        _root_path.os,
+        os,
         "open",
-        lambda path, flags, **more: real(str(tmp_path) if path == "/" else path, flags, **more),
+        lambda path, flags, *mode, **more: real(str(tmp_path) if path == "/" else path, flags, *mode, **more),
     )
     return tmp_path
 
