@@ -13,8 +13,9 @@ description:
   - Puts one block with a line a node in front, and takes the names of the nodes from all other lines, among them
     C(127.0.1.1). All else stays as it is.
   - After that every name of the cluster leads to the C(node_address) of its node, on the node itself as well.
-  - Fails where two machines have one hostname, or one calls itself C(localhost).
-positional: _input, nodes, hostnames
+  - The names of the cluster are those of the inventory. What a machine calls itself stands in its own file only.
+  - Fails where the machine calls itself C(localhost), or has the name of another node.
+positional: _input, nodes
 options:
   _input:
     description: The present text of C(/etc/hosts). An empty text gives the block alone.
@@ -27,12 +28,14 @@ options:
     type: list
     elements: dict
     required: true
-  hostnames:
-    description:
-      - What C(uname -n) says on each machine, by the name of the node. These names are entered as well.
-      - A node that is missing here keeps the names that it has in the block.
-    type: dict
-    default: {}
+  own:
+    description: Name of the node whose file it is. Empty, only the names of the inventory are entered.
+    type: str
+    default: ""
+  hostname:
+    description: What C(uname -n) says on that node. It is entered behind all others.
+    type: str
+    default: ""
 seealso:
   - plugin: muster.training.hosts_entries
     plugin_type: filter
@@ -41,7 +44,7 @@ seealso:
 EXAMPLES = r"""
 - name: Show what /etc/hosts would be
   ansible.builtin.debug:
-    msg: "{{ present | muster.training.etc_hosts(nodes, hostnames={'node0': 'psucgene4'}) }}"
+    msg: "{{ present | muster.training.etc_hosts(nodes, own='node0', hostname='psucgene4') }}"
   vars:
     present: |
       127.0.0.1 localhost
@@ -57,8 +60,9 @@ _value:
   type: str
   sample: |
     # BEGIN muster: the nodes of the cluster
-    10.0.0.10 node0 psucgene4
+    10.0.0.10 node0
     10.0.0.11 node1
+    10.0.0.10 psucgene4
     # END muster
     127.0.0.1 localhost
 """
@@ -72,11 +76,11 @@ from ansible_collections.muster.training.plugins.module_utils._etc_hosts import 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
 
 
-def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], hostnames: Mapping[str, str] | None = None) -> str:
+def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", hostname: str = "") -> str:
     """The text of /etc/hosts with the cluster in it."""
     try:
         table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots play no part here
-        return merge_etc_hosts(text, table, hostnames or {})
+        return merge_etc_hosts(text, table, own, hostname)
     except RankTableError as exc:
         raise AnsibleFilterError(f"These nodes cannot know each other by name.\n{exc}") from exc
 

@@ -27,50 +27,59 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 BEGIN = "# BEGIN muster: the nodes of the cluster"
 END = "# END muster"
-_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}\n", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"^{re.escape(BEGIN)}\n.*?^{re.escape(END)}\n", re.MULTILINE | re.DOTALL)
 _STRAY_MARKER = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)})(?:\n|\Z)", re.MULTILINE)
 
 
-def cluster_names(table: RankTable, hostnames: Mapping[str, str], before: str = "") -> dict[str, list[str]]:
-    """The names of each node, the canonical one first: the inventory's, the machine's own, both also without domain.
-
-    Args:
-        hostnames: name of a node in the inventory to what `uname -n` says there. A node that is missing here keeps the
-            names that the block in `before`, the present text of /etc/hosts, has for its address.
-
-    Raises RankTableError where two nodes have one name, or a machine has none that others could use.
-    """
-    problems: list[Problem] = []
+def cluster_names(table: RankTable) -> dict[str, list[str]]:
+    """The names of each node, the canonical one first: the inventory's, and that without its domain."""
     names: dict[str, list[str]] = {node.name: [] for node in table.nodes}
     owner: dict[str, Node] = {}
-    for node in table.nodes:  # first the names of the inventory, which are unique
+    for node in table.nodes:
         if ip_literal(node.name) is None:
             _add(node, node.name, names, owner)
-    for node in table.nodes:
-        if node.name in hostnames:
-            fault = _hostname_fault(node, hostnames[node.name], owner)
-            if fault:
-                needed = "a name of its own, which no other node has"
-                problems.append(Problem(node.name, fault, needed, "On the machine: sudo hostnamectl set-hostname NAME"))
-            else:
-                _add(node, hostnames[node.name], names, owner)
-    if problems:
-        raise RankTableError(problems)
-    kept = _names_by_address(before)
-    for node in table.nodes:
-        for name in [] if node.name in hostnames else kept.get(node.address, []):
-            _add(node, name, names, owner)
     return names
 
 
-def merge_etc_hosts(before: str, table: RankTable, hostnames: Mapping[str, str]) -> str:
-    """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines."""
-    names = cluster_names(table, hostnames, before)
-    ours = {name.lower() for of_node in names.values() for name in of_node}
+def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostname: str) -> list[str]:
+    """Names by which a machine calls itself, and that the cluster's names do not have.
+
+    Args:
+        own: name of the node in the inventory.
+        hostname: what `uname -n` says there.
+
+    Raises RankTableError where a program there would not find itself by its own name.
+    """
+    node = next(one for one in table.nodes if one.name == own)
+    owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
+    fault = _hostname_fault(node, hostname, owner)
+    if fault:
+        needed = "a name of its own, which no other node has"
+        raise RankTableError([Problem(own, fault, needed, "On the machine: sudo hostnamectl set-hostname NAME")])
+    forms = dict.fromkeys([hostname, hostname.partition(".")[0]])
+    return [form for form in forms if form.lower() not in owner]
+
+
+def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str = "") -> str:
+    """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines.
+
+    What a machine calls itself is its own word, so it stands in its own file only. It has a line behind all others: a
+    look-up by address gives the name of the inventory, which the others know.
+
+    Args:
+        own: name of the node whose file it is. Empty: the block holds the names of the inventory alone.
+        hostname: what `uname -n` says there.
+    """
+    names = cluster_names(table)
+    lines = [(node.address, names[node.name]) for node in table.nodes]
+    if own:
+        address = next(node.address for node in table.nodes if node.name == own)
+        lines.append((address, own_names(table, names, own, hostname)))
+    ours = {name.lower() for _address, of_node in lines for name in of_node}
     foreign = _STRAY_MARKER.sub("", _BLOCK.sub("", before))
     kept = [line for line in (_without(ours, line) for line in foreign.splitlines(keepends=True)) if line is not None]
-    lines = [" ".join([node.address, *names[node.name]]) for node in table.nodes if names[node.name]]
-    return "".join(f"{line}\n" for line in [BEGIN, *lines, END]) + "".join(kept)
+    block = [" ".join([address, *of_node]) for address, of_node in lines if of_node]
+    return "".join(f"{line}\n" for line in [BEGIN, *block, END]) + "".join(kept)
 
 
 def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, Node]) -> None:
@@ -90,12 +99,6 @@ def _hostname_fault(node: Node, hostname: str, owner: Mapping[str, Node]) -> str
         return f"its own name cannot be used: {fault}"
     other = owner.get(hostname.lower(), node)
     return None if other is node else f"its own name is {shown(hostname)}, as that of {other.name}"
-
-
-def _names_by_address(text: str) -> dict[str, list[str]]:
-    block = _BLOCK.search(text)
-    lines = [line.split() for line in block.group(1).splitlines()] if block else []
-    return {words[0]: words[1:] for words in lines if words and not words[0].startswith("#")}
 
 
 def _without(names: set[str], line: str) -> str | None:

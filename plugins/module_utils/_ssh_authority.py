@@ -7,20 +7,25 @@
     ca, ca.pub            the key pair
     nodes/NAME.json       the node's certificates by id, and the ids of the keys that it has now
     revoked, revoked.krl  ids of the certificates that are good no more, and the same as sshd and ssh read it
+    lock                  held by the one who changes any of them
 
-An id is made of the node and the key. A renewed certificate keeps it, so that one entry revokes all of them; another
-key, or another machine of the same name, has another.
+An id is made of the node, the key and the names for which it is good. A renewed certificate keeps it, so that one entry
+revokes all of them; another key, another machine of the same name, or a certificate for other names has another.
+
+The key may have a passphrase (ssh-keygen -p -f ca). It is then used by ssh-agent, to which its owner adds it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Dict
 
@@ -49,10 +54,11 @@ def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, di
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         words = node[f"{kind}_key"].split()[:2]
         if words:
-            number = hashlib.sha256(words[-1].encode()).hexdigest()[:16]
+            principals = sorted(set(names))
+            number = hashlib.sha256("\n".join([words[-1], *principals]).encode()).hexdigest()[:16]
             wanted[f"{node['name']}/{kind}-{number}"] = {
                 "kind": kind,
-                "names": sorted(set(names)),
+                "names": principals,
                 "key": " ".join(words),
                 "authority": authority,
             }
@@ -65,7 +71,7 @@ def is_good(made: Mapping[str, Any] | None, wanted: Mapping[str, Any], until: fl
 
 
 def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[str]:
-    """Certificates of nodes that are no members any more, and of keys that a member has no more."""
+    """Certificates of nodes that are no members any more, and of keys and names that a member has no more."""
     members = set(members)
     return sorted(
         one
@@ -104,14 +110,40 @@ def make_authority(directory: Path) -> str:
     return public_key(directory)
 
 
-def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int) -> str:
-    """Return a certificate, valid for so many seconds from now."""
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Let one at a time change the authority; the others wait. The directory must be there."""
+    with open(directory / "lock", "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def signer(directory: Path) -> list[str]:
+    """The words by which ssh-keygen signs: with the key itself or, where that has a passphrase, by ssh-agent.
+
+    Raises AuthorityError where ssh-agent does not have the key.
+    """
+    path = directory / "ca"
+    if run("ssh-keygen", "-y", "-P", "", "-f", str(path)).returncode == 0:
+        return ["-s", str(path)]
+    agent = run("ssh-add", "-L")
+    if public_key(directory) not in agent.stdout:
+        said = f" ({(agent.stderr or agent.stdout).strip()})" if agent.returncode else ""
+        raise AuthorityError(
+            f"The authority's key {path} cannot be read without a passphrase, and ssh-agent does not have it{said}. "
+            f"Needed: the key in ssh-agent. Add it: ssh-add {path}"
+        )
+    return ["-U", "-s", f"{path}.pub"]
+
+
+def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int, words: Sequence[str]) -> str:
+    """Return a certificate, valid for so many seconds from now; `words` are those of signer()."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "key.pub").write_text(f"{wanted['key']}\n")
         kind = ["-h"] if wanted["kind"] == "host" else []
         names = ",".join(wanted["names"])
         period = f"-{BACKDATED}s:+{valid_for}s"
-        ssh_keygen("-q", "-s", str(directory / "ca"), *kind, "-I", one, "-n", names, "-V", period, f"{scratch}/key.pub")
+        ssh_keygen("-q", *words, *kind, "-I", one, "-n", names, "-V", period, f"{scratch}/key.pub")
         return Path(scratch, "key-cert.pub").read_text()
 
 
@@ -140,13 +172,16 @@ def write(path: Path, text: str) -> None:
 
 
 def ssh_keygen(*words: str) -> None:
-    """Run ssh-keygen, which asks nobody anything."""
-    try:
-        # pylint: disable=ansible-bad-function
-        done = subprocess.run(
-            ["ssh-keygen", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise AuthorityError("This machine has no ssh-keygen. Install openssh-client.") from error
+    """Run ssh-keygen, which asks nobody anything, and must succeed."""
+    done = run("ssh-keygen", *words)
     if done.returncode:
         raise AuthorityError(f"`ssh-keygen {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of OpenSSH."""
+    try:
+        # pylint: disable=ansible-bad-function
+        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise AuthorityError(f"This machine has no {words[0]}. Install openssh-client.") from error

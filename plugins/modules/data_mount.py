@@ -26,7 +26,8 @@ attributes:
   platform: {platforms: linux}
 options:
   path:
-    description: Mount point, an absolute path without links. Made where it is not there.
+    description:
+      - Mount point, an absolute path without links, in a directory that only root can change. Made if missing.
     type: str
     required: true
   kind:

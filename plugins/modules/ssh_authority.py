@@ -14,8 +14,11 @@ description:
     node given, and keeps the certificates. All nodes are done in one call.
   - A certificate is made anew when its end is near, when the node has other names or another key, and when the key of
     the authority is another one.
-  - Certificates of nodes that are not in O(members), and of keys that a node has no more, go on a list of revoked ones.
-    A node that comes back with the same key comes off the list.
+  - Certificates of nodes that are not in O(members), and of keys and names that a node has no more, go on a list of
+    revoked ones. A node that comes back with the same key and names comes off the list.
+  - Of two that run at once for one directory, one waits for the other.
+  - The key of the authority is made without a passphrase. Give it one with C(ssh-keygen -p -f DIRECTORY/ca); then it is
+    used by C(ssh-agent), to which C(ssh-add DIRECTORY/ca) adds it.
   - Private keys of nodes are not needed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -134,6 +137,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
     AuthorityError,
     is_good,
+    locked,
     make_authority,
     public_key,
     read_records,
@@ -141,6 +145,7 @@ from ansible_collections.muster.training.plugins.module_utils._ssh_authority imp
     revoked_ids,
     seconds_of,
     sign,
+    signer,
     summary,
     wanted_certificates,
     write,
@@ -175,15 +180,25 @@ def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         raise AuthorityError(
             f"valid_for is {params['valid_for']}. Needed: more than renew_before, {params['renew_before']}."
         )
+    if check_mode:
+        return brought(params, directory, valid_for, renew_before, check_mode=True)
+    os.umask(0o077)
+    (directory / "nodes").mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    with locked(directory):
+        (directory / ".gitignore").write_text("*\n")
+        return brought(params, directory, valid_for, renew_before, check_mode=False)
+
+
+def brought(
+    params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
+) -> dict[str, Any]:
+    """Do so, while nobody else does; durations in seconds."""
     authority = public_key(directory)
     is_new = not authority
-    if not check_mode:
-        os.umask(0o077)
-        (directory / "nodes").mkdir(parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        (directory / ".gitignore").write_text("*\n")
-        authority = authority or make_authority(directory)
-
+    if is_new and not check_mode:
+        authority = make_authority(directory)
+    words: list[str] = []
     before, revoked_before = read_records(directory), read_revoked(directory)
     now = int(time.time())
     after, certificates = copy.deepcopy(before), {}
@@ -193,7 +208,9 @@ def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         record["current"] = list(wanted)
         for one, entry in wanted.items():
             if not is_good(record["certificates"].get(one), entry, now + renew_before):
-                text = "" if check_mode else sign(directory, one, entry, valid_for)
+                if not check_mode:
+                    words = words or signer(directory)
+                text = "" if check_mode else sign(directory, one, entry, valid_for, words)
                 dates = {"signed": now, "valid_until": now + valid_for}
                 record["certificates"][one] = {**entry, **dates, "certificate": text}
         texts = {entry["kind"]: record["certificates"][one]["certificate"] for one, entry in wanted.items()}

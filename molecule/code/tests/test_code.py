@@ -20,7 +20,7 @@ SOURCE = CHECKOUT / "build" / "molecule-code" / "project"
 PLACE = "/home/muster/work/project"
 NODES = ("node1", "node2", "node3", "node4")
 HASHES = (
-    "cd {} && find . -name .git -prune"
+    "cd {} && find . -name .git -prune -o -name .muster-code.json -prune"
     " -o -type f -printf '%m ' -exec sha256sum {{}} \\; -o -type l -printf '%p -> %l\\n'"
 )
 
@@ -110,19 +110,30 @@ def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
     assert tree(lab, "node2") == source_tree()
 
 
-def test_what_the_source_has_not_is_named_and_deleted_if_asked(lab: Lab) -> None:
-    user(
-        lab, "node3", f"echo 1 > {PLACE}/package/extra.py && mkdir {PLACE}/outputs && echo 1 > {PLACE}/outputs/step.pt"
-    )
+def test_what_a_job_has_written_stays_on_its_node(lab: Lab) -> None:
+    """A checkpoint of each node's own beside the sources, and one of the first node alone; then the source changes."""
+    (SOURCE / "old.py").write_text("old\n")
+    assert drive.run(CONVERGE, lab.inventory).rc == 0
+    for node in ("node1", "node2"):
+        user(lab, node, f"cd {PLACE} && echo step of {node} > ckpt.pt && mkdir -p outputs && echo 1 > outputs/step.pt")
+    user(lab, "node1", f"echo made > {PLACE}/package/cache.bin")
+    (SOURCE / "old.py").unlink()
     play = drive.run(CONVERGE, lab.inventory)
-    assert play.rc == 2
-    assert "package/extra.py: only on node3" in words(play)
-    assert "step.pt" not in words(play)
+    assert play.rc == 0, play.output
+    places = f"cd {PLACE} && ls -d ckpt.pt package/cache.bin outputs/step.pt old.py 2> /dev/null; cat ckpt.pt || true"
+    left = {node: user(lab, node, places).split("\n") for node in NODES}
+    assert left["node1"] == ["ckpt.pt", "outputs/step.pt", "package/cache.bin", "step of node1"]
+    assert left["node2"] == ["ckpt.pt", "outputs/step.pt", "step of node2"]
+    assert left["node3"] == left["node4"] == [""]
+    again = drive.run(CONVERGE, lab.inventory)
+    assert unchanged(again), again.output
 
     play = drive.run(CONVERGE, lab.inventory, code_delete=True)
     assert play.rc == 0, play.output
-    assert user(lab, "node3", f"rm -r {PLACE}/outputs && find {PLACE} -name extra.py") == ""
-    assert tree(lab, "node3") == source_tree()
+    for node in ("node1", "node2"):
+        assert user(lab, node, f"cat {PLACE}/outputs/step.pt && rm -r {PLACE}/outputs") == "1"
+    for node in NODES:
+        assert tree(lab, node) == source_tree()
 
 
 def test_a_node_that_joins_copies_from_the_first(lab: Lab) -> None:

@@ -17,19 +17,22 @@ print(json.dumps({name: [
 
 
 def test_all_nodes_agree_on_all_names(lab: Lab) -> None:
-    names = [node.name for node in lab.nodes] + ["psucgene3", "psucgene3.example.com"]
     addresses = {node.name: node.address for node in lab.nodes}
-    addresses |= {name: addresses["node3"] for name in names if "psucgene3" in name}
-    full = {
-        name: "psucgene3.example.com" if address == addresses["node3"] else name for name, address in addresses.items()
-    }
-    expected = {name: [addresses[name], [addresses[name]], full[name]] for name in names}
-    answers = {}
+    expected = {name: [address, [address], name] for name, address in addresses.items()}
     for node in lab.nodes:
-        done = lab.exec(node.name, ["python3", "-c", PROGRAM, *names])
+        done = lab.exec(node.name, ["python3", "-c", PROGRAM, *addresses])
         assert done.returncode == 0, done.stderr
-        answers[node.name] = json.loads(done.stdout)
-    assert answers == {node.name: expected for node in lab.nodes}
+        assert json.loads(done.stdout) == expected, node.name
+
+
+def test_what_a_machine_calls_itself_leads_to_itself_and_is_no_name_of_the_cluster(lab: Lab) -> None:
+    own = ["psucgene3", "psucgene3.example.com"]
+    address = lab.node("node3").address
+    done = lab.exec("node3", ["python3", "-c", PROGRAM, *own])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == dict.fromkeys(own, [address, [address], "node3"])
+    for node in ("node1", "node2", "node4"):
+        assert "psucgene3" not in lab.exec(node, ["cat", "/etc/hosts"]).stdout
 
 
 def test_a_machine_finds_itself_without_a_name(lab: Lab) -> None:

@@ -205,6 +205,10 @@ def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> N
     assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
     for node in before:
         assert logins(lab, "node4", [node]) == {node: node}
+    # The others trust the authority for the nodes that they know of.
+    assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
+    _mesh(four, tmp_path / "ca", **short)
+    for node in before:
         assert logins(lab, node, [addresses["node4"]]) == {addresses["node4"]: "node4"}
 
     _mesh(three, tmp_path / "ca", **short)  # node4 has left
@@ -221,6 +225,40 @@ def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> N
         assert _validity(lab, node) > 360
     secret = (tmp_path / "ca" / "ca").read_text().splitlines()[3]
     assert secret not in play.output
+
+
+def test_a_machine_that_takes_another_name_gets_no_certificate_for_it(lab: Lab, tmp_path: Path) -> None:
+    """node3 calls itself github.com; and an earlier certificate that says so is revoked."""
+    authority = tmp_path / "ca"
+    playbook = tmp_path / "wrong.yml"
+    names = "{{ [inventory_hostname, 'github.com'] }}"
+    role = {"role": "muster.training.ssh_mesh", "vars": {"ssh_mesh_port": 2222, "__ssh_mesh_names": names}}
+    playbook.write_text(yaml.safe_dump([{"hosts": "training", "gather_facts": False, "roles": [role]}]))
+    certificate = "/etc/ssh/ssh_host_ed25519_key-cert.pub"
+    stranger = (
+        "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null"
+        f" -o HostName={lab.node('node3').address} -o HostKeyAlias=github.com muster@github.com hostname"
+    )
+    try:
+        wrong = drive.run(str(playbook), lab.inventory, ssh_mesh_authority=str(authority), options=("--limit", "node3"))
+        assert wrong.rc == 0, wrong.output
+        principals = lab.exec("node3", ["ssh-keygen", "-L", "-f", certificate]).stdout
+        assert "github.com" in principals
+        assert lab.exec("node3", ["cp", certificate, "/var/tmp/wrong-cert.pub"]).returncode == 0
+        lab.exec("node3", ["hostname", "github.com"])
+        _mesh(lab.inventory, authority)
+        principals = lab.exec("node3", ["ssh-keygen", "-L", "-f", certificate]).stdout
+        assert "node3" in principals and "github" not in principals
+        asked = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]
+        assert "REVOKED" in lab.exec("node3", [*asked, "/var/tmp/wrong-cert.pub"]).stdout
+        assert lab.exec("node3", [*asked, certificate]).returncode == 0
+        # not even with the earlier certificate does it pass for github.com
+        lab.exec("node3", ["sh", "-c", f"cp /var/tmp/wrong-cert.pub {certificate} && systemctl reload ssh"])
+        code, said = as_user(lab, "node1", stranger)
+        assert code == 255 and "Host key verification failed" in said
+    finally:
+        lab.exec("node3", ["sh", "-c", "hostname node3; rm -f /var/tmp/wrong-cert.pub"])
+        _mesh(lab.inventory, lab.inventory.parent / "ssh_mesh")
 
 
 def test_what_keeps_a_node_out_is_named(lab: Lab, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
     mount_unit,
     unit_name,
 )
+from ansible_collections.muster.training.plugins.module_utils._root_path import parent_fault
 
 STEPS = {
     "stat": "it cannot be looked at",
@@ -73,10 +74,20 @@ def refuse(kind: Kind, wanted: Wanted) -> None:
     path = wanted.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
         problems.insert(0, f"the mount point is {path!r}. Needed: an absolute path without . and .. and double slashes")
+    else:
+        problems += [unsafe(place) for place in (path, *kind.directories(wanted)) if parent_fault(place)]
     if not 5 <= wanted.timeout <= 300:
         problems.append(f"timeout is {wanted.timeout}. Needed: 5 to 300 seconds")
     if problems:
         raise MountError(f"{path}: " + "; ".join(problems))
+
+
+def unsafe(path: str) -> str:
+    """What is told of a path that somebody else than root could exchange for another one while root mounts there."""
+    return (
+        f"root must not use {path}: {parent_fault(path)}. Needed: a place that only root can change, such as "
+        f"/mnt/data, not one in a home. Choose another one; a link to it may lie anywhere (ln -s /mnt/data {path})"
+    )
 
 
 def changed_files(files: Files) -> list[str]:

@@ -27,9 +27,10 @@ def answers(name: str) -> list[tuple[str, list[str]]]:
 def differences(block: str) -> list[str]:
     """A line for each answer that is not what the block says."""
     found = []
+    canonical: dict[str, str] = {}
     for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
-        # getfqdn() takes the first name with a dot.
-        full = next((name for name in names if "." in name), names[0])
+        # getfqdn() takes the first line of the address, and of it the first name with a dot.
+        full = canonical.setdefault(address, next((name for name in names if "." in name), names[0]))
         for name in names:
             for question, said in answers(name):
                 wanted = full if question == "getfqdn" else address

@@ -94,7 +94,6 @@ def state(user: str, host_key: str, own_file: str, own_list: str) -> dict[str, A
         "user": user,
         "home": home,
         "group": group,
-        "hostname": os.uname().nodename,
         "host_key": public,
         # Of our own file none: the default port counts only where no file has a line Port.
         "ports": [int(port) for text in others for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],

@@ -19,9 +19,8 @@ def test_slots_play_no_part() -> None:
     assert "10.0.0.11 node1\n" in etc_hosts("", NODES)
 
 
-def test_faults_are_told_for_each_node() -> None:
-    with pytest.raises(AnsibleFilterError, match="node0: its own name is 'localhost'") as caught:
-        etc_hosts("", NODES, {"node0": "localhost", "node1": "localhost"})
-    assert "node1: its own name" in str(caught.value)
+def test_faults_are_told() -> None:
+    with pytest.raises(AnsibleFilterError, match="node0: its own name is 'localhost'"):
+        etc_hosts("", NODES, own="node0", hostname="localhost")
     with pytest.raises(AnsibleFilterError, match="node0: .*address"):
         etc_hosts("", [{"name": "node0", "address": "10.0.0"}])

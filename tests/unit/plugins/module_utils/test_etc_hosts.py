@@ -12,10 +12,10 @@ from ansible_collections.muster.training.plugins.module_utils._etc_hosts import 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
 
 TABLE = build_rank_table([{"name": f"node{i}", "address": f"10.0.0.{10 + i}", "slots": 1, "rank": i} for i in range(3)])
-HOSTNAMES = {"node0": "psucgene4", "node1": "node1.example.com", "node2": "node2"}
+OWN = ("node0", "psucgene4.example.com")
 NAMES = {
-    "10.0.0.10": ["node0", "psucgene4"],
-    "10.0.0.11": ["node1", "node1.example.com"],
+    "10.0.0.10": ["node0", "psucgene4.example.com", "psucgene4"],
+    "10.0.0.11": ["node1"],
     "10.0.0.12": ["node2"],
 }
 
@@ -47,7 +47,7 @@ TEXTS = st.lists(LINES, max_size=8).map(lambda lines: "".join(f"{line}\n" for li
 
 @given(TEXTS)
 def test_each_name_leads_to_the_node_address_only(before: str) -> None:
-    after = merge_etc_hosts(before, TABLE, HOSTNAMES)
+    after = merge_etc_hosts(before, TABLE, *OWN)
     for address, names in NAMES.items():
         assert canonical(after, address) == names[0]
         for name in names:
@@ -56,14 +56,14 @@ def test_each_name_leads_to_the_node_address_only(before: str) -> None:
 
 @given(TEXTS)
 def test_a_second_time_changes_nothing(before: str) -> None:
-    once = merge_etc_hosts(before, TABLE, HOSTNAMES)
-    assert merge_etc_hosts(once, TABLE, HOSTNAMES) == once
+    once = merge_etc_hosts(before, TABLE, *OWN)
+    assert merge_etc_hosts(once, TABLE, *OWN) == once
     assert once.count(BEGIN) == once.count(END) == 1
 
 
 @given(TEXTS)
 def test_other_names_and_comments_stay(before: str) -> None:
-    after = merge_etc_hosts(before, TABLE, HOSTNAMES)
+    after = merge_etc_hosts(before, TABLE, *OWN)
     outside = re.sub(rf"{BEGIN}\n.*?{END}\n", "", before, flags=re.DOTALL)
     for name in ("localhost", "nas", "node20", "my-node2"):
         assert addresses(after, name) == addresses(outside, name)
@@ -80,42 +80,42 @@ def test_other_names_and_comments_stay(before: str) -> None:
     ],
 )
 def test_lines_outside_the_block(before: str, after: str) -> None:
-    text = merge_etc_hosts(before, TABLE, HOSTNAMES)
+    text = merge_etc_hosts(before, TABLE, *OWN)
     assert text.partition(f"{END}\n")[2] == after
 
 
-def test_a_node_that_was_not_asked_keeps_its_names() -> None:
-    before = merge_etc_hosts("", TABLE, HOSTNAMES)
-    assert merge_etc_hosts(before, TABLE, {"node2": "node2"}) == before
-    assert "psucgene4" not in merge_etc_hosts("", TABLE, {"node2": "node2"})
+def test_what_a_machine_calls_itself_stands_in_its_own_file_only() -> None:
+    text = merge_etc_hosts("", TABLE, "node2", "github.com")
+    assert addresses(text, "github.com") == ["10.0.0.12"]
+    assert canonical(text, "10.0.0.12") == "node2", "the others know it by the inventory's name"
+    for own in ("node0", "node1"):
+        assert merge_etc_hosts(text, TABLE, own, own) == merge_etc_hosts("", TABLE), "nor is one of before kept"
 
 
 def test_a_node_that_left_is_not_kept() -> None:
     smaller = build_rank_table([{"name": "node1", "address": "10.0.0.11", "slots": 1}])
-    text = merge_etc_hosts(merge_etc_hosts("", TABLE, HOSTNAMES), smaller, {})
-    assert text == f"{BEGIN}\n10.0.0.11 node1 node1.example.com\n{END}\n"
+    text = merge_etc_hosts(merge_etc_hosts("", TABLE, *OWN), smaller)
+    assert text == f"{BEGIN}\n10.0.0.11 node1\n{END}\n"
 
 
 @pytest.mark.parametrize(
-    ("hostnames", "words"),
+    ("own", "hostname", "found"),
     [
-        ({"node0": "gpu", "node1": "gpu"}, ["node1: its own name is 'gpu', as that of node0"]),
-        ({"node0": "node2"}, ["node0: its own name is 'node2', as that of node2"]),
-        ({"node0": "localhost"}, ["node0: its own name is 'localhost'"]),
-        ({"node0": "", "node1": "localhost.localdomain"}, ["node0", "node1"]),
-        ({"node2": "10.0.0.12"}, ["node2: its own name is the address 10.0.0.12"]),
+        ("node0", "node2", "node0: its own name is 'node2', as that of node2"),
+        ("node0", "localhost", "node0: its own name is 'localhost'"),
+        ("node1", "", "node1: its own name is ''"),
+        ("node1", "localhost.localdomain", "node1: its own name is 'localhost.localdomain'"),
+        ("node2", "10.0.0.12", "node2: its own name is the address 10.0.0.12"),
     ],
 )
-def test_machines_without_a_name_of_their_own_are_named(hostnames: dict[str, str], words: list[str]) -> None:
+def test_a_machine_without_a_name_of_its_own_is_named(own: str, hostname: str, found: str) -> None:
     with pytest.raises(RankTableError) as caught:
-        merge_etc_hosts("", TABLE, hostnames)
-    text = str(caught.value)
-    assert "hostnamectl set-hostname" in text
-    for word in words:
-        assert word in text
+        merge_etc_hosts("", TABLE, own, hostname)
+    assert found in str(caught.value)
+    assert "hostnamectl set-hostname" in str(caught.value)
 
 
 def test_a_node_named_by_its_address_has_the_name_of_its_machine_only() -> None:
     table = build_rank_table([{"name": "10.0.0.10", "address": "10.0.0.10", "slots": 1}])
-    assert merge_etc_hosts("", table, {"10.0.0.10": "gpu"}) == f"{BEGIN}\n10.0.0.10 gpu\n{END}\n"
-    assert merge_etc_hosts("", table, {}) == f"{BEGIN}\n{END}\n"
+    assert merge_etc_hosts("", table, "10.0.0.10", "gpu") == f"{BEGIN}\n10.0.0.10 gpu\n{END}\n"
+    assert merge_etc_hosts("", table) == f"{BEGIN}\n{END}\n"

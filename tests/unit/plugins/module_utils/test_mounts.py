@@ -240,6 +240,17 @@ def test_refused(name: str, change: dict[str, Any], said: str) -> None:
     assert KEYS["secret_key"] not in str(refused.value) and LOGIN["password"] not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_mount_point_that_others_can_exchange_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "link").symlink_to("/mnt")
+    example = EXAMPLES[name]
+    for path in (tmp_path / "open" / "data", tmp_path / "link" / "data"):
+        with pytest.raises(MountError, match=f"root must not use {path}: .*Needed: a place that only root can change"):
+            keep.refuse(KINDS[name], Wanted(str(path), example.source, example.options, example.credentials))
+
+
 def test_what_is_right_is_not_refused() -> None:
     for name, wanted in EXAMPLES.items():
         keep.refuse(KINDS[name], wanted)

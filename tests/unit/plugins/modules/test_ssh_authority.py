@@ -6,14 +6,20 @@ import json
 import os
 import stat
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.muster.training.plugins.module_utils._ssh_authority import AuthorityError, seconds_of
+from ansible_collections.muster.training.plugins.module_utils._ssh_authority import (
+    AuthorityError,
+    make_authority,
+    seconds_of,
+)
 from ansible_collections.muster.training.plugins.modules import ssh_authority
+from tests import drive
 
 
 @pytest.fixture(autouse=True)
@@ -136,12 +142,71 @@ def test_a_certificate_is_renewed_before_its_end(params: dict[str, Any], tmp_pat
     assert renewed["revoked"] == []
 
 
-def test_new_names_make_a_new_certificate(params: dict[str, Any], tmp_path: Path) -> None:
+def test_a_certificate_for_other_names_is_superseded_and_revoked(params: dict[str, Any], tmp_path: Path) -> None:
+    params["nodes"][0]["names"].append("github.com")
+    wrong = keep(params)["certificates"]["node0"]["host"]
+    params["nodes"][0]["names"] = ["node0", "10.0.0.99"]  # without the wrong name, and with another address
+    for _run in range(2):
+        result = keep(params)
+        right = result["certificates"]["node0"]["host"]
+        assert "github.com" in read(wrong, tmp_path) and "github.com" not in read(right, tmp_path)
+        assert is_revoked(result, wrong, tmp_path)
+        assert not is_revoked(result, right, tmp_path)
+        assert len(result["revoked"]) == 1
+    other = keep(params, nodes=[{**params["nodes"][0], "user": "trainer"}])
+    assert is_revoked(other, result["certificates"]["node0"]["user"], tmp_path)
+    assert not is_revoked(other, other["certificates"]["node0"]["user"], tmp_path)
+
+
+def test_two_at_once_make_one_authority(params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes while the first one makes the key."""
+    results: list[dict[str, Any]] = []
+    second = threading.Thread(target=lambda: results.append(keep(params)))
+    make = make_authority
+
+    def make_while_the_second_comes(directory: Path) -> str:
+        monkeypatch.setattr(ssh_authority, "make_authority", make)
+        second.start()
+        second.join(1)  # it waits for us; without a lock it makes a key of its own, which ours replaces
+        assert second.is_alive()
+        return make(directory)
+
+    monkeypatch.setattr(ssh_authority, "make_authority", make_while_the_second_comes)
+    first = keep(params)
+    second.join(60)
+    assert [result["public_key"] for result in results] == [first["public_key"]]
+    assert results[0]["certificates"] == first["certificates"]
+    assert not results[0]["changed"]
+
+
+def test_a_key_with_a_passphrase_is_used_by_ssh_agent(
+    params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(params)
-    params["nodes"][0]["names"].append("psucgene4")
-    result = keep(params)
-    assert "psucgene4" in read(result["certificates"]["node0"]["host"], tmp_path)
-    assert result["revoked"] == []
+    key = str(Path(params["directory"], "ca"))
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "a phrase", "-f", key], check=True)
+    assert not keep(params)["changed"], "nothing to sign, nothing to ask"
+    params["nodes"][0]["names"].append("gpu")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(AuthorityError, match=f"ssh-agent does not have it.*Add it: ssh-add {key}"):
+        keep(params)
+    socket = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        drive.eventually("the agent listens", socket.exists, 60)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        with pytest.raises(AuthorityError, match="ssh-agent does not have it"):
+            keep(params)
+        ask = tmp_path / "ask"
+        ask.write_text("#!/bin/sh\necho a phrase\n")
+        ask.chmod(0o700)
+        asked = {**os.environ, "SSH_ASKPASS": str(ask), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+        subprocess.run(["ssh-add", "-q", key], env=asked, check=True, stdin=subprocess.DEVNULL)
+        signed = keep(params)
+    finally:
+        agent.terminate()
+        agent.wait()
+    assert "gpu" in read(signed["certificates"]["node0"]["host"], tmp_path)
 
 
 def test_a_removed_node_is_revoked_until_it_comes_back(params: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Root acts only on what root owns: a user without sudo has planted links and programs on the way of each role."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import drive
+from tests.cluster import Cluster
+from tests.trust_rows import DIRECTORY, HOME, PROGRAM, ROWS, USER
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+HOSTS = ("node1", "node2")  # links in the place of directories, and of files in them
+TOLD = "/var/tmp/told"
+TELL = f"#!/bin/sh\nid --user >> {TOLD}\nexit 1\n"
+# Programs that root calls by name, where the PATH of the user has them first, and what shells and Python read.
+PROGRAMS = [
+    *(f"{HOME}/{place}/{name}" for place in ("bin", ".local/bin") for name in ("python3", "rsync", "ssh-keygen", "sh")),
+    f"{HOME}/.bash_profile",
+    # where the role python_env has given the user its default directory
+    *(f"/opt/muster/{place}" for place in ("env/bin/python", "s3/env/bin/python", "tools/uv")),
+]
+PACKAGE = "Package: mount-s3\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none"
+CANARIES = "cd /etc/canary && find . -printf '%p %U %G %m %y\\n' | sort && find . -type f -exec sha256sum {} + | sort"
+OWNED = f"find / -xdev -user {USER} -not -path '{HOME}*' -not -path '/proc/*' -not -path '/run/*' | sort"
+CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
+"""What a role gives the user outside of the home: a file in a directory of root's."""
+
+
+def roles_with_a_user() -> set[str]:
+    """Roles that are told a user, by their argument specs."""
+    found = set()
+    for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
+        specs = yaml.safe_load(path.read_text())["argument_specs"]
+        options = {name for specification in specs.values() for name in specification.get("options", {})}
+        if any(name.endswith("_user") for name in options):
+            found.add(path.parents[1].name)
+    return found
+
+
+def test_each_role_with_a_user_has_its_row() -> None:
+    assert roles_with_a_user() == set(ROWS)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Cluster]:
+    """Two hosts with a user without sudo, and what that user has planted."""
+    with drive.own_lab("trust", nodes=2) as lab:
+        cluster = Cluster(lab)
+        for host in HOSTS:
+            cluster.sh(host, prepared(host))
+        yield cluster
+
+
+def prepared(host: str) -> str:
+    """The script that plants all on a host, as the user wherever it is the user's."""
+    plants: dict[str, str] = {path: PROGRAM for path in PROGRAMS}
+    for row in ROWS.values():
+        plants |= row.directories if host == HOSTS[0] else row.files
+    lines, root_lines = [], []
+    for number, (path, kind) in enumerate(sorted(plants.items())):
+        canary = f"/etc/canary/{number}"
+        lines.append(f"mkdir -p $(dirname {path})")
+        if kind == PROGRAM:
+            lines.append(f"cp /var/tmp/tell {path}")
+        else:
+            lines.append(f"ln -s {canary} {path}")
+            root_lines.append(f"mkdir {canary}" if kind == DIRECTORY else f"(umask 077; echo secret > {canary})")
+    as_user = "\n".join(lines)
+    return f"""
+set -e
+rm -rf /etc/canary {HOME} {TOLD} /opt/muster {Path(CREDENTIALS).parent}
+getent passwd {USER} > /dev/null || useradd --create-home --shell /bin/bash {USER}
+install --directory --owner={USER} --group={USER} {HOME} /opt/muster
+command -v rsync > /dev/null || {{ apt-get update && apt-get install --yes --no-install-recommends rsync; }} > /dev/null
+mkdir /etc/canary
+{chr(10).join(root_lines)}
+printf '%s' '{TELL}' > /var/tmp/tell && chmod 755 /var/tmp/tell
+touch {TOLD} && chmod 666 {TOLD}
+runuser -u {USER} -- sh -e <<'END'
+{as_user}
+END
+if ! dpkg-query --show mount-s3 2> /dev/null; then
+    mkdir -p /root/package/DEBIAN
+    echo '{PACKAGE}' > /root/package/DEBIAN/control
+    dpkg-deb --build /root/package /root/mount-s3.deb && dpkg --install /root/mount-s3.deb
+fi > /dev/null
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project to copy."""
+    project = tmp_path_factory.mktemp("source") / "project"
+    (project / "package").mkdir(parents=True)
+    (project / "train.py").write_text("print()\n")
+    (project / "package" / "__init__.py").write_text("\n")
+    return project
+
+
+@pytest.fixture(scope="module")
+def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """All roles on each host at once, each host a cluster of its own: how each ended, by host and role."""
+    folder = tmp_path_factory.mktemp("trust")
+    before = {host: hosts.sh(host, f"{CANARIES}\n{OWNED}") for host in HOSTS}
+    playbook = folder / "roles.yml"
+    tasks = [
+        {
+            "name": role,
+            "block": [
+                {
+                    "name": role,
+                    "ansible.builtin.include_role": {"name": f"muster.training.{role}"},
+                    "vars": {**row.variables, **({"code_source": str(source)} if role == "code" else {})},
+                },
+                {"name": "End", "ansible.builtin.debug": {"msg": f"TRUST {role} went well TRUST"}},
+            ],
+            "rescue": [
+                {
+                    "name": "End",
+                    "ansible.builtin.debug": {
+                        "msg": f"TRUST {role} failed at {{{{ ansible_failed_task.name }}}}: "
+                        "{{ ansible_failed_result | to_json }} TRUST"
+                    },
+                }
+            ],
+        }
+        for role, row in ROWS.items()
+    ]
+    playbook.write_text(json.dumps([{"hosts": "training", "gather_facts": False, "tasks": tasks}]))
+    plays = {}
+    for host in HOSTS:
+        inventory = yaml.safe_load(hosts.lab.inventory.read_text())
+        inventory["training"]["hosts"] = {host: inventory["training"]["hosts"][host]}
+        (folder / host).mkdir()
+        (folder / host / "inventory.yml").write_text(yaml.safe_dump(inventory))
+        plays[host] = drive.start(str(playbook), folder / host / "inventory.yml")
+    found = {}
+    for host, play in plays.items():
+        words = " ".join(play.wait(1800).output.split())
+        found[host] = dict(re.findall(r"TRUST (\w+) (.*?) TRUST", words))
+        found[host]["output"] = play.output
+        found[host]["before"] = before[host]
+    return found
+
+
+@pytest.mark.parametrize("role", ROWS)
+def test_a_role_does_its_work_or_says_what_is_in_its_way(role: str, ended: dict[str, dict[str, str]]) -> None:
+    for host, expected in zip(HOSTS, ROWS[role].ends, strict=True):
+        said = ended[host].get(role, ended[host]["output"][-3000:])
+        if expected:
+            assert re.search(expected, said), f"{host}: {said}"
+        else:
+            assert said == "went well", f"{host}: {said}"
+
+
+@pytest.mark.usefixtures("ended")
+@pytest.mark.parametrize("host", HOSTS)
+def test_nothing_of_roots_has_changed(host: str, hosts: Cluster, ended: dict[str, dict[str, str]]) -> None:
+    after = hosts.sh(host, f"{CANARIES}\n{OWNED}").splitlines()
+    before = ended[host]["before"].splitlines()
+    assert len(before) > len(ROWS)
+    assert [line for line in before if line not in after] == []
+    assert [line for line in after if line not in before and line != CREDENTIALS] == []
+
+
+@pytest.mark.usefixtures("ended")
+@pytest.mark.parametrize("host", HOSTS)
+def test_nothing_of_the_users_ran_as_root(host: str, hosts: Cluster) -> None:
+    mine = hosts.sh(host, f"id --user {USER}").strip()
+    hosts.sh(host, f"runuser -u {USER} -- {HOME}/bin/python3 || true; {HOME}/.local/bin/sh || true")
+    told = hosts.sh(host, f"cat {TOLD}").split()
+    assert told[-2:] == [mine, "0"], "the programs tell by whom they are run"
+    assert "0" not in told[:-2]

@@ -1,0 +1,198 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Directories and files of a user, made and written with the rights of that user.
+
+Private to this collection. Runs on the node, standard library only, Python >= 3.8. What lies in a home may be a link to
+anything: followed with the user's own rights it leads nowhere where the user could not go anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import stat
+import tempfile
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict
+
+    Data = Dict[str, Any]
+
+MOST = 16 << 20
+"""Bytes of a file that are read: a line is entered into small files only."""
+
+
+class UserFileError(Exception):
+    """What was found, what is needed and what to do, in words for a person."""
+
+
+def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
+    """What `work` returns in a child process that has the rights of the user, and no others.
+
+    Raises UserFileError as the child does, or where it ended without an answer.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reader)
+            if os.geteuid() != user.pw_uid:
+                os.initgroups(user.pw_name, user.pw_gid)
+                os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+                os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+            os.umask(0o022)
+            os.chdir("/")
+            answer: Data = {}
+            try:
+                answer = {"answer": work()}
+            except UserFileError as error:
+                answer = {"error": str(error)}
+            except OSError as error:
+                answer = {"error": f"{error.filename}: {error.strerror}"}
+            with os.fdopen(writer, "w") as stream:
+                json.dump(answer, stream)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    if not said:
+        raise UserFileError(f"the process with the rights of {user.pw_name} ended without an answer")
+    told: Data = json.loads(said)
+    if "error" in told:
+        raise UserFileError(told["error"])
+    answer_of: Data = told["answer"]
+    return answer_of
+
+
+def led(path: str) -> str:
+    """The path, and where a link on the way leads."""
+    real = os.path.realpath(path)
+    return path if real == os.path.normpath(path) else f"{path} (by a link {real})"
+
+
+def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
+    """Have a directory that its user can use; return {"changed"}, or {"missing"} where the user cannot make it.
+
+    Args:
+        mode: permissions of the directory where it is the user's own; None: the user can read, write and enter it.
+        closed: nobody but the owner can write in it.
+
+    Raises UserFileError where there is something else, or a directory that the user cannot use.
+    """
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise UserFileError(
+                f"{path} is a link to nothing. Needed: a directory, or nothing. Remove it: sudo rm {path}"
+            ) from None
+        if check:
+            return {"changed": True}
+        try:
+            os.makedirs(path)
+        except PermissionError:
+            return {"changed": True, "missing": True}
+        os.chmod(path, 0o755 if mode is None else mode)
+        return {"changed": True}
+    except PermissionError:
+        raise UserFileError(
+            f"{led(path)} cannot be reached by {name}. Needed: directories that {name} can enter"
+        ) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise UserFileError(f"{led(path)} is no directory. Needed: a directory, or nothing. Remove it: sudo rm {path}")
+    before = stat.S_IMODE(found.st_mode)
+    wanted = (before | 0o700 if mode is None else mode) & ~(0o022 if closed else 0)
+    if closed and mode is None and not before & 0o022:
+        wanted = before
+    if found.st_uid == os.geteuid():
+        if wanted != before and not check:
+            os.chmod(path, wanted)
+        return {"changed": wanted != before}
+    if not os.access(path, os.W_OK | os.X_OK):
+        real = os.path.realpath(path)
+        # What a link of the user's leads to is not to be given away.
+        remedy = (
+            f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link on the way to {real}"
+        )
+        raise UserFileError(
+            f"{led(path)} belongs to {owner_of(found.st_uid)}, and {name} cannot write there. Needed: a directory of "
+            f"{name}'s, or nothing at this path. Choose another one, or {remedy}"
+        )
+    return {"changed": False}
+
+
+def owner_of(uid: int) -> str:
+    """The name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def read(path: str) -> str | None:
+    """The text of a file, None where there is none. A pipe or a device in its place is refused, not waited for."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(number, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise UserFileError(f"{path} is no file. Needed: a file, or nothing. Remove it: sudo rm {path}")
+        return stream.read(MOST).decode("utf-8", "surrogateescape")
+
+
+def with_line(text: str, line: str, mark: str) -> str:
+    """The text with a line, in the place of one that ends with the mark (empty: the whole line), or at the end."""
+    lines = text.splitlines()
+    places = [number for number, one in enumerate(lines) if one.endswith(mark or line)]
+    if places:
+        lines[places[-1]] = line
+    else:
+        lines.append(line)
+    return "".join(f"{one}\n" for one in lines)
+
+
+def file(path: str, mode: int, check: bool, content: str | None, line: str, mark: str) -> Data:
+    """Have a file with a content, or with a line; return {"changed", "before", "after"}.
+
+    A link is followed, with the rights of this process; the file that it leads to is replaced in one step.
+    """
+    try:
+        real = os.path.realpath(path)
+        before = read(real)
+        found = None if before is None else stat.S_IMODE(os.stat(real).st_mode)
+        after = with_line(before or "", line, mark) if content is None else content
+        changed = before != after or found != mode
+        if changed and not check:
+            replace(real, after, mode)
+    except PermissionError as error:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        raise UserFileError(
+            f"{led(path)} cannot be written by {name} ({error.filename}: {error.strerror}). Needed: a file in a "
+            f"directory of {name}'s. Remove what stands in its place, or give {name} the directory"
+        ) from None
+    return {"changed": changed, "before": before or "", "after": after}
+
+
+def replace(path: str, text: str, mode: int) -> None:
+    """Write a file in one step; nobody sees it half written, or with other permissions."""
+    number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
+    try:
+        with os.fdopen(number, "wb") as stream:
+            os.fchmod(number, mode)
+            stream.write(text.encode("utf-8", "surrogateescape"))
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

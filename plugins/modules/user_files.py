@@ -1,0 +1,224 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: user_files
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Make directories and write files of a user, with the rights of that user
+description:
+  - As root, for another user, it does all with the rights of that user, so that a link or a directory that the user has
+    put in the place of another one leads nowhere where the user could not go anyway. Needs neither the package C(acl)
+    nor a temporary file that all can read.
+  - A directory that the user cannot make, such as C(/data), is made by root and given to the user, if nobody but root
+    can exchange a directory above it. A directory that exists keeps its owner.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: full, details: Of O(files). Set C(diff) to false where a content is secret.}
+  platform: {platforms: posix}
+options:
+  user:
+    description: Whose they are.
+    type: str
+    required: true
+  directories:
+    description: Directories, in order, before the files.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: An absolute path, or one that begins with C(~/), the user's home.
+        type: str
+        required: true
+      mode:
+        description:
+          - Permissions, as V("0700"). Those of a directory that belongs to somebody else are left as they are.
+          - Without it the user can read, write and enter the directory.
+        type: str
+      closed:
+        description: Whether nobody but the owner can write there.
+        type: bool
+        default: false
+  files:
+    description: Files with O(files[].content), or with one O(files[].line).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: An absolute path, or one that begins with C(~/), the user's home. Its directory must exist.
+        type: str
+        required: true
+      mode:
+        description: Permissions.
+        type: str
+        default: "0600"
+      content:
+        description: The whole text.
+        type: str
+      line:
+        description: A line, without its end. All others stay.
+        type: str
+        default: ""
+      mark:
+        description: With what O(files[].line) ends; a line that ends so is replaced by it. Empty, the whole line.
+        type: str
+        default: ""
+"""
+
+EXAMPLES = r"""
+- name: Ensure that a user lets a key in
+  muster.training.user_files:
+    user: trainer
+    directories:
+      - path: ~/.ssh
+        mode: "0700"
+    files:
+      - path: ~/.ssh/authorized_keys
+        line: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ our-cluster
+        mark: our-cluster
+  become: true
+
+- name: Ensure that a user has a directory outside of the home
+  muster.training.user_files:
+    user: trainer
+    directories:
+      - path: /data/sets
+  become: true
+"""
+
+RETURN = r"""
+home:
+  description: Home directory of the user.
+  returned: success
+  type: str
+  sample: /home/trainer
+"""
+
+import functools
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _root_path, _user_files
+from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "user": {"type": "str", "required": True},
+    "directories": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "str", "required": True},
+            "mode": {"type": "str"},
+            "closed": {"type": "bool", "default": False},
+        },
+    },
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "str", "required": True},
+            "mode": {"type": "str", "default": "0600"},
+            "content": {"type": "str"},
+            "line": {"type": "str", "default": ""},
+            "mark": {"type": "str", "default": ""},
+        },
+    },
+}
+
+
+def entry_of(name: str) -> pwd.struct_passwd:
+    """The user; raises UserFileError where there is none, or where their rights cannot be had."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UserFileError(
+            f"there is no user {name}. Needed: the one who runs the jobs. Make it: sudo adduser {name}"
+        ) from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise UserFileError(f"to act as {name} needs root. Set become: true")
+    return entry
+
+
+def absolute(path: str, home: str) -> str:
+    """A path that may begin with ~/ as an absolute one; raises UserFileError where it is none."""
+    path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
+    if not path.startswith("/"):
+        raise UserFileError(f"the path is {path!r}. Needed: an absolute one, or one that begins with ~/")
+    return os.path.normpath(path)
+
+
+def octal(mode: str | None) -> int | None:
+    """Permissions as a number; raises UserFileError where they are none."""
+    try:
+        return None if mode is None else int(mode, 8)
+    except ValueError:
+        raise UserFileError(f"mode is {mode!r}. Needed: octal digits in quotes, such as '0700'") from None
+
+
+def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
+    """Have a directory; return whether that was, or would be, a change."""
+    path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
+    done = _user_files.as_user(entry, functools.partial(_user_files.directory, path, mode, wanted["closed"], check))
+    if done.get("missing"):
+        if os.geteuid() != 0:
+            raise UserFileError(
+                f"{path} cannot be made by {entry.pw_name}. Needed: a directory of {entry.pw_name}'s. Make it: "
+                f"sudo install -d -o {entry.pw_name} {path}"
+            )
+        try:
+            _root_path.make_directory(path, entry.pw_uid, entry.pw_gid, 0o755 if mode is None else mode)
+        except FileExistsError:
+            raise UserFileError(f"{path} was made by somebody else at the same moment. Run this again") from None
+        except _root_path.PathError as error:
+            raise UserFileError(
+                f"{path} is not made: {error}. Needed: a path on which only root, or only {entry.pw_name}, can write. "
+                "Choose another one, or make it yourself"
+            ) from None
+    return bool(done["changed"])
+
+
+def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Bring all into the wanted state; in check mode, tell what would be."""
+    entry = entry_of(params["user"])
+    changed, diff = False, []
+    for wanted in params["directories"]:
+        changed |= ensure_directory(entry, wanted, check)
+    for wanted in params["files"]:
+        path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
+        text, line, mark = wanted["content"], wanted["line"], wanted["mark"]
+        if text is None and (not line or not line.endswith(mark)):
+            raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
+        write = functools.partial(_user_files.file, path, mode or 0, check, text, line, mark)
+        done = _user_files.as_user(entry, write)
+        changed |= done["changed"]
+        if done["before"] != done["after"]:
+            diff.append({"before_header": path, "after_header": path, "before": done["before"], "after": done["after"]})
+    return {"changed": changed, "diff": diff, "home": entry.pw_dir}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = keep(module.params, module.check_mode)
+    except UserFileError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"{error}. See whether the disk is full or read-only")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

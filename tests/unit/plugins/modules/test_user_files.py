@@ -1,0 +1,209 @@
+"""What lies in a user's home is touched with that user's rights: links lead nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _root_path, _user_files
+from ansible_collections.muster.training.plugins.module_utils._root_path import PathError, make_directory, parent_fault
+from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+from ansible_collections.muster.training.plugins.modules import user_files
+
+ME = pwd.getpwuid(os.geteuid())
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of the one who runs the tests, in which "root" is that one as well."""
+    entry = pwd.struct_passwd([*ME[:5], str(tmp_path), ME[6]])
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
+    before = os.umask(0o022)
+    yield tmp_path
+    os.umask(before)
+
+
+def keep(check: bool = False, **params: Any) -> dict[str, Any]:
+    directories = [{"mode": None, "closed": False, **one} for one in params.get("directories", [])]
+    files = [{"mode": "0600", "content": None, "line": "", "mark": "", **one} for one in params.get("files", [])]
+    return user_files.keep({"user": ME.pw_name, "directories": directories, "files": files}, check)
+
+
+def mode(path: Path) -> str:
+    return f"{stat.S_IMODE(path.stat().st_mode):o}"
+
+
+def test_directories_and_files_are_made_once(home: Path) -> None:
+    wanted: dict[str, Any] = {
+        "directories": [{"path": "~/.ssh", "mode": "0700"}, {"path": "~/a/b"}],
+        "files": [{"path": "~/.ssh/keys", "line": "key ours", "mark": " ours"}, {"path": "~/a/b/c", "content": "text"}],
+    }
+    assert keep(check=True, **wanted)["changed"]
+    assert list(home.iterdir()) == []
+    assert keep(**wanted)["changed"]
+    assert (mode(home / ".ssh"), mode(home / "a" / "b"), mode(home / ".ssh" / "keys")) == ("700", "755", "600")
+    assert (home / ".ssh" / "keys").read_text() == "key ours\n"
+    assert (home / "a" / "b" / "c").read_text() == "text"
+    again = keep(**wanted)
+    assert (again["changed"], again["diff"]) == (False, [])
+
+
+def test_a_line_takes_the_place_of_ours_and_others_stay(home: Path) -> None:
+    keys = home / "keys"
+    keys.write_text("mine\nold ours\nlast")
+    done = keep(files=[{"path": "~/keys", "line": "new ours", "mark": " ours"}])
+    assert keys.read_text() == "mine\nnew ours\nlast\n"
+    assert done["diff"][0]["before"] == "mine\nold ours\nlast"
+
+
+def test_a_home_that_others_can_write_is_closed_and_not_opened(home: Path) -> None:
+    home.chmod(0o775)
+    assert keep(directories=[{"path": "~", "closed": True}])["changed"]
+    assert mode(home) == "755"
+    home.chmod(0o700)
+    assert not keep(directories=[{"path": "~", "closed": True}])["changed"]
+    assert mode(home) == "700"
+
+
+def test_a_link_of_the_users_own_is_followed(home: Path) -> None:
+    (home / "real").write_text("one\n")
+    (home / "keys").symlink_to("real")
+    keep(files=[{"path": "~/keys", "line": "two"}])
+    assert (home / "keys").is_symlink()
+    assert (home / "real").read_text() == "one\ntwo\n"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(home: Path) -> None:
+    os.mkfifo(home / "keys")
+    with pytest.raises(UserFileError, match="keys is no file. Needed: a file, or nothing"):
+        keep(files=[{"path": "~/keys", "line": "two"}])
+
+
+def test_a_link_to_nothing_and_a_file_are_no_directories(home: Path) -> None:
+    (home / "gone").symlink_to("nowhere")
+    with pytest.raises(UserFileError, match="gone is a link to nothing"):
+        keep(directories=[{"path": "~/gone"}])
+    (home / "file").write_text("")
+    with pytest.raises(UserFileError, match="file is no directory"):
+        keep(directories=[{"path": "~/file"}])
+
+
+def test_what_cannot_be_asked_for_is_told(home: Path) -> None:
+    with pytest.raises(UserFileError, match="Needed: an absolute one, or one that begins with ~/"):
+        keep(directories=[{"path": "work"}])
+    with pytest.raises(UserFileError, match="mode is 'rwx'. Needed: octal digits"):
+        keep(directories=[{"path": "~/work", "mode": "rwx"}])
+    with pytest.raises(UserFileError, match="Needed: a content, or a line that ends with mark"):
+        keep(files=[{"path": "~/keys", "line": "key", "mark": " ours"}])
+    with pytest.raises(UserFileError, match="there is no user nobody-knows"):
+        user_files.entry_of("nobody-knows")
+
+
+@pytest.fixture
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory above which all is "root's": the one who runs the tests stands for root, and / for this directory."""
+    tmp_path.chmod(0o755)
+    real = os.open
+    monkeypatch.setattr(_root_path, "ROOT", os.geteuid())
+    monkeypatch.setattr(
+        os,
+        "open",
+        lambda path, flags, *mode, **more: real(str(tmp_path) if path == "/" else path, flags, *mode, **more),
+    )
+    return tmp_path
+
+
+def test_only_what_root_alone_can_exchange_is_root_s(ours: Path) -> None:
+    (ours / "srv" / "data").mkdir(parents=True)
+    (ours / "open").mkdir()
+    (ours / "open").chmod(0o777)
+    (ours / "tmp" / "mine").mkdir(parents=True)
+    (ours / "tmp").chmod(0o1777)
+    (ours / "link").symlink_to("srv")
+    assert parent_fault("/srv/data/x") == parent_fault("/srv/none/x/y") == parent_fault("/tmp/mine/x") == ""
+    assert parent_fault("/open/x") == "/open can be written by others than root"
+    assert parent_fault("/link/x") == "/link is a link, or no directory"
+    assert parent_fault("srv/x") == "srv/x is no absolute path"
+
+
+def test_root_makes_only_what_does_not_exist(ours: Path) -> None:
+    (ours / "srv" / "there").mkdir(parents=True)
+    (ours / "open").mkdir()
+    (ours / "open").chmod(0o777)
+    (ours / "link").symlink_to("srv")
+    make_directory("/srv/a/b", os.geteuid(), os.getegid(), 0o700)
+    assert (mode(ours / "srv" / "a"), mode(ours / "srv" / "a" / "b")) == ("755", "700")
+    for path, found in (("/open/x/y", "can be written by others"), ("/link/x", "is a link")):
+        with pytest.raises(PathError, match=found):
+            make_directory(path, os.geteuid(), os.getegid(), 0o700)
+    with pytest.raises(FileExistsError):
+        make_directory("/srv/there", os.geteuid(), os.getegid(), 0o700)
+    assert list((ours / "open").iterdir()) == []
+    assert not (ours / "srv" / "x").exists()
+
+
+def test_of_root_another_user_gets_what_is_made_and_nothing_else(tmp_path: Path) -> None:
+    """With a real other user, in a name space of users where this process is root and the other one is known."""
+    script = f"""
+import os, pwd, sys
+sys.path[:0] = {[str(path) for path in __import__("sys").path]!r}
+from ansible_collections.muster.training.plugins.module_utils import _user_files
+from ansible_collections.muster.training.plugins.modules import user_files
+base = {str(tmp_path)!r}
+os.chmod(base, 0o755)
+above = os.path.dirname(base)
+while above != "/" and os.stat(above).st_uid == os.geteuid() and above != "/tmp":
+    os.chmod(above, 0o755)
+    above = os.path.dirname(above)
+entry = pwd.getpwnam("nobody")
+home = base + "/home"
+os.mkdir(home); os.chown(home, entry.pw_uid, entry.pw_gid)
+os.mkdir(base + "/roots", 0o755); os.mkdir(base + "/roots/inner", 0o755)
+open(base + "/roots/file", "w").write("root's"); os.chmod(base + "/roots/file", 0o600)
+os.symlink(base + "/roots/inner", home + "/.ssh")
+os.symlink(base + "/roots/file", home + "/keys")
+os.symlink(base + "/roots", home + "/work")
+entry = pwd.struct_passwd([*entry[:5], home, entry[6]])
+user_files.pwd.getpwnam = lambda name: entry
+def refused(**params):
+    full = {{"user": "nobody", "directories": [], "files": [], **params}}
+    try:
+        user_files.keep(full, False)
+    except _user_files.UserFileError as error:
+        return str(error)
+    raise SystemExit(f"not refused: {{params}}")
+def directory(path): return {{"path": path, "mode": "0700", "closed": False}}
+print(refused(directories=[directory("~/.ssh")]))
+print(refused(directories=[directory("~/work/new")]))
+print(refused(files=[{{"path": "~/keys", "mode": "0600", "content": None, "line": "mine", "mark": ""}}]))
+print(refused(files=[{{"path": "~/work/new", "mode": "0600", "content": "x", "line": "", "mark": ""}}]))
+made = [directory(base + "/roots/given"), directory("~/own")]
+user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
+assert os.stat(base + "/roots/given").st_uid == os.stat(home + "/own").st_uid == entry.pw_uid
+assert os.stat(base + "/roots").st_uid == os.stat(base + "/roots/inner").st_uid == 0
+assert os.stat(base + "/roots/inner").st_mode & 0o777 == 0o755
+assert open(base + "/roots/file").read() == "root's"
+assert sorted(os.listdir(base + "/roots")) == ["file", "given", "inner"]
+"""
+    as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
+    done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    link, below, keys, new = done.stdout.splitlines()
+    assert "/.ssh (by a link" in link and "belongs to root, and nobody cannot write there" in link
+    assert "work/new is not made" in below and "does not belong to root" in below
+    assert "keys (by a link" in keys and "cannot be written by nobody" in keys
+    assert "cannot be written by nobody" in new
+
+
+def test_the_child_answers_or_it_is_told() -> None:
+    entry = pwd.getpwuid(os.geteuid())
+    assert _user_files.as_user(entry, lambda: {"uid": os.geteuid()}) == {"uid": os.geteuid()}
+    with pytest.raises(UserFileError, match="ended without an answer"):
+        _user_files.as_user(entry, lambda: os._exit(3))
