@@ -38,6 +38,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
+        "python_asked": "auto",
         "space": 0,
         "pip_version": "26.3",
         "uv_version": "0.13.8",
@@ -129,6 +130,14 @@ def test_missing_is_what_the_lock_has_and_the_environment_has_not(packages: Any,
     packages.write(place.installed("base"), "k")
     assert packages.check({**given, "lock": lock}) == {"missing": [], "python": lock["python"]}
     assert packages.install({**given, "lock": lock}) == {"changed": False}
+
+
+def test_what_auto_stands_for_does_not_make_a_lock_another_one(packages: Any, given: dict[str, Any]) -> None:
+    """The environment keeps its Python, which later runs find there."""
+    place = packages.Place(given)
+    key = packages.key_of(place, given)
+    assert packages.key_of(place, {**given, "python": "3.12"}) == key
+    assert packages.key_of(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
 
 
 def test_another_python_than_the_first_nodes_is_refused(packages: Any, given: dict[str, Any]) -> None:
