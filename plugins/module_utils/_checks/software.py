@@ -239,7 +239,7 @@ def check_kernels(case: Case) -> list[Finding]:
             f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for {device['name']} "
             f"(compute capability {capability}): it is built for {', '.join(software['archs'])}",
             "a torch that is built for this GPU",
-            "install one: role pytorch chooses it where pytorch_version and pytorch_cuda are auto",
+            "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at auto",
         )
     ]
 

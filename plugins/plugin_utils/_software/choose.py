@@ -269,7 +269,7 @@ def driver_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -
         f"the NVIDIA driver is too old for torch {one.torch} with {build_words(one.build)}: "
         f"{by_value((node.name, node.driver) for node in old)}",
         f"{'.'.join(map(str, least))} or newer",
-        "install a newer driver (role nvidia_driver)",
+        "install a newer driver (ansible-playbook site.yml --tags nvidia_driver)",
     )
 
 
@@ -374,7 +374,7 @@ def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
     if without and wishes.cuda == AUTO:
         raise Refusal(
             f"{listed(without)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, by which the build "
-            "of torch is chosen. Install one (role nvidia_driver), or set pytorch_cuda"
+            "of torch is chosen. Install one (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
         )
     all_of_them = list(candidates(nodes, wishes))
     if not all_of_them:

@@ -177,7 +177,7 @@ def test_what_torch_lacks_is_told_in_full() -> None:
         "torch 2.7.1 for CUDA 12.8 has no kernels for Quadro P4000 (compute capability 6.1): "
         "it is built for sm_75, sm_80"
     )
-    assert "role pytorch" in found.todo
+    assert "site.yml --tags pytorch" in found.todo
 
 
 def test_versions_are_compared_as_numbers() -> None:

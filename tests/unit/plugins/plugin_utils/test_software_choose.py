@@ -153,7 +153,7 @@ def test_what_is_chosen(nodes: list[Node], wishes: dict[str, str], expected: tup
             [
                 "the NVIDIA driver is too old for torch 2.13.0 with CUDA 13.0: 550.54.15 on a.",
                 "Needed: 580 or newer.",
-                "Set pytorch_cuda to 12.6, or install a newer driver (role nvidia_driver)",
+                "Set pytorch_cuda to 12.6, or install a newer driver (ansible-playbook site.yml --tags nvidia_driver)",
             ],
         ),
         (
