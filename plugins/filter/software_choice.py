@@ -94,6 +94,7 @@ _value:
       - "CUDA 12.6: as pytorch_cuda says"
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,7 +116,7 @@ def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
         driver=gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), ""),
         devices=devices,
         python=python,
-        made=bool(python) and facts["interpreter"] == f"{directory.rstrip('/')}/env/bin/python",
+        made=bool(python) and os.path.normpath(facts["interpreter"]) == os.path.normpath(f"{directory}/env/bin/python"),
         glibc=facts.get("glibc") or "",
     )
 

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "python_env" / "files" / "packages.py"
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
@@ -130,6 +133,41 @@ def test_missing_is_what_the_lock_has_and_the_environment_has_not(packages: Any,
     packages.write(place.installed("base"), "k")
     assert packages.check({**given, "lock": lock}) == {"missing": [], "python": lock["python"]}
     assert packages.install({**given, "lock": lock}) == {"changed": False}
+
+
+def rendered(name: str, **variables: Any) -> str:
+    """A variable of the role, with its defaults."""
+    role = SCRIPT.parents[1]
+    given = {**yaml.safe_load((role / "defaults" / "main.yml").read_text()), **variables}
+    ours = yaml.safe_load((role / "vars" / "main.yml").read_text())
+    texts = {key: trust_as_template(value) if isinstance(value, str) else value for key, value in ours.items()}
+    return str(Templar(DataLoader(), variables={**given, **texts}).template(trust_as_template("{{ " + name + " }}")))
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        ("auto", "/opt/muster/env/bin/python:python3"),
+        ("3.12", "/opt/muster/env/bin/python:3.12:python3.12"),
+        ("/usr/bin/python3.9", "/opt/muster/env/bin/python:/usr/bin/python3.9:python/usr/bin/python3.9"),
+    ],
+)
+def test_the_interpreter_of_an_environment_that_is_there_counts_first(python: str, expected: str) -> None:
+    assert rendered("__python_env_interpreters", python_env_python=python) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "python3"),
+        ({"python_env_manager": "conda"}, "3.12"),
+        ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}}, "3.12"),
+        ({"__pytorch_choice": {"directory": "/opt/another", "python": "3.12"}}, "python3"),
+        ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}, "python_env_python": "3.9"}, "3.9"),
+    ],
+)
+def test_what_an_environment_is_made_with(variables: dict[str, Any], expected: str) -> None:
+    assert rendered("__python_env_python", **variables).strip() == expected
 
 
 def test_what_auto_stands_for_does_not_make_a_lock_another_one(packages: Any, given: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def test_a_choice_with_its_requirements() -> None:
 def test_the_python_of_an_environment_that_is_there_is_kept() -> None:
     ours = facts(interpreter="/data/muster/env/bin/python", python="3.9.2")
     assert software_choice(ours, directory="/data/muster")["version"] == "2.8.0"
+    assert software_choice(ours, directory="/data/muster/")["version"] == "2.8.0"
     assert software_choice(ours, directory="/opt/muster")["python"] == "3.12"
 
 
