@@ -34,6 +34,14 @@ def clock() -> float:
     return time.time() + float(os.environ.get(CLOCK_SHIFT) or 0)
 
 
+def glibc_version() -> str:
+    """Return the version of this system's C library, such as 2.31, "" where it is another one than glibc."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
+    except ValueError:
+        return ""
+
+
 def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
     """Return what a path is, as this user sees it; one on a mount that does not answer is not touched."""
     if path.startswith("~/"):
@@ -137,6 +145,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         "node_python": {"path": sys.executable, "version": "{}.{}.{}".format(*sys.version_info[:3])},
         "kernel": os.uname().release,
         "machine": network.machine(),
+        "glibc": glibc_version(),
         "interfaces": interfaces,
         "addresses": addresses,
         "interface": interface,
@@ -206,7 +215,9 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         facts["programs"] = _node_software.programs_in([place for place in os.get_exec_path() if not dead(place)])
         if interpreter and not dead(interpreter):
             waiting["software"] = _node_software.SoftwareQuestion(
-                interpreter, directory if not dead(directory) else "/"
+                interpreter,
+                directory if not dead(directory) else "/",
+                kernels="gpus" in waiting and bool(waiting["gpus"].smi),
             )
         if script and facts["script"]["is_file"]:
             facts["script"]["sha256"] = _node_software.file_hash(script)

@@ -11,6 +11,7 @@ name of its .dist-info directory, and the CUDA that it was built for in torch/ve
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import re
 import shutil
@@ -39,6 +40,7 @@ DISTRIBUTIONS = {
 }
 ONE_OF_THEM = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
 ENTRY = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
+ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
 # What launchers of other kinds than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
 HASH_LIMIT = 16 * 2**20  # bytes of a script that are hashed; no script is longer
@@ -47,7 +49,9 @@ HASH_LIMIT = 16 * 2**20  # bytes of a script that are hashed; no script is longe
 class SoftwareQuestion:
     """The question for an interpreter's packages, asked when made."""
 
-    def __init__(self, interpreter: str, directory: str) -> None:
+    def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
+        """kernels: whether to read what torch's kernels are built for, which takes some 30 ms."""
+        self.kernels = kernels
         self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
         cwd = directory if os.path.isdir(directory) else "/"
         # as a run starts it: PYTHONPATH of this login is not a run's
@@ -55,7 +59,7 @@ class SoftwareQuestion:
         self.command = Command([interpreter, "-B", "-c", QUESTION], cwd=cwd, env=environment)
 
     def answer(self) -> dict[str, Any]:
-        """Return python (version), prefix, packages ({name: version}), cuda and hip of torch, error ("": none)."""
+        """Return python (version), prefix, packages ({name: version}), cuda, hip, archs of torch, error ("": none)."""
         output = self.command.output(self.deadline)
         try:
             line = next(line for line in output.text.splitlines() if "\0" in line)  # others are warnings of its start
@@ -63,13 +67,15 @@ class SoftwareQuestion:
         except StopIteration:
             error = "it does not answer" if output.hangs else " ".join(output.text.split())[-300:]
             nothing = dict.fromkeys(("python", "prefix", "cuda", "hip"))
-            return {**nothing, "packages": {}, "error": error}
+            return {**nothing, "packages": {}, "archs": [], "error": error}
         places = [place for place in places if place]
+        build = torch_build(places)
         return {
             "python": python,
             "prefix": prefix,
             "packages": packages_in(places),
-            **torch_build(places),
+            **build,
+            "archs": torch_archs(places) if self.kernels and build["cuda"] else [],
             "error": "",
         }
 
@@ -118,6 +124,31 @@ def parse_torch_version(text: str) -> dict[str, str | None]:
     ):
         found[name] = single or double or None
     return found
+
+
+def torch_archs(places: list[str]) -> list[str]:
+    """Return what torch.cuda.get_arch_list() would, such as sm_90, [] where that cannot be read.
+
+    It stands as a text in the library of torch that is for Python; to ask torch itself would take seconds.
+    """
+    paths = [os.path.join(place, "torch", "lib", "libtorch_python.so") for place in places]
+    path = next((path for path in paths if os.path.exists(path)), "")
+    try:
+        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as library:
+            return parse_archs(library)
+    except (OSError, ValueError):  # ValueError: it is empty
+        return []
+
+
+def parse_archs(library: bytes | mmap.mmap) -> list[str]:
+    """Find the list of architectures in torch's library: words with a space between, and a NUL behind them."""
+    start = library.find(b"sm_")
+    while start >= 0:
+        match = ARCHS.match(library, start)
+        if match:
+            return match[1].decode().split()
+        start = library.find(b"sm_", start + 1)
+    return []
 
 
 def file_hash(path: str) -> str | None:

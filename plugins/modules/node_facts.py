@@ -183,6 +183,10 @@ facts:
           cannot be read.
       type: str
       sample: be92cfc0-7dd6-4d1c-ad77-e0e9f74d9de7 net:[4026531840]
+    glibc:
+      description: Version of the C library, empty where it is another one than glibc.
+      type: str
+      sample: "2.35"
     interfaces:
       description: By the name of an interface its C(mtu), C(up), C(loopback) and C(addresses).
       type: dict
@@ -314,7 +318,8 @@ facts:
     software:
       description:
         - Version of the interpreter (C(python)), of packages that matter between nodes (C(packages)), and of the CUDA
-          or ROCm that torch was built for.
+          or ROCm that torch was built for. With the part V(gpus) also the GPUs that it was built for (C(archs)), as
+          torch.cuda.get_arch_list() has them.
       returned: with the part V(software) and an interpreter
       type: dict
       sample:
@@ -323,6 +328,7 @@ facts:
         packages: {torch: 2.7.1, nccl: 2.26.2, numpy: 2.2.6}
         cuda: "12.8"
         hip: null
+        archs: [sm_75, sm_80, sm_86, sm_90, sm_100, sm_120, compute_120]
         error: ""
     programs:
       description: The paths of programs that launchers call, as far as they are there.

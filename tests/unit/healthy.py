@@ -75,6 +75,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
         "systemd": True,
         "node_python": {"path": "/usr/bin/python3", "version": "3.10.12"},
         "kernel": "6.8.0-45-generic",
+        "glibc": "2.35",
         "machine": f"boot-of-{name} net:[4026531840]",
         "interfaces": {
             "lo": {"mtu": 65536, "up": True, "loopback": True, "addresses": ["127.0.0.1/8"]},
@@ -106,6 +107,7 @@ def node(name: str, everyone: list[str], gpu_count: int = 0) -> Facts:
             "packages": {"torch": "2.7.1", "nccl": "2.26.2", "numpy": "2.2.6"},
             "cuda": "12.8",
             "hip": None,
+            "archs": [],
             "error": "",
         },
         "programs": {},

@@ -26,10 +26,11 @@ MAKE_JOB = """
 set -e
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 site=/opt/job/lib/python$version/site-packages
-mkdir -p /opt/job/bin $site/torch
+mkdir -p /opt/job/bin $site/torch/lib
 ln -s /usr/bin/python3 /opt/job/bin/python
 printf 'home = /usr/bin\\ninclude-system-site-packages = false\\n' > /opt/job/pyvenv.cfg
 echo "cuda: Optional[str] = '12.8'" > $site/torch/version.py
+printf 'sm_75 sm_80 sm_86 sm_90 sm_100 sm_120\\0' > $site/torch/lib/libtorch_python.so
 ln -s $site /opt/site
 echo 'print(1)' > /opt/job/train.py
 """ + "\n".join(f"mkdir $site/{name}-{version}.dist-info" for name, version in PACKAGES.items())

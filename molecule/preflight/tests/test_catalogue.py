@@ -604,9 +604,10 @@ def gpu(index: int, **values: str) -> str:
     )
 
 
-def smi(gpus: list[str], apps: str = "") -> str:
+def smi(gpus: list[str], apps: str = "", capability: str = "8.9") -> str:
     """A stub that prints these GPUs and processes."""
     return f"""case "$1" in
+--query-gpu=compute_cap) printf 'compute_cap\\n'; printf '%s\\n' {" ".join([capability] * len(gpus))} ;;
 --query-gpu=*) cat <<'END'
 {chr(10).join([GPU_HEADER, *gpus])}
 END
@@ -673,8 +674,9 @@ def test_healthy_gpus(cluster: Cluster, tmp_path: Path) -> None:
             {
                 "node2": smi([gpu(0, name="NVIDIA A40"), gpu(1, name="NVIDIA A40")]),
                 "node3": smi([gpu(0, driver="575.57.08"), gpu(1, driver="575.57.08")]),
+                "node4": smi(TWO, capability="6.1"),
             },
-            [("warning", "skew-driver", NODE3), ("warning", "skew-gpu", NODE2)],
+            [("error", "torch-no-kernels", NODE4), ("warning", "skew-driver", NODE3), ("warning", "skew-gpu", NODE2)],
             id="skew",
         ),
         pytest.param(

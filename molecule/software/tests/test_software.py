@@ -166,6 +166,45 @@ def test_a_pair_of_torch_and_cuda_that_does_not_exist_is_refused_before_anything
     assert "choosing and getting packages" not in play.output
 
 
+SMI = r"""#!/bin/sh
+case "$1" in
+--query-gpu=compute_cap) printf 'compute_cap\n6.1\n' ;;
+--query-gpu=*) cat <<'END'
+index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode
+0, GPU-0, Quadro P4000, 580.65.06, 8192 MiB, 1 MiB, Default
+END
+esac
+"""
+
+
+@pytest.fixture
+def pascals(lab: Lab) -> Iterator[None]:
+    """A GPU for which few builds of torch have kernels, as far as nvidia-smi tells."""
+    path = "/usr/local/bin/nvidia-smi"
+    for node in NODES[:2]:
+        root(lab, node, f"cat > {path} <<'STUB'\n{SMI}STUB\nchmod 755 {path}")
+    yield
+    for node in NODES[:2]:
+        root(lab, node, f"rm -f {path}")
+
+
+def test_the_choice_is_shown_with_its_reasons_before_anything_is_changed(lab: Lab, pascals: None) -> None:
+    options = ("--check", "--limit", "node1,node2")
+    asked = {"part": "torch", "python_env_directory": "/opt/chosen"}
+    play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
+    assert play.rc == 0, play.output
+    assert "torch 2.13.0: the newest that fits" in said(play)
+    assert "CUDA 12.6: the newest build that the drivers run (580.65.06 on node1, node2)" in said(play)
+    assert "torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability 6.1)" in said(play)
+
+    refused = drive.run(STAND_INS, lab.inventory, options=options, flash_attention_enabled=True, **asked)
+    assert refused.rc == 2
+    assert "FlashAttention 2 has no kernels for Quadro P4000 (compute capability 6.1) on node1, node2" in said(refused)
+    assert "Show what would be installed" not in refused.output
+    for node in NODES[:2]:
+        root(lab, node, "test ! -e /opt/chosen")
+
+
 def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
     """Run one of the plays of stand_ins.yml on two nodes."""
     return drive.run(STAND_INS, lab.inventory, options=("--limit", "node1,node2"), timeout=300, part=part, **more)

@@ -98,6 +98,7 @@ IDS = {
     "skew-transformers": "versions of transformers differ",
     "ssh-between-nodes": "nodes cannot log in at each other, and the launcher needs it",
     "torch-missing": "the interpreter has no torch",
+    "torch-no-kernels": "torch was not built for a node's GPUs",
     "torch-without-cuda": "there are GPUs, but torch was built for the CPU",
     "working-directory-missing": "the job's working directory is not there",
     "wrong-interface": "the way to a peer leaves by another interface than node_address's",

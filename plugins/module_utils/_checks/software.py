@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed, odd_ones
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
@@ -20,6 +20,29 @@ LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 def version_tuple(text: str) -> tuple[int, ...]:
     """The numbers of a version, so that 535.183.01 comes after 535.54.03."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", text))
+
+
+def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
+    """Whether code for some architectures runs on a GPU.
+
+    archs: as torch.cuda.get_arch_list() has them. sm_86 is machine code, which newer GPUs of the same generation run;
+    compute_86 is PTX, which the driver translates for any newer GPU; with an a behind it either is for that GPU alone,
+    with an f for its generation. capability: of the GPU, such as (8, 6).
+    """
+    for arch in archs:
+        match = re.fullmatch(r"(sm|compute)_([0-9]+)([0-9])([af]?)", arch)
+        if not match:
+            continue
+        built = int(match[2]), int(match[3])
+        if match[4] == "a":
+            runs = built == tuple(capability)
+        elif match[1] == "compute" and not match[4]:
+            runs = built <= tuple(capability)
+        else:
+            runs = built[0] == capability[0] and built[1] <= capability[1]
+        if runs:
+            return True
+    return False
 
 
 def package(name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -197,6 +220,32 @@ def check_torch(case: Case) -> list[Finding]:
     return findings
 
 
+def check_kernels(case: Case) -> list[Finding]:
+    """The GPUs must be among those for which torch was built."""
+    lacking: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for node, gpus in case.part("gpus"):
+        software = case.facts[node.name].get("software") or {}
+        archs = software.get("archs") or []  # empty: this torch does not tell, or is built for the CPU
+        for device in gpus["devices"]:
+            capability = device.get("compute_capability")
+            if archs and capability and not has_kernels(archs, capability):
+                lacking.setdefault(node.name, (device, software))
+    if not lacking:
+        return []
+    device, software = next(iter(lacking.values()))
+    capability = ".".join(map(str, device["compute_capability"]))
+    return [
+        error(
+            "torch-no-kernels",
+            lacking,
+            f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for {device['name']} "
+            f"(compute capability {capability}): it is built for {', '.join(software['archs'])}",
+            "a torch that is built for this GPU",
+            "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at auto",
+        )
+    ]
+
+
 def check_software(case: Case) -> list[Finding]:
     """All checks of this file."""
     return [
@@ -204,4 +253,5 @@ def check_software(case: Case) -> list[Finding]:
         *check_equal(case),
         *check_script_hash(case),
         *([] if case.job.image else check_torch(case)),
+        *([] if case.job.image else check_kernels(case)),
     ]

@@ -19,13 +19,13 @@ from typing import Any
 MARK = "MUSTER-RESULT "
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
 MEMORY_A_JOB = 20  # GB of memory that one job of the build takes (setup.py: 5 for each of 4 threads of nvcc)
-# Releases to the minor releases of torch that have wheels, and the tags of their CUDA, as the project's workflow builds
-# them. What really exists is asked of the server.
+# Releases, the newest first, to the minor releases of torch that have wheels, the majors of CUDA with what stands for
+# them in the names, and the oldest glibc that loads them (docs/software.md). What really exists is asked of the server.
 RELEASES = {
-    "2.5.8": (("2.2", "2.3"), ("118", "122")),
-    "2.6.3": (("2.2", "2.3", "2.4"), ("118", "123")),
-    "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), ("12",)),
-    "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), ("12",)),
+    "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), {"12": "12"}, "2.32"),
+    "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), {"12": "12"}, "2.31"),
+    "2.6.3": (("2.2", "2.3", "2.4"), {"11": "118", "12": "123"}, "2.31"),
+    "2.5.8": (("2.2", "2.3"), {"11": "118", "12": "122"}, "2.31"),
 }
 
 
@@ -42,17 +42,24 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def cuda_tag(release: str, cuda: str) -> str:
-    """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built."""
+    """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built.
+
+    "" where there was none for that major yet.
+    """
     major = cuda.partition(".")[0]
     if numbers(release) >= (2, 7):
         return major
-    if major == "11":
-        return "118"
-    return "122" if numbers(release) < (2, 6) else "123"
+    built = {"11": "118", "12": "122" if numbers(release) < (2, 6) else "123"}
+    return built.get(major, "")
 
 
 def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
-    """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl."""
+    """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
+
+    "" where there can be none.
+    """
+    if not cuda_tag(release, cuda):
+        return ""
     minor = ".".join(torch.split(".")[:2])
     tag = "cp" + "".join(python.split(".")[:2])
     local = f"cu{cuda_tag(release, cuda)}torch{minor}cxx11abi{'TRUE' if abi else 'FALSE'}"
@@ -64,17 +71,27 @@ def wheel_url(pattern: str, release: str, name: str) -> str:
     return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
 
 
-def neighbours(release: str, torch: str) -> list[tuple[str, str]]:
-    """Releases and minor releases of torch that may have a wheel, the nearest to what is there first."""
-    minor = ".".join(torch.split(".")[:2])
-    pairs = [(one, other) for one, (torches, _cudas) in RELEASES.items() for other in torches]
+def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
+    """Releases, minor releases of torch and majors of CUDA that may have a wheel, the nearest first."""
+    minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
+    triples = [
+        (one, other, built)
+        for one, (torches, cudas, _glibc) in RELEASES.items()
+        for other in torches
+        for built in cudas
+    ]
 
-    def distance(pair: tuple[str, str]) -> tuple[Any, ...]:
-        away = abs(numbers(pair[1])[1] - numbers(minor)[1]) if numbers(pair[1])[0] == numbers(minor)[0] else 99
+    def distance(triple: tuple[str, str, str]) -> tuple[Any, ...]:
+        away = abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
         # another release of flash-attention is exchanged more easily than another torch
-        return (away, pair[0] != release, [-number for number in numbers(pair[0])])
+        return (away, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
 
-    return sorted((pair for pair in pairs if pair != (release, minor)), key=distance)
+    return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
+
+
+def loads(release: str, glibc: str) -> bool:
+    """Whether a system with this glibc loads the wheels of a release, as far as that is known."""
+    return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
 
 
 # --- What is there ----------------------------------------------------------------------------------------------------
@@ -96,6 +113,11 @@ def exists(url: str) -> bool:
             f"{url} cannot be reached from the first node ({problem}). Needed: a server of wheels. Set "
             "flash_attention_wheels to one that can be, or flash_attention_build to true"
         ) from None
+
+
+def glibc_version() -> str:
+    """The version of this system's C library, "" where it is another one than glibc."""
+    return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
 def environment() -> dict[str, Any]:
@@ -229,22 +251,20 @@ def torch_version_file() -> str:
 
 def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
     """The same, asked of torch and the server."""
-    release = given["version"]
-    here = environment()
-    name = wheel_name(release, **here)
-    url = wheel_url(given["wheels"], release, name)
-    shown = (
-        f"flash-attention {release} for torch {here['torch']}, CUDA {here['cuda']}, Python {here['python']}, "
-        f"{here['machine']}, C++ ABI {'new' if here['abi'] else 'old'}"
-    )
-    if exists(url):
-        digest = f"#sha256={given['sha256']}" if given["sha256"] else ""
-        return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
+    here, glibc = environment(), glibc_version()
+    releases = list(RELEASES) if given["version"] == "auto" else [given["version"]]
+    for release in releases:
+        name = wheel_name(release, **here)
+        url = wheel_url(given["wheels"], release, name)
+        if name and loads(release, glibc) and exists(url):
+            digest = f"#sha256={given['sha256']}" if given["sha256"] else ""
+            return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
+    release = releases[0]
     if given["build"]:
         home = find_compiler(here["cuda"], given["cuda_home"])
         environment_of_build = {
             "CUDA_HOME": home,
-            "MAX_JOBS": str(jobs(free_memory(), os.cpu_count() or 1)),
+            "MAX_JOBS": str(given["max_jobs"] or jobs(free_memory(), os.cpu_count() or 1)),
             "NVCC_THREADS": "4",
         }
         if given["capabilities"]:
@@ -256,16 +276,20 @@ def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
             "options": ["--no-build-isolation", "--no-cache-dir"],
             "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {given['capabilities']}",
         }
-    near = []
-    for other, torch in neighbours(release, here["torch"]):
-        if exists(wheel_url(given["wheels"], other, wheel_name(other, **{**here, "torch": torch}))):
-            near.append(f"flash-attention {other} with torch {torch}")
+    near: list[str] = []
+    for other, torch, cuda in neighbours(release, here["torch"], here["cuda"]):
         if len(near) == 3:
             break
+        name = wheel_name(other, **{**here, "torch": torch, "cuda": cuda})
+        if loads(other, glibc) and exists(wheel_url(given["wheels"], other, name)):
+            near.append(f"flash-attention {other} with torch {torch} for CUDA {cuda}")
     raise Fault(
-        f"there is no wheel of {shown} ({url}). Needed: one that exists. The nearest: {'; '.join(near) or 'none'}. "
-        "Set flash_attention_version and pytorch_version to such a pair, or flash_attention_build to true: "
-        "a build takes minutes to hours"
+        f"there is no wheel of flash-attention {' or '.join(releases)} for torch {here['torch']}, CUDA {here['cuda']}, "
+        f"Python {here['python']}, {here['machine']}, C++ ABI {'new' if here['abi'] else 'old'}"
+        f"{f', glibc {glibc}' if glibc else ''} in {given['wheels']}. Needed: one that exists. The nearest: "
+        f"{'; '.join(near) or 'none'}. Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run "
+        "the roles pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
+        "build takes minutes to hours"
     )
 
 

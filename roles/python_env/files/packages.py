@@ -600,7 +600,9 @@ def build_files(path: str) -> list[str]:
 def key_of(place: Place, given: dict[str, Any]) -> str:
     """What a lock depends on, as one text."""
     names = [*given["files"], *(name for path in given["editable"] for name in build_files(path))]
-    parts = [given[name] for name in ("manager", "python", "requirements", "editable", "pip_version", "uv_version")]
+    parts = [
+        given[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
+    ]
     parts += [given[name] for name in ("index_url", "extra_index_urls", "find_links", "environment")]
     parts += [given[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
     parts += [[name, read(name)] for name in names] + [one["packages"] for one in earlier_locks(place, given)]

@@ -16,6 +16,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION
+
 SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "flash_attention" / "files" / "flash.py"
 HERE = {"torch": "2.13.0", "cuda": "12.6", "abi": True, "python": "3.11", "machine": "x86_64"}
 
@@ -112,9 +114,33 @@ def test_a_plus_sign_in_an_address_is_written_so_that_all_servers_read_it(flash:
 
 
 def test_the_nearest_torch_comes_first(flash: Any) -> None:
-    assert flash.neighbours("2.8.3", "2.13.0")[:2] == [("2.8.3", "2.8"), ("2.8.3", "2.7")]
-    assert flash.neighbours("2.7.4.post1", "2.8.0")[:2] == [("2.8.3", "2.8"), ("2.8.3", "2.7")]
-    assert flash.neighbours("2.8.3", "2.5.1")[0] == ("2.7.4.post1", "2.5")
+    assert flash.neighbours("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+    assert flash.neighbours("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+    assert flash.neighbours("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
+    # the same torch for another CUDA comes before another torch
+    assert flash.neighbours("2.8.3", "2.8.0", "13.0")[0] == ("2.8.3", "2.8", "12")
+    assert flash.neighbours("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
+
+
+def test_an_old_release_has_no_wheels_for_a_cuda_that_came_later(flash: Any) -> None:
+    assert flash.wheel_name("2.6.3", "2.4.1", "13.0", True, "3.10", "x86_64") == ""
+    assert flash.wheel_name("2.5.8", "2.3.1", "13.0", True, "3.10", "x86_64") == ""
+
+
+def test_the_releases_are_those_by_which_torch_is_chosen(flash: Any) -> None:
+    told = {
+        release: (
+            tuple(".".join(map(str, torch)) for torch in one.torches),
+            {str(major): tag for major, tag in one.cudas.items()},
+            ".".join(map(str, one.glibc)),
+        )
+        for release, one in FLASH_ATTENTION.items()
+    }
+    assert told == flash.RELEASES
+    assert list(flash.RELEASES) == sorted(told, key=flash.numbers, reverse=True)
+    for release, (torches, cudas, _glibc) in flash.RELEASES.items():
+        for major, tag in cudas.items():
+            assert f"+cu{tag}torch{torches[0]}" in flash.wheel_name(release, torches[0], major, True, "3.10", "x86_64")
 
 
 @pytest.fixture
@@ -140,6 +166,7 @@ def ask(wheels: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
         "wheels": wheels,
         "sha256": "",
         "build": False,
+        "max_jobs": 0,
         "cuda_home": "",
         "capabilities": ["8.0"],
         "choice_file": str(tmp_path / "choice"),
@@ -178,10 +205,39 @@ def test_where_there_is_none_the_nearest_that_exist_are_named(
     with pytest.raises(flash.Fault) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
-    assert "The nearest: flash-attention 2.8.3 with torch 2.7; flash-attention 2.7.4.post1 with torch 2.6." in str(
-        problem.value
+    near = (
+        "The nearest: flash-attention 2.8.3 with torch 2.7 for CUDA 12; flash-attention 2.7.4.post1 with torch 2.6 for"
     )
+    assert near in str(problem.value)
     assert not (tmp_path / "choice").exists()
+
+
+def test_for_a_newer_cuda_the_nearest_are_those_for_an_older_one(
+    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: {**HERE, "cuda": "13.0"})
+    put(server[1], flash, "2.8.3", torch="2.8.0")
+    put(server[1], flash, "2.6.3", torch="2.4.0")
+    with pytest.raises(flash.Fault, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
+        flash.choose(ask(server[0], tmp_path))
+
+
+def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
+    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "environment", lambda: {**HERE, "torch": "2.6.0"})
+    older = put(server[1], flash, "2.7.4.post1", torch="2.6.0")
+    newer = put(server[1], flash, "2.8.3", torch="2.6.0")
+    for glibc, name in (("2.35", newer), ("2.31", older)):
+        monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
+        assert flash.choose_anew(ask(server[0], tmp_path, version="auto"))["shown"] == name
+    with pytest.raises(flash.Fault, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
+        flash.choose_anew(ask(server[0], tmp_path, version="2.8.3"))
+    monkeypatch.setattr(flash, "environment", lambda: HERE)
+    with pytest.raises(
+        flash.Fault, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"
+    ):
+        flash.choose_anew(ask(server[0], tmp_path, version="auto"))
 
 
 def test_a_server_that_cannot_be_asked_is_no_reason_to_build(
@@ -216,6 +272,7 @@ def test_a_build_that_is_allowed(
         "FLASH_ATTN_CUDA_ARCHS": "80;90",
     }
     assert "--no-build-isolation" in choice["options"]
+    assert flash.choose({**asked, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
 
 
 def test_a_compiler_of_another_cuda_is_refused(flash: Any, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 SCRIPT = ROLES / "python_env" / "files" / "packages.py"
@@ -48,6 +50,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "directory": str(tmp_path / "muster"),
         "manager": "venv",
         "python": sys.executable,
+        "python_asked": "auto",
         "space": 0,
         "pip_version": "26.3",
         "uv_version": "0.13.8",
@@ -142,6 +145,49 @@ def test_missing_is_what_the_lock_has_and_the_environment_has_not(packages: Any,
     found = packages.check({**given, "lock": lock})
     assert (found["missing"], found["python"], found["changed"]) == ([], lock["python"], False)
     assert packages.install({**given, "lock": lock}) == {"changed": False}
+
+
+def rendered(name: str, **variables: Any) -> str:
+    """A variable of the role, with its defaults."""
+    role = SCRIPT.parents[1]
+    given = {**yaml.safe_load((role / "defaults" / "main.yml").read_text()), **variables}
+    ours = yaml.safe_load((role / "vars" / "main.yml").read_text())
+    texts = {key: trust_as_template(value) if isinstance(value, str) else value for key, value in ours.items()}
+    return str(Templar(DataLoader(), variables={**given, **texts}).template(trust_as_template("{{ " + name + " }}")))
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        ("auto", "/opt/muster/env/bin/python:python3"),
+        ("3.12", "/opt/muster/env/bin/python:3.12:python3.12"),
+        ("/usr/bin/python3.9", "/opt/muster/env/bin/python:/usr/bin/python3.9:python/usr/bin/python3.9"),
+    ],
+)
+def test_the_interpreter_of_an_environment_that_is_there_counts_first(python: str, expected: str) -> None:
+    assert rendered("__python_env_interpreters", python_env_python=python) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "python3"),
+        ({"python_env_manager": "conda"}, "3.12"),
+        ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}}, "3.12"),
+        ({"__pytorch_choice": {"directory": "/opt/another", "python": "3.12"}}, "python3"),
+        ({"__pytorch_choice": {"directory": "/opt/muster", "python": "3.12"}, "python_env_python": "3.9"}, "3.9"),
+    ],
+)
+def test_what_an_environment_is_made_with(variables: dict[str, Any], expected: str) -> None:
+    assert rendered("__python_env_python", **variables).strip() == expected
+
+
+def test_what_auto_stands_for_does_not_make_a_lock_another_one(packages: Any, given: dict[str, Any]) -> None:
+    """The environment keeps its Python, which later runs find there."""
+    place = packages.Place(given)
+    key = packages.key_of(place, given)
+    assert packages.key_of(place, {**given, "python": "3.12"}) == key
+    assert packages.key_of(place, {**given, "python": "3.12", "python_asked": "3.12"}) != key
 
 
 def test_another_python_than_the_first_nodes_is_refused(packages: Any, given: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._checks.software import version_tuple
+from ansible_collections.muster.training.plugins.module_utils._checks.software import has_kernels, version_tuple
 from tests.unit.healthy import Facts, cluster, findings, nothing, spoilt, together
 
 EVERYONE = ("node1", "node2", "node3", "node4")
@@ -107,6 +107,77 @@ def cuda(facts: dict[str, Facts], version: str | None) -> None:
 )
 def test_drivers_and_torch_must_fit(spoil: Any, found: Any) -> None:
     assert spoilt(spoil, gpu_count=2) == found
+
+
+@pytest.mark.parametrize(
+    ("archs", "runs", "not_runs"),
+    [
+        # machine code runs on its own GPU, and on newer ones of its generation
+        (["sm_86"], [(8, 6), (8, 9)], [(8, 0), (9, 0), (7, 5)]),
+        (["sm_60"], [(6, 0), (6, 1)], [(5, 2), (7, 0)]),
+        (["sm_100", "sm_120"], [(10, 0), (10, 3), (12, 0), (12, 1)], [(9, 0), (11, 0)]),
+        # PTX on all newer ones
+        (["sm_37", "compute_37"], [(3, 7), (6, 1), (12, 0)], [(3, 5)]),
+        # and what is made for one GPU or one generation, there alone
+        (["sm_90a"], [(9, 0)], [(9, 1), (10, 0)]),
+        (["sm_100f"], [(10, 0), (10, 3)], [(12, 0)]),
+        (["gfx90a"], [], [(9, 0)]),
+        ([], [], [(8, 0)]),
+    ],
+)
+def test_what_runs_on_a_gpu(archs: list[str], runs: list[tuple[int, int]], not_runs: list[tuple[int, int]]) -> None:
+    assert [one for one in [*runs, *not_runs] if has_kernels(archs, one)] == runs
+
+
+def built_for(facts: dict[str, Facts], archs: str) -> None:
+    for one in facts.values():
+        one["software"]["archs"] = archs.split()
+
+
+def gpu(facts: dict[str, Facts], model: str, capability: list[int], *nodes: str) -> None:
+    for name in nodes or facts:
+        for device in facts[name]["gpus"]["devices"]:
+            device.update(name=model, compute_capability=capability)
+
+
+TURING_ON = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        # the machines of the guides: P4000, T4 and RTX 3070
+        (
+            together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Quadro P4000", [6, 1])),
+            [("error", "torch-no-kernels", EVERYONE)],
+        ),
+        (together(lambda f: built_for(f, "sm_50 sm_60 sm_70 sm_75"), lambda f: gpu(f, "Quadro P4000", [6, 1])), []),
+        (together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Tesla T4", [7, 5])), []),
+        (together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "GeForce RTX 3070", [8, 6])), []),
+        (
+            together(lambda f: built_for(f, TURING_ON), lambda f: gpu(f, "Tesla V100", [7, 0], "node2")),
+            [("error", "torch-no-kernels", ("node2",)), ("warning", "skew-gpu", ("node2",))],
+        ),
+        # neither an old driver, which tells no capability, nor a torch that does not tell is an error
+        (lambda f: built_for(f, TURING_ON), []),
+        (lambda f: gpu(f, "Quadro P4000", [6, 1]), []),
+    ],
+)
+def test_torch_must_be_built_for_the_gpus(spoil: Any, found: Any) -> None:
+    assert sorted(spoilt(spoil, gpu_count=2)) == found
+
+
+def test_what_torch_lacks_is_told_in_full() -> None:
+    facts = cluster(2, gpu_count=1)
+    built_for(facts, "sm_75 sm_80")
+    gpu(facts, "Quadro P4000", [6, 1], "node1")
+    found = next(one for one in findings(facts) if one.id == "torch-no-kernels")
+    assert found.nodes == ("node1",)
+    assert found.found == (
+        "torch 2.7.1 for CUDA 12.8 has no kernels for Quadro P4000 (compute capability 6.1): "
+        "it is built for sm_75, sm_80"
+    )
+    assert "site.yml --tags pytorch" in found.todo
 
 
 def test_versions_are_compared_as_numbers() -> None:

@@ -409,6 +409,47 @@ def test_versions_are_read_from_the_interpreter_that_has_them() -> None:
         assert facts["hip"] == version["hip"]
 
 
+TORCH_2_8 = b"td::string ipc_hsm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120\0\0\0/pytorch/torch/csrc"
+"""Of libtorch_python.so of torch 2.8.0+cu128: nothing stands between the text before it and the list."""
+
+
+@pytest.mark.parametrize(
+    ("library", "archs"),
+    [
+        (TORCH_2_8, ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]),
+        (b"\0use_sm_carveout\0sm_80 sm_90a compute_90\0", ["sm_80", "sm_90a", "compute_90"]),
+        (b"\0sm_86\0", ["sm_86"]),
+        (b"\0ELF _sm_8x \0", []),
+        (b"", []),
+    ],
+)
+def test_the_gpus_that_torch_was_built_for_are_read(library: bytes, archs: list[str], tmp_path: Path) -> None:
+    assert _node_software.parse_archs(library) == archs
+    place = tmp_path / "site" / "torch" / "lib"
+    place.mkdir(parents=True)
+    (place / "libtorch_python.so").write_bytes(library)
+    assert _node_software.torch_archs([str(tmp_path / "none"), str(tmp_path / "site")]) == archs
+
+
+def test_a_torch_for_the_cpu_and_a_node_without_gpus_are_not_asked(tmp_path: Path) -> None:
+    assert _node_software.torch_archs([str(tmp_path)]) == []
+    version = tmp_path / "torch" / "version.py"
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "lib" / "libtorch_python.so").write_bytes(TORCH_2_8)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nprintf '3.12.1\\0/usr\\0{tmp_path}\\n'\n")
+    program.chmod(0o755)
+    for cuda, kernels, count in (("'12.8'", True, 7), ("'12.8'", False, 0), ("None", True, 0)):
+        version.write_text(f"cuda: Optional[str] = {cuda}\n")
+        facts = _node_software.SoftwareQuestion(str(program), "/", kernels=kernels).answer()
+        assert len(facts["archs"]) == count, facts
+
+
+def test_the_c_library_is_told() -> None:
+    told = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True).stdout
+    assert _node_facts.glibc_version() == told.split()[1]
+
+
 def test_the_first_interpreter_that_is_there_is_taken(tmp_path: Path) -> None:
     ours = tmp_path / "env" / "bin" / "python"
     names = f"{ours}:sh"

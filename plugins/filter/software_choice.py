@@ -1,0 +1,157 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: software_choice
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Choose Python, torch, its CUDA and flash-attention together
+description:
+  - Chooses the newest torch that the nodes can run, by their Pythons, NVIDIA drivers, GPUs and C libraries, with the
+    Python and the build for CUDA that go with it.
+  - What is set is kept, and only checked. Of what cannot be, C(refusal) says why, and what would fit.
+positional: _input
+options:
+  _input:
+    description:
+      - What M(muster.training.node_facts) returns as C(facts) with the parts C(gpus) and C(software), by the names of
+        the nodes.
+    type: dict
+    required: true
+  version:
+    description: Release of torch, or V(auto).
+    type: str
+    default: auto
+  cuda:
+    description:
+      - Version of CUDA, such as V(12.4), or V(cpu).
+      - With V(auto) the newest that all drivers run and that has kernels for all GPUs, and V(cpu) where no node has a
+        GPU.
+    type: str
+    default: auto
+  python:
+    description:
+      - Name, path or version of an interpreter.
+      - With V(auto) the nodes' own, or one that O(manager) brings where that one is too old or too new.
+    type: str
+    default: auto
+  manager:
+    description: What makes the environment.
+    type: str
+    choices: [uv, venv, conda]
+    default: uv
+  directory:
+    description: Where it lies. The Python of one that is there already is kept.
+    type: str
+    default: /opt/muster
+  flash_attention:
+    description: Release of flash-attention for which there must be a wheel, V(auto) for any, empty for none.
+    type: str
+    default: ""
+  packages:
+    description: What else is to be installed from torch's index, such as C(torchvision).
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: muster.training.node_facts
+"""
+
+EXAMPLES = r"""
+- name: Show what would be installed
+  ansible.builtin.debug:
+    msg: "{{ {'node1': facts} | muster.training.software_choice(cuda='12.6', packages=['torchvision']) }}"
+  vars:
+    facts:
+      glibc: "2.35"
+      interpreter: /usr/bin/python3
+      software: {python: 3.10.12}
+      gpus: {pci: 1, driver: {loaded: 580.65.06}, devices: [{name: Tesla T4, compute_capability: [7, 5]}]}
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - The name of the interpreter (C(python)), the release of torch (C(version)), the name of its index (C(build)), its
+      C(cuda), empty for the CPU, the C(requirements) as pip takes them, the release of C(flash_attention), and the
+      C(reasons), a line each.
+    - Where nothing fits, only the C(refusal), which is empty otherwise.
+  type: dict
+  sample:
+    refusal: ""
+    python: python3
+    version: 2.13.0
+    build: cu126
+    cuda: "12.6"
+    requirements: [torch==2.13.0, torchvision==0.28.*]
+    flash_attention: ""
+    reasons:
+      - "Python 3.10: python3 of the nodes"
+      - "torch 2.13.0: the newest that fits"
+      - "CUDA 12.6: as pytorch_cuda says"
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+
+
+def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
+    """What counts of a node's facts."""
+    gpus, software = facts["gpus"], facts.get("software") or {}
+    devices = tuple(
+        (device["name"], (device["compute_capability"][0], device["compute_capability"][1]))
+        for device in gpus["devices"]
+        if device.get("compute_capability")
+    )
+    python = software.get("python") or ""
+    return choose.Node(
+        name=name,
+        gpus=gpus["pci"],
+        driver=gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), ""),
+        devices=devices,
+        python=python,
+        made=bool(python) and os.path.normpath(facts["interpreter"]) == os.path.normpath(f"{directory}/env/bin/python"),
+        glibc=facts.get("glibc") or "",
+    )
+
+
+def software_choice(
+    facts: Mapping[str, Mapping[str, Any]],
+    version: str = "auto",
+    cuda: str = "auto",
+    python: str = "auto",
+    manager: str = "uv",
+    directory: str = "/opt/muster",
+    flash_attention: str = "",
+    packages: list[str] | None = None,
+) -> dict[str, Any]:
+    """The software for these nodes."""
+    nodes = {name: node_of(name, one, directory) for name, one in facts.items()}
+    wishes = choose.Wishes(str(version), str(cuda), str(python), str(flash_attention), manager, directory)
+    try:
+        choice = choose.choose(nodes, wishes)
+    except choose.Refusal as refusal:
+        return {"refusal": str(refusal)}
+    return {
+        "refusal": "",
+        "python": choice.python,
+        "version": choice.torch,
+        "build": choice.build,
+        "cuda": choice.cuda,
+        "requirements": choose.requirements(choice.torch, list(packages or [])),
+        "flash_attention": choice.flash,
+        "reasons": choice.reasons,
+    }
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"software_choice": software_choice}

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which Pythons, CUDA builds and GPUs each torch is for, and which flash-attention goes with it.
+
+The facts alone; docs/software.md shows them with their sources. Private to this collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Minor = tuple[int, int]  # of torch, Python, glibc, or a compute capability
+
+# What the kernels of a build are compiled for, as torch.cuda.get_arch_list() has it.
+KEPLER_TO_HOPPER = "sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
+MAXWELL_TO_HOPPER = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
+VOLTA_TO_BLACKWELL = "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+TURING_TO_BLACKWELL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A minor release of torch."""
+
+    newest: str  # its newest patch release
+    pythons: tuple[Minor, Minor]  # the oldest and the newest that have a wheel
+    builds: Mapping[int, str]  # CUDA version, 124 for 12.4, to what its kernels are compiled for
+
+
+@dataclass(frozen=True)
+class FlashAttention:
+    """A release of flash-attention, by the wheels that the project publishes."""
+
+    torches: tuple[Minor, ...]
+    pythons: tuple[Minor, Minor]
+    cudas: Mapping[int, str]  # major version of torch's CUDA to what stands for it in the names of the wheels
+    glibc: Minor  # the oldest that loads them
+
+
+TORCH = {
+    (2, 3): Torch("2.3.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER}),
+    (2, 4): Torch("2.4.1", ((3, 8), (3, 12)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}),
+    (2, 5): Torch("2.5.1", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 121: MAXWELL_TO_HOPPER, 124: MAXWELL_TO_HOPPER}),
+    (2, 6): Torch("2.6.0", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 124: MAXWELL_TO_HOPPER, 126: MAXWELL_TO_HOPPER}),
+    (2, 7): Torch(
+        "2.7.1", ((3, 9), (3, 13)), {118: KEPLER_TO_HOPPER, 126: MAXWELL_TO_HOPPER, 128: TURING_TO_BLACKWELL}
+    ),
+    (2, 8): Torch(
+        "2.8.0", ((3, 9), (3, 13)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 129: VOLTA_TO_BLACKWELL}
+    ),
+    (2, 9): Torch(
+        "2.9.1", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 130: TURING_TO_BLACKWELL}
+    ),
+    (2, 10): Torch(
+        "2.10.0", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 128: VOLTA_TO_BLACKWELL, 130: TURING_TO_BLACKWELL}
+    ),
+    (2, 11): Torch(
+        "2.11.0",
+        ((3, 10), (3, 14)),
+        {126: MAXWELL_TO_HOPPER, 128: TURING_TO_BLACKWELL, 129: TURING_TO_BLACKWELL, 130: TURING_TO_BLACKWELL},
+    ),
+    (2, 12): Torch(
+        "2.12.1", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 130: TURING_TO_BLACKWELL, 132: TURING_TO_BLACKWELL}
+    ),
+    (2, 13): Torch(
+        "2.13.0", ((3, 10), (3, 14)), {126: MAXWELL_TO_HOPPER, 130: TURING_TO_BLACKWELL, 132: TURING_TO_BLACKWELL}
+    ),
+}
+
+FLASH_ATTENTION = {
+    "2.5.8": FlashAttention(((2, 2), (2, 3)), ((3, 8), (3, 11)), {11: "118", 12: "122"}, (2, 31)),
+    "2.6.3": FlashAttention(((2, 2), (2, 3), (2, 4)), ((3, 8), (3, 12)), {11: "118", 12: "123"}, (2, 31)),
+    "2.7.4.post1": FlashAttention(((2, 2), (2, 3), (2, 4), (2, 5), (2, 6)), ((3, 9), (3, 13)), {12: "12"}, (2, 31)),
+    "2.8.3": FlashAttention(((2, 4), (2, 5), (2, 6), (2, 7), (2, 8)), ((3, 9), (3, 13)), {12: "12"}, (2, 32)),
+}
+FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
+
+# The Python that uv or conda brings where the system's does not fit: every torch and flash-attention of the newer ones
+# above has a wheel for it.
+BROUGHT_PYTHON = (3, 12)

@@ -1,0 +1,57 @@
+"""The filter software_choice, on facts as node_facts has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.filter.software_choice import FilterModule
+from tests.unit import healthy
+
+software_choice = FilterModule().filters()["software_choice"]
+
+
+def facts(capability: list[int] | None = None, interpreter: str = "/usr/bin/python3", **software: Any) -> Any:
+    """Facts of two nodes; with GPUs of this capability if one is given."""
+    read = healthy.cluster(2, gpu_count=2 if capability else 0)
+    for one in read.values():
+        one["interpreter"] = interpreter
+        one["software"].update(software)
+        for device in one["gpus"]["devices"]:
+            device["compute_capability"] = capability
+    return read
+
+
+def test_a_choice_with_its_requirements() -> None:
+    choice = software_choice(facts([6, 1]), packages=["torchvision"])
+    assert {name: value for name, value in choice.items() if name != "reasons"} == {
+        "refusal": "",
+        "python": "python3",
+        "version": "2.13.0",
+        "build": "cu126",
+        "cuda": "12.6",
+        "requirements": ["torch==2.13.0", "torchvision==0.28.*"],
+        "flash_attention": "",
+    }
+    assert choice["reasons"][0] == "Python 3.11: python3 of the nodes"
+    assert software_choice(facts(), "2.5.1")["build"] == "cpu"
+
+
+def test_the_python_of_an_environment_that_is_there_is_kept() -> None:
+    ours = facts(interpreter="/data/muster/env/bin/python", python="3.9.2")
+    assert software_choice(ours, directory="/data/muster")["version"] == "2.8.0"
+    assert software_choice(ours, directory="/data/muster/")["version"] == "2.8.0"
+    assert software_choice(ours, directory="/opt/muster")["python"] == "3.12"
+
+
+def test_a_node_without_an_interpreter() -> None:
+    read = facts()
+    for one in read.values():
+        one["interpreter"] = ""
+        del one["software"]
+    assert software_choice(read)["python"] == "3.12"
+    assert "python3 is missing on node1, node2" in software_choice(read, manager="venv")["refusal"]
+
+
+def test_a_refusal_is_told() -> None:
+    assert list(software_choice(facts(), "2.8.0", "12.4")) == ["refusal"]
+    assert software_choice(facts(), "2.8.0", "12.4")["refusal"].startswith("there is no torch 2.8.0 for CUDA 12.4")

@@ -1,0 +1,267 @@
+"""Python, torch, CUDA and flash-attention together: what is chosen and why, and that a refusal names what would fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+from ansible_collections.muster.training.plugins.plugin_utils._software.choose import Node, Refusal, Wishes
+from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION, TORCH
+
+P4000, T4, RTX3070 = ("Quadro P4000", (6, 1)), ("Tesla T4", (7, 5)), ("GeForce RTX 3070", (8, 6))
+V100, H100, B200 = ("Tesla V100-SXM2-16GB", (7, 0)), ("H100 80GB HBM3", (9, 0)), ("B200", (10, 0))
+
+
+def node(name: str = "a", gpu: Any = None, driver: str = "580.65.06", python: str = "3.10.12", **more: Any) -> Node:
+    """A machine with Ubuntu 22.04, with a GPU if one is named; None among GPUs is one whose model is not told."""
+    if gpu is None and "gpus" not in more:
+        return Node(name, python=python, **{"glibc": "2.35", **more})
+    devices = (gpu,) if gpu else ()
+    return Node(name, **{"gpus": 1, "driver": driver, "devices": devices, "python": python, "glibc": "2.35", **more})
+
+
+def focal(name: str = "a", gpu: Any = None, **more: Any) -> Node:
+    """A machine with Ubuntu 20.04."""
+    return node(name, gpu, **{"python": "3.8.10", "glibc": "2.31", **more})
+
+
+def chosen(*nodes: Node, **wishes: str) -> tuple[str, str, str, str]:
+    choice = choose.choose({one.name: one for one in nodes}, Wishes(**wishes))
+    return choice.python, choice.torch, choice.build, choice.flash
+
+
+def why(*nodes: Node, **wishes: str) -> list[str]:
+    return choose.choose({one.name: one for one in nodes}, Wishes(**wishes)).reasons
+
+
+def refused(*nodes: Node, **wishes: str) -> str:
+    with pytest.raises(Refusal) as refusal:
+        choose.choose({one.name: one for one in nodes}, Wishes(**wishes))
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "nodes, wishes, expected",
+    [
+        # the machines of the guides
+        ([node(gpu=P4000)], {}, ("python3", "2.13.0", "cu126", "")),
+        ([node(gpu=T4)], {}, ("python3", "2.13.0", "cu132", "")),
+        ([node(gpu=RTX3070, driver="550.54.15")], {}, ("python3", "2.13.0", "cu126", "")),
+        ([focal(gpu=P4000)], {}, ("3.12", "2.13.0", "cu126", "")),
+        ([node(gpu=RTX3070, driver="550.54.15")], {"cuda": "12.4"}, ("python3", "2.6.0", "cu124", "")),
+        ([node("a", T4), node("b", P4000)], {}, ("python3", "2.13.0", "cu126", "")),
+        # Pascal and Volta in some builds only
+        ([node(gpu=P4000, driver="535.183.01")], {"torch": "2.8.0"}, ("python3", "2.8.0", "cu126", "")),
+        ([node(gpu=V100)], {"torch": "2.10.0"}, ("python3", "2.10.0", "cu128", "")),
+        ([node(gpu=V100)], {"torch": "2.11.0"}, ("python3", "2.11.0", "cu126", "")),
+        ([node(gpu=B200)], {"torch": "2.7.1"}, ("python3", "2.7.1", "cu128", "")),
+        # drivers
+        ([node(gpu=T4, driver="470.57.02")], {}, ("python3", "2.7.1", "cu118", "")),
+        ([node("a", T4), node("b", T4, driver="570.26")], {}, ("python3", "2.13.0", "cu126", "")),
+        ([node(gpu=T4, driver="525.60.13")], {}, ("python3", "2.13.0", "cu126", "")),
+        ([node(gpus=2)], {}, ("python3", "2.13.0", "cu132", "")),  # a driver that does not tell its GPUs
+        ([node(gpu=T4, driver="")], {"cuda": "12.6"}, ("python3", "2.13.0", "cu126", "")),
+        ([node("a", T4), node("b")], {}, ("python3", "2.13.0", "cu132", "")),
+        # no GPU
+        ([node()], {}, ("python3", "2.13.0", "cpu", "")),
+        ([node(gpu=T4)], {"cuda": "cpu"}, ("python3", "2.13.0", "cpu", "")),
+        ([node()], {"cuda": "12.6"}, ("python3", "2.13.0", "cu126", "")),
+        # Pythons
+        ([focal()], {}, ("3.12", "2.13.0", "cpu", "")),
+        ([focal()], {"manager": "venv"}, ("python3", "2.4.1", "cpu", "")),
+        ([focal()], {"torch": "2.3.1"}, ("python3", "2.3.1", "cpu", "")),
+        ([focal()], {"python": "python3"}, ("python3", "2.4.1", "cpu", "")),
+        ([node(python="3.9.2")], {}, ("3.12", "2.13.0", "cpu", "")),
+        ([node(python="3.9.2")], {"manager": "venv"}, ("python3", "2.8.0", "cpu", "")),
+        ([node(python="3.15.0")], {}, ("3.12", "2.13.0", "cpu", "")),
+        ([node(python="")], {"python": "3.11"}, ("3.11", "2.13.0", "cpu", "")),
+        ([node("a", python="3.10.12"), node("b", python="3.12.3")], {}, ("3.12", "2.13.0", "cpu", "")),
+        ([node()], {"manager": "conda"}, ("3.12", "2.13.0", "cpu", "")),
+        ([node()], {"manager": "conda", "python": "3.10"}, ("3.10", "2.13.0", "cpu", "")),
+        # an environment that is there keeps its Python
+        ([focal(python="3.12.1", made=True)], {}, ("3.12", "2.13.0", "cpu", "")),
+        ([focal("a", made=True), node("b")], {}, ("3.8", "2.4.1", "cpu", "")),
+        # flash-attention
+        ([node(gpu=H100)], {"flash": "auto"}, ("python3", "2.8.0", "cu129", "2.8.3")),
+        ([node(gpu=RTX3070, driver="550.54.15")], {"flash": "2.8.3"}, ("python3", "2.8.0", "cu129", "2.8.3")),
+        ([focal(gpu=H100)], {"flash": "auto"}, ("3.12", "2.6.0", "cu126", "2.7.4.post1")),
+        ([node(gpu=H100, python="3.14.0")], {"flash": "auto"}, ("3.12", "2.8.0", "cu129", "2.8.3")),
+        ([node(gpu=B200)], {"flash": "auto"}, ("python3", "2.8.0", "cu129", "2.8.3")),
+        ([node(gpu=H100)], {"flash": "auto", "cuda": "11.8"}, ("python3", "2.4.1", "cu118", "2.6.3")),
+        # what the tables do not have is taken as it is said
+        ([node(gpu=H100)], {"torch": "2.14.1", "cuda": "13.2"}, ("python3", "2.14.1", "cu132", "")),
+        ([node(gpu=H100)], {"torch": "2.10.0", "flash": "2.9.0"}, ("python3", "2.10.0", "cu130", "2.9.0")),
+    ],
+)
+def test_what_is_chosen(nodes: list[Node], wishes: dict[str, str], expected: tuple[str, ...]) -> None:
+    assert chosen(*nodes, **wishes) == expected
+
+
+@pytest.mark.parametrize(
+    "nodes, wishes, said",
+    [
+        (
+            [node(gpu=P4000)],
+            {"cuda": "13.0"},
+            [
+                "torch 2.13.0 for CUDA 13.0 has no kernels for Quadro P4000 (compute capability 6.1) on a.",
+                "Needed: GPUs that it is built for (sm_75, sm_80,",
+                "Set pytorch_cuda to 12.6",
+            ],
+        ),
+        (
+            [node("a", P4000), node("b", B200)],
+            {},
+            ["no kernels for Quadro P4000 (compute capability 6.1) on a", "Leave a out of the group"],
+        ),
+        ([node(gpu=B200)], {"torch": "2.6.0"}, ["torch 2.6.0", "no kernels for B200", "Set pytorch_version to 2.13.0"]),
+        (
+            [focal()],
+            {"manager": "venv", "torch": "2.13.0"},
+            [
+                "torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 on a).",
+                "Needed: Python 3.10 to 3.14.",
+                "Set pytorch_version to 2.4.1",
+            ],
+        ),
+        (
+            [focal()],
+            {"python": "python3", "torch": "2.13.0"},
+            ["as python_env_python says; found: 3.8.10 on a", "Set pytorch_version to 2.4.1"],
+        ),
+        (
+            [focal(made=True)],
+            {"torch": "2.13.0"},
+            ["/opt/muster/env has it", "Set pytorch_version to 2.4.1, or remove /opt/muster/env on all nodes"],
+        ),
+        (
+            [focal(made=True)],
+            {"python": "3.12"},
+            ["the environment in /opt/muster has Python 3.8.10 on a, and python_env_python is 3.12", "Remove"],
+        ),
+        (
+            [node("a", python="3.10.12"), node("b", python="3.12.3")],
+            {"manager": "venv"},
+            ["python3 is 3.10.12 on a; 3.12.3 on b", "set python_env_manager to uv"],
+        ),
+        ([node(python="3.7.3")], {"manager": "venv"}, ["has no wheel for Python 3.7"]),
+        (
+            [node("a", T4, driver="550.54.15"), node("b", T4)],
+            {"torch": "2.13.0", "cuda": "13.0"},
+            [
+                "the NVIDIA driver is too old for torch 2.13.0 with CUDA 13.0: 550.54.15 on a.",
+                "Needed: 580 or newer.",
+                "Set pytorch_cuda to 12.6, or install a newer driver (ansible-playbook site.yml --tags nvidia_driver)",
+            ],
+        ),
+        (
+            [node(gpu=T4, driver="470.57.02")],
+            {"torch": "2.13.0"},
+            ["2.13.0 with CUDA 12.6: 470.57.02 on a", "525.60.13 or newer", "Set pytorch_version to 2.7.1, or install"],
+        ),
+        (
+            [node(gpu=T4, driver="390.157")],
+            {},
+            ["CUDA 11.8: 390.157 on a", "450.80.2 or newer. Install a newer driver"],
+        ),
+        ([node("b", T4, driver="")], {}, ["b: there are GPUs, but no NVIDIA driver is loaded"]),
+        (
+            [node()],
+            {"torch": "2.8.0", "cuda": "12.4"},
+            [
+                "there is no torch 2.8.0 for CUDA 12.4",
+                "torch 2.8.0 is there for CUDA 12.6, 12.8, 12.9",
+                "CUDA 12.4 is there for torch 2.4, 2.5, 2.6",
+                "  torch 2.13: 12.6, 13.0, 13.2",
+            ],
+        ),
+        ([node()], {"torch": "2.5.1", "cuda": "12"}, ["there is no torch 2.5.1 for CUDA 12.", "12.1, 12.4"]),
+        ([node()], {"cuda": "10.2"}, ["no torch is known for CUDA 10.2", "  torch 2.3: 11.8, 12.1"]),
+        ([node()], {"torch": "2.5"}, ["pytorch_version is '2.5'", "such as 2.5.1"]),
+        ([node()], {"torch": "1.13.1"}, ["no builds of torch 1.13.1 are known", "pytorch_cuda", "torch 2.3"]),
+        (
+            [node("a", H100), node("b", T4)],
+            {"flash": "auto"},
+            ["no kernels for Tesla T4 (compute capability 7.5) on b", "8.0 or higher", "Set flash_attention_enabled"],
+        ),
+        (
+            [node(gpu=H100)],
+            {"flash": "auto", "torch": "2.13.0"},
+            [
+                "flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and Python 3.10",
+                "Needed: torch 2.4 to 2.8 for CUDA 12",
+                "Set pytorch_version to 2.8.0, or set flash_attention_build to true",
+            ],
+        ),
+        (
+            [node(gpu=H100)],
+            {"flash": "2.8.3", "torch": "2.13.0", "cuda": "13.0"},
+            ["Set pytorch_cuda to 12.9 and pytorch_version to 2.8.0"],
+        ),
+        (
+            [focal(gpu=H100)],
+            {"flash": "2.8.3"},
+            ["do not load with glibc 2.31 on a", "glibc 2.32 or newer", "flash_attention_version to 2.7.4.post1"],
+        ),
+        ([node()], {"flash": "auto"}, ["flash-attention runs on GPUs alone", "Set flash_attention_enabled to false"]),
+    ],
+)
+def test_a_refusal_names_what_would_fit(nodes: list[Node], wishes: dict[str, str], said: list[str]) -> None:
+    message = refused(*nodes, **wishes)
+    for words in said:
+        assert words in message
+    assert message.count("Needed:") == 1
+
+
+def test_the_settings_that_a_refusal_names_do_fit() -> None:
+    assert chosen(node(gpu=P4000), cuda="12.6")[2] == "cu126"
+    assert chosen(node(gpu=H100), flash="2.8.3", torch="2.8.0", cuda="12.9")[3] == "2.8.3"
+
+
+def test_the_reasons() -> None:
+    assert why(focal("a", P4000), focal("b", P4000)) == [
+        "Python 3.12: uv brings it; torch 2.13.0 has no wheel for Python 3.8 (python3 of the nodes; found: 3.8.10 on "
+        "a, b)",
+        "torch 2.13.0: the newest that fits",
+        "CUDA 12.6: the newest build that the drivers run (580.65.06 on a, b) and that has kernels for the GPUs "
+        "(Quadro P4000 (6.1) on a, b); torch 2.13.0 for CUDA 13.2 has no kernels for Quadro P4000 (compute capability "
+        "6.1) on a, b",
+    ]
+    assert why(node(gpu=H100), flash="auto")[1:] == [
+        "torch 2.8.0: the newest that fits; flash-attention 2.8.3 has no wheel for torch 2.13.0 with CUDA 13.2 and "
+        "Python 3.10",
+        "CUDA 12.9: the newest build that the drivers run (580.65.06 on a) and that has kernels for the GPUs "
+        "(H100 80GB HBM3 (9.0) on a)",
+        "flash-attention 2.8.3: the newest with a wheel for them",
+    ]
+    assert why(node(), torch="2.8.0", cuda="12.8", python="python3") == [
+        "Python 3.10: as python_env_python says",
+        "torch 2.8.0: as pytorch_version says",
+        "CUDA 12.8: as pytorch_cuda says",
+    ]
+    assert why(node())[2] == "the CPU: no node has a GPU"
+
+
+def test_many_nodes_are_not_all_named() -> None:
+    lines = why(*(focal(f"node{number}", T4) for number in range(64)))
+    assert all(len(line) < 400 for line in lines)
+
+
+def test_companions_are_of_the_release_that_was_made_for_this_torch() -> None:
+    assert choose.requirements("2.5.1", ["torchvision", "torchaudio", "numpy<2"]) == [
+        "torch==2.5.1",
+        "torchvision==0.20.*",
+        "torchaudio==2.5.*",
+        "numpy<2",
+    ]
+
+
+def test_each_release_of_flash_attention_is_for_a_torch_that_is_known() -> None:
+    for release, flash in FLASH_ATTENTION.items():
+        assert set(flash.torches) & set(TORCH), release
+        fitting = [
+            chosen(node(gpu=RTX3070), flash=release, torch=TORCH[one].newest) for one in flash.torches if one in TORCH
+        ]
+        assert all(one[3] == release for one in fitting)
