@@ -792,12 +792,14 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
     The log begins with a whole line there, unless its last line alone is longer than an answer.
     """
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     offset = cursors.get(path, 0)
     try:
         size = os.path.getsize(path)
         if size - offset <= BACKLOG:
             return 0
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_supervisor.regular) as stream:
             stream.seek(size - CHUNK)
             begin = stream.read(CHUNK).find(b"\n") + 1
     except OSError:
@@ -808,9 +810,11 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 def results_between(path: str, start: int, end: int) -> bytes:
     """Return the lines with RESULT_MARK of a part of a log that begins with a whole line."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
     found = []
     rest = b"\n"
-    with contextlib.suppress(OSError), open(path, "rb") as stream:
+    with contextlib.suppress(OSError), open(path, "rb", opener=_supervisor.regular) as stream:
         stream.seek(start)
         while start < end:
             block = stream.read(min(CHUNK, end - start))
