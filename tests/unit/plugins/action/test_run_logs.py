@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
 from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, unpack
@@ -120,8 +121,8 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Node, directory: Path) -> None:
     """Fetch the logs of a run from a node."""
     monkeypatch.setattr(run_logs, "call_node", node)
     action = ActionModule.__new__(ActionModule)
-    action._task = types.SimpleNamespace(check_mode=False, args={"run_id": "first", "directory": str(directory)})  # type: ignore[assignment]
-    monkeypatch.setattr(run_logs.ActionBase, "run", lambda *_arguments: {})
+    action._task = types.SimpleNamespace(check_mode=False, args={"run_id": "first", "directory": str(directory)})
+    monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
     action.run(None, {"inventory_hostname": "node1"})
 
 

@@ -126,7 +126,7 @@ def test_of_a_log_far_ahead_the_end_is_shown_and_every_report(tmp_path: Path, li
     reports = [f'MUSTER_RESULT {{"accuracy": {number}}}\n' for number in range(3)]
     log = node / "launcher.log"
     log.write_text(f"first\n{reports[0]}{reports[1]}{filling}\n{reports[2]}{filling}the end")
-    answers, cursors = [], dict[str, int]()
+    answers, cursors = list[dict[str, Any]](), dict[str, int]()
     while not answers or answers[-1]["active"]:
         answers.append(watch(run, cursors))
         cursors = answers[-1]["cursors"]

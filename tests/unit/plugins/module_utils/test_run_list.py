@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_directory_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(_run_list.shutil, "rmtree", refuse)
+    monkeypatch.setattr(shutil, "rmtree", refuse)
     assert on_node(run, "first") == {
         "error": f"cannot remove {run.node(0)}: Permission denied; see who owns it on this node"
     }
