@@ -203,7 +203,7 @@ def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], id
         ({"script": "train.py", "working_directory": "/srv/project"}, False),
     ],
 )
-def test_where_a_relative_script_begins_is_told(given: dict[str, str], at_home: bool) -> None:
+def test_where_a_relative_script_begins_is_told(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
     assert ("launch_working_directory is not set, so a relative path begins in" in finding.found) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
