@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from ansible import constants as C
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
@@ -84,6 +87,14 @@ def masters(nodes: list[dict[str, Any]]) -> set[str]:
     return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
 
 
+def write_token(directory: str) -> str:
+    """Write a fresh secret into a file for this user alone and return its path: results are shown with -vvv."""
+    descriptor, path = tempfile.mkstemp(prefix="muster-probe-", dir=directory)  # with mode 0600
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(secrets.token_hex(16))
+    return path
+
+
 class ActionModule(ActionBase):
     """Pure: reads the inventory that Ansible holds."""
 
@@ -115,7 +126,7 @@ class ActionModule(ActionBase):
             "addresses": {node["name"]: node["address"] for node in nodes},
             "ports": {node["name"]: args["ports"] if node["name"] in first else [] for node in nodes},
             "probe": {
-                "token": secrets.token_hex(16),
+                "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # which Ansible removes at its end
                 "candidates": random.sample(EPHEMERAL, 3),
             },
         }

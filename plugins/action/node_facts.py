@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -56,7 +57,7 @@ ARGUMENT_SPEC = {
     "probe": {
         "type": "dict",
         "options": {
-            "token": {"type": "str", "required": True, "no_log": True},
+            "token_file": {"type": "path", "required": True},
             "candidates": {"type": "list", "elements": "int", "required": True},
             "lifetime": {"type": "int"},
         },
@@ -91,6 +92,8 @@ class ActionModule(ActionBase):
             request["args"] = job_arguments(request["args"], self._loader)
         except ValueError:  # launch_plan and check_cluster say so, and once for all nodes
             request["args"] = []
+        if request["probe"]:
+            request["probe"]["token"] = Path(request["probe"].pop("token_file")).read_text(encoding="utf-8")
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)

@@ -123,10 +123,12 @@ probe:
   returned: success
   type: dict
   contains:
-    token:
-      description: By this a node tells a peer from a stranger.
+    token_file:
+      description:
+        - File of this machine with the secret by which a node tells a peer from a stranger. It is gone with the end of
+          the play's process.
       type: str
-      sample: 3f786850e387550fdab836ed7e6dc881
+      sample: /home/me/.ansible/tmp/ansible-local-4711x/muster-probe-a1b2
     candidates:
       description: Ephemeral TCP ports, of which each node listens on the first that is free.
       type: list

@@ -105,9 +105,9 @@ options:
         peer has been there, so that the nodes can be asked at once or in turns.
     type: dict
     suboptions:
-      token:
-        description: A secret by which a node tells a peer from a stranger.
-        type: str
+      token_file:
+        description: File of this machine with a secret by which a node tells a peer from a stranger.
+        type: path
         required: true
       candidates:
         description: Ephemeral TCP ports, of which the node listens on the first that is free.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.choose_nodes import choose, masters
+from tests.unit.typed import give_collection, typed
 
 
 def host(number: int, **more: Any) -> dict[str, Any]:
@@ -18,6 +21,24 @@ def host(number: int, **more: Any) -> dict[str, Any]:
 
 HOSTS = {"a": host(1), "b": host(2), "c": host(3)}
 GROUPS = {"training": ["a", "b", "c"], "all": ["a", "b", "c", "d"]}
+
+
+def test_the_secret_of_the_probe_is_in_a_file_and_not_in_the_result(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text("training: {hosts: {a: {node_address: 10.0.0.1}}}\n")
+    (tmp_path / "play.yml").write_text(
+        "- hosts: localhost\n"
+        "  gather_facts: false\n"
+        "  tasks:\n"
+        "    - muster.training.choose_nodes:\n"
+        "      register: chosen\n"
+        "    - ansible.builtin.shell: stat -c 'mode %a' {{ chosen.probe.token_file }};"
+        " sed 's/[0-9a-f]\\{32\\}/read/' {{ chosen.probe.token_file }}\n"
+    )
+    done = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "machines.yml", "-vvv"])
+    assert done.returncode == 0 and "mode 600" in done.stdout and "read" in done.stdout, done.stdout
+    assert not re.search(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", done.stdout), done.stdout
+    assert not list(tmp_path.rglob("muster-probe-*")), "it is left"
 
 
 def names(nnodes: object = None, chosen: list[str] | None = None, hosts: dict[str, Any] | None = None) -> list[str]:
