@@ -190,7 +190,7 @@ def pascals(lab: Lab) -> Iterator[None]:
 
 def test_the_choice_is_shown_with_its_reasons_before_anything_is_changed(lab: Lab, pascals: None) -> None:
     options = ("--check", "--limit", "node1,node2")
-    asked = {"part": "torch", "python_env_directory": "/opt/chosen"}
+    asked: dict[str, Any] = {"part": "torch", "python_env_directory": "/opt/chosen"}
     play = drive.run(STAND_INS, lab.inventory, options=options, **asked)
     assert play.rc == 0, play.output
     assert "torch 2.13.0: the newest that fits" in said(play)
