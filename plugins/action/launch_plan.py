@@ -63,6 +63,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "start_timeout": {"type": "int", "default": 120},
     "silence_timeout": {"type": "int", "default": 10},
     "stop_grace": {"type": "int", "default": 5},
+    "log_limit": {"type": "int", "default": 10},
     "replace": {"type": "bool", "default": False},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},

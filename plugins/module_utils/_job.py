@@ -48,6 +48,7 @@ class Job:
     container_options: tuple[str, ...] = ()
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's own
+    log_limit: int = 10  # GB that the logs of a node may take; 0: any number
     debug: bool = False  # NCCL tells what it does, and torch's flight recorder what it did
 
     @property

@@ -180,6 +180,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,
+        "log_limit": job.log_limit * 10**9,
         "lifeline": {"address": table.master.address, "port": job.lifeline_port},
         "timeouts": {
             "start": job.start_timeout,

@@ -773,6 +773,8 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     offset = cursors.get(path, 0)
     try:
         with open(path, "rb", opener=_supervisor.regular) as stream:
+            with contextlib.suppress(OSError):  # there is nothing more, or no way to tell
+                offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)
             data = stream.read(CHUNK)
     except OSError:
@@ -784,7 +786,7 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
         data = data[:end]
     if data:
         cursors[path] = offset + len(data)
-    return data.decode("utf-8", "replace")
+    return data.replace(b"\0", b"").decode("utf-8", "replace")  # what was removed reads as zeros
 
 
 def skip_backlog(path: str, cursors: dict[str, int]) -> int:

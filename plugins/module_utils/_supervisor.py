@@ -22,6 +22,7 @@ line. So nobody on the way can add, exchange, reorder or repeat one.
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
   peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
   peer:   {"type": "mount", "text"} where a mount under the run has died or come back
+  peer:   {"type": "logs", "text"} where its logs were shortened
   peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
   server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
@@ -73,6 +74,9 @@ LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
 HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _run
 PULSE_INTERVAL = 1.0  # seconds between two signs of life
+LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
+LOG_HEAD = 1048576  # bytes of a log's beginning that stay when it is shortened
+PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
@@ -160,6 +164,48 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
             return stream.read(size).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def disk_use(path: str) -> int:
+    """Return how many bytes of disk a log takes; 0 where it is no file of its own."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0
+    return found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
+
+
+def remove_middle(path: str, head: int, tail: int) -> None:
+    """Give back the disk of a file between its first and last bytes, which stay where they are.
+
+    Who writes it goes on as before. Raise OSError where the file system cannot do so.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        length = os.fstat(descriptor).st_size - head - tail
+        if length > 0:
+            libc = ctypes.CDLL(None, use_errno=True)
+            offsets = (ctypes.c_int64(head), ctypes.c_int64(length))
+            if libc.fallocate(ctypes.c_int(descriptor), ctypes.c_int(PUNCH_HOLE), *offsets) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    finally:
+        os.close(descriptor)
+
+
+def bound_logs(logs: list[str], limit: int) -> list[str]:
+    """Shorten the longest of these logs where together they take more than so many bytes of disk; return which.
+
+    Half of the limit is left to what comes. Raise OSError where the file system cannot do so.
+    """
+    use = {log: disk_use(log) for log in logs}
+    if sum(use.values()) <= limit:
+        return []
+    share = limit // (2 * len(logs))
+    longer = [log for log in logs if use[log] > share]
+    for log in longer:
+        head = min(LOG_HEAD, share // 4)
+        remove_middle(log, head, share - head)
+    return longer
 
 
 def make_private(path: str) -> None:
@@ -446,6 +492,14 @@ def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
             return os.path.join(logs, "stdout.log"), os.path.join(logs, "stderr.log")
     log = os.path.join(directory, "launcher.log")
     return log, log
+
+
+def all_logs(plan: Data, directory: str) -> list[str]:
+    """Return the paths of all logs that the job of a node may have."""
+    logs = [os.path.join(directory, "launcher.log")]
+    for local_rank in range(plan["node"]["slots"]):
+        logs += [*earlier_logs(plan, directory, local_rank), *rank_logs(plan, directory, local_rank)]
+    return sorted({log for log in logs if disk_use(log)})
 
 
 def recorded_error(path: str) -> str:
@@ -738,6 +792,8 @@ class Supervisor:
         self.sample_start = 0  # where the newest begins in gpus.csv
         self.gpus: set[str] = set()  # the indices of those that the first sample has shown
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
+        self.logs_due = 0.0
+        self.shortened = ""  # what was done to the logs, or could not be, since they took more than they may
         self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
         self.ending_since: float | None = None  # since when this node's processes are being ended
         self.ending_at = math.inf  # the moment itself, as bin/muster-rank writes down when a rank ended
@@ -974,7 +1030,7 @@ class Supervisor:
             self.take_report(node, checked_report(message["report"]))
         elif kind == "failing":
             self.heed(node, str(message.get("text", "")))
-        elif kind in ("mount", "gpus"):
+        elif kind in ("mount", "gpus", "logs"):
             self.event(kind, str(message.get("text", "")), node=node["name"])
         elif kind == "stop":
             self.stop_everywhere(str(message.get("reason", "")), wanted=True)
@@ -1291,6 +1347,7 @@ class Supervisor:
         ended = reap()
         self.tend_mounts(now, ended)
         self.sample_gpus(now, ended)
+        self.tend_logs(now)
         grace, name = self.timeouts["grace"], self.plan["node"]["name"]
         if self.remover in ended:
             self.removed = exit_code(ended[self.remover])
@@ -1421,6 +1478,24 @@ class Supervisor:
             if gpus or error:
                 self.note_gpus(error)
 
+    def tend_logs(self, now: float) -> None:
+        """Keep the logs within their limit while the job goes on, and tell so once."""
+        limit = self.plan.get("log_limit", 0)
+        if not limit or self.launcher is None or now < self.logs_due:
+            return
+        self.logs_due = now + LOG_INTERVAL
+        try:
+            done = bound_logs(all_logs(self.plan, self.directory), limit)
+            told = f"the middle of {done[0]}{' and others' if done[1:] else ''} was removed" if done else ""
+        except OSError as error:
+            told = f"its file system cannot remove the middle of {error.filename}: {error.strerror}"
+        if told and not self.shortened:
+            name = self.plan["node"]["name"]
+            self.shortened = f"the logs on {name} took more than {limit / 1e9:g} GB (launch_log_limit): {told}"
+            self.tell("logs", self.shortened)
+            if self.state == "running":
+                self.set_state("running", self.shortened)
+
     def note_gpus(self, error: str) -> None:
         """Tell whoever watches that the GPUs have begun to fail (error) or are well again (no error), once."""
         if bool(error) == bool(self.gpus_error):
@@ -1476,6 +1551,7 @@ class Supervisor:
             "ended_by_us": self.ended_by_us,
             "container": container,
             "unwritten": self.unwritten,
+            "shortened": self.shortened,
         }
         shorten_report(self.report)
         if not self.stop_reason:
@@ -1690,7 +1766,7 @@ def describe_exit(code: int | None) -> str:
 
 
 # What a report holds, and what stands there where it is missing or has another type.
-REPORT_FIELDS = (
+REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("exit_code", int, None),
     ("reason", str, ""),
     ("state", str, "ended"),
@@ -1705,8 +1781,9 @@ REPORT_FIELDS = (
     ("ended_by_us", bool, False),
     ("container", str, ""),
     ("unwritten", str, ""),
+    ("shortened", str, ""),
 )
-RANK_FIELDS = (
+RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),
     ("local_rank", int, -1),
     ("exit_code", int, None),
@@ -1718,7 +1795,7 @@ MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
 
 def checked_report(told: Data) -> Data:
     """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
-    report = {name: told[name] if type(told.get(name)) is kind else other for name, kind, other in REPORT_FIELDS}
+    report: Data = {name: told[name] if type(told.get(name)) is kind else other for name, kind, other in REPORT_FIELDS}
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
     report["ranks"] = [

@@ -145,6 +145,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "gpus": report.get("gpus", ""),
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
+                "shortened": report.get("shortened", ""),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
@@ -262,6 +263,8 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
                 f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
                 f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
+        if node.get("shortened"):
+            lines.append(f"  {node['shortened']}")
         if node["gpus"]:
             lines.append(
                 f"  on {node['name']} the GPUs failed under the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "

@@ -213,6 +213,12 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
+  log_limit:
+    description:
+      - GB of disk that the logs of a run may take on a node. Beyond that the middle of the longest is removed, and the
+        job goes on. 0 is no limit.
+    type: int
+    default: 10
   replace:
     description:
       - Whether runs that are alive on the nodes are no reason to refuse. M(muster.training.training_run)

@@ -178,7 +178,7 @@ verdict:
       description:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
           that do not end), C(mounts) (that died), C(gpus) (what C(nvidia-smi) said once they failed), C(unwritten) (why
-          the run directory could not be written) and C(ranks).
+          the run directory could not be written), C(shortened) (what was done to logs beyond their limit) and C(ranks).
       type: list
       elements: dict
 """

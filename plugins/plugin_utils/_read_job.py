@@ -69,6 +69,8 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     for name, least_value in (("start_timeout", 5), ("silence_timeout", 5), ("stop_grace", 0)):
         if args[name] < least_value:
             problems.append(f"launch_{name} is {args[name]} s; give {least_value} or more")
+    if args["log_limit"] < 0:
+        problems.append(f"launch_log_limit is {args['log_limit']} GB; give 1 or more, or 0 for no limit")
     if args["nproc_per_node"] is not None and args["nproc_per_node"] < 1:
         problems.append(f"nproc_per_node is {args['nproc_per_node']}; give 1 or more")
     restarts = args["max_restarts"]
@@ -99,6 +101,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         start_timeout=args["start_timeout"],
         silence_timeout=args["silence_timeout"],
         stop_grace=args["stop_grace"],
+        log_limit=args["log_limit"],
         no_python=args["no_python"],
         debug=args["debug"],
         image=args["image"],

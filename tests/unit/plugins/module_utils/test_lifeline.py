@@ -21,7 +21,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
-from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
+from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure, from_hub, render_verdict
 from tests.unit.supervised import (
     NETWORK,
     Run,
@@ -125,6 +125,32 @@ def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
     run.wait_for("failed", 0, 1)
     assert "node2 did not check in within 1 s" in run.result()["reason"]
     run.wait_until_gone()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_logs_beyond_their_limit_lose_their_middle_and_the_job_goes_on(make: RunMaker, rank: int) -> None:
+    write = f'echo first; head -c 6000000 /dev/zero | tr "\\0" "x"; echo; echo last; {UNTIL_TOLD[2]}; echo after'
+    commands = [UNTIL_TOLD, UNTIL_TOLD]
+    commands[rank] = ["/bin/sh", "-c", write]
+    run = make(*commands)
+    run.set_patience("LOG_INTERVAL", 0.2)
+    for plan in run.plans:
+        plan["log_limit"] = 2000000
+    run.start()
+    log = run.node(rank) / "launcher.log"
+    told = f"the logs on node{rank} took more than 0.002 GB (launch_log_limit): the middle of {log} was removed"
+    run.wait_for("running")
+    eventually(lambda: told in run.events())
+    eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)
+    assert _run.read(run.request(rank, wait=0))["run"]["message"] == told
+    (run.directory / "go").touch()
+    run.wait_for("succeeded")
+    shown, cursors = "", dict[str, int]()
+    while text := _run.read_new(str(log), cursors, True):
+        shown += text
+    assert shown.startswith("first\nx") and shown.endswith("x\nlast\nafter\n") and len(shown) < 2000000
+    assert "\0" not in shown
+    assert f"  {told}" in render_verdict(from_hub(run.plans[0], run.result()), "record", {}).splitlines()
 
 
 def test_two_runs_side_by_side_do_not_touch_each_other(make: RunMaker) -> None:

@@ -227,6 +227,7 @@ def test_the_plan_of_a_node() -> None:
         "temporary_directory": temporary_directory("first", 1),
         "mounts": ["/data"],
         "gpu_samples": [],
+        "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7},
     }

@@ -291,6 +291,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "gpus": "",
         "container": "",
         "unwritten": "",
+        "shortened": "",
         "ranks": [],
     }
     assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
