@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import known_trouble
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
         before = time.time()
         try:
             answer = call_node(self, [*files, "_node_facts"], request, task_vars)
-        except (AnsibleActionFail, AnsibleConnectionFailure) as problem:
+        except AnsibleError as problem:
             # As a result, so that failed_when and ignore_unreachable leave the judgement to others, who say it once.
             if self._task.ignore_unreachable and (
                 isinstance(problem, AnsibleConnectionFailure) or known_trouble(str(problem))

@@ -56,7 +56,8 @@ TROUBLES = (
         "--ssh-extra-args='-o StrictHostKeyChecking=accept-new'",
     ),
     Trouble(
-        r"Identity file (?P<key>.+?) not accessible: (?P<why>[^.]+)\..*Permission denied \(",
+        r"(Identity file|no such identity:) (?P<key>\S+?)( not accessible)?: (?P<why>[A-Z][a-z ]+[a-z])"
+        r".*Permission denied \(",
         "this machine cannot read the key file {key}: {why}",
         LOGIN,
         "correct ansible_ssh_private_key_file in the inventory, or --private-key",

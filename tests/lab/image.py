@@ -20,6 +20,8 @@ PACKAGES = [
     *BASE,
     # launchers that a run can be started with
     *("openmpi-bin", "pdsh"),
+    # login shells that a user may have
+    *("fish", "tcsh", "zsh"),
 ]
 CUSTOMISE = Path(__file__).with_name("customise.sh")
 REPOSITORY = "localhost/muster-lab"

@@ -35,6 +35,9 @@ Host key verification failed.\r
 NO_KEY = """Warning: Identity file /home/me/none not accessible: No such file or directory.
 muster@10.0.0.9: Permission denied (publickey,password).\r
 """
+NO_IDENTITY = """no such identity: /home/me/none: No such file or directory\r
+muster@10.0.0.9: Permission denied (publickey,password).\r
+"""
 MANY_KEYS = """Received disconnect from 10.0.0.9 port 22:2: Too many authentication failures\r
 Disconnected from 10.0.0.9 port 22\r
 """
@@ -48,6 +51,7 @@ NOT_OURS = "the node's answer is not ours (exit code 1): "
 WORDS = [
     (CHANGED, "its host key is not the one", "ssh-keygen -f /home/me/.ssh/known_hosts -R '10.0.0.9'"),
     (UNKNOWN, "its host key is not known", "StrictHostKeyChecking=accept-new"),
+    (NO_IDENTITY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
     (NO_KEY, "cannot read the key file /home/me/none: No such file or directory", "ansible_ssh_private_key_file"),
     (
         "me@10.0.0.9: Permission denied (publickey,password).\r\n",

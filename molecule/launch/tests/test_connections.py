@@ -1,0 +1,85 @@
+"""What keeps real machines from being reached: each trouble by its name, and that of many machines once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+
+HOST_KEYS = (
+    "-o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes -o UserKnownHostsFile="
+)
+SILENT = "nft add table inet silent; nft add chain inet silent in '{ type filter hook input priority 0; }'; \
+nft add rule inet silent in tcp dport 2223 drop"
+SUDOERS = "/etc/sudoers.d/90-muster"
+
+
+def written(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more: Any) -> Path:
+    """An inventory like the lab's, with other hosts."""
+    training = yaml.safe_load(lab.inventory.read_text())["training"]
+    path = directory / "machines.yml"
+    path.write_text(yaml.safe_dump({"training": {"hosts": hosts, "vars": {**training["vars"], **more}}}))
+    return path
+
+
+def test_a_wrong_user_of_64_machines_is_said_once(lab: Lab, tmp_path: Path) -> None:
+    there = [node.address for node in lab.nodes]
+    hosts = {
+        f"machine{n}": {"ansible_host": there[n % len(there)], "node_address": f"10.0.0.{n}"} for n in range(1, 65)
+    }
+    play = drive.run("ping.yml", written(lab, tmp_path, hosts, ansible_user="nobody"))
+    assert play.rc == 2 and play.output.count("it refuses the login of nobody: Permission denied") == 1, play.output
+    assert "all 64 nodes cannot be reached" in play.output and "correct ansible_user" in play.output, play.output
+    assert len(play.output.splitlines()) < 25, play.output
+
+
+def test_each_trouble_by_its_name(lab: Lab, tmp_path: Path) -> None:
+    key = tmp_path / "another"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    first, second = lab.node("node1").address, lab.node("node2").address
+    (tmp_path / "changed").write_text(f"{first} {key.with_suffix('.pub').read_text()}")
+    # connections that are open already would do for another key
+    own: dict[str, Any] = {"ansible_host": first, "ansible_ssh_args": "-o ControlMaster=no -o ControlPath=none"}
+    hosts: dict[str, dict[str, Any]] = {
+        "well": {},
+        "user": {"ansible_user": "nobody"},
+        "key": {"ansible_ssh_private_key_file": str(key)},
+        "nokey": {"ansible_ssh_private_key_file": str(tmp_path / "none")},
+        "unknown": {"ansible_ssh_common_args": f"{HOST_KEYS}/dev/null"},
+        "changed": {"ansible_ssh_common_args": f"{HOST_KEYS}{tmp_path}/changed"},
+        "refused": {"ansible_port": 2222},
+        "silent": {"ansible_port": 2223},
+        "name": {"ansible_host": "no-such-machine.invalid"},
+        "route": {"ansible_host": first.rpartition(".")[0] + ".250"},
+        "sudo": {"ansible_host": second, "ansible_become": True},
+    }
+    inventory = written(lab, tmp_path, {name: {**own, **more} for name, more in hosts.items()})
+    drive.said(lab, "node1", "sh", "-c", SILENT)
+    drive.said(lab, "node2", "sed", "-i", "s/NOPASSWD://", SUDOERS)
+    try:
+        play = drive.run("ping.yml", inventory, env={"ANSIBLE_TIMEOUT": "5", "ANSIBLE_HOST_KEY_CHECKING": "True"})
+    finally:
+        drive.said(lab, "node2", "sed", "-i", "s/ALL$/NOPASSWD:ALL/", SUDOERS)
+        drive.said(lab, "node1", "nft", "delete", "table", "inet", "silent")
+    assert play.rc == 2 and "1 of 11 machines answers" in play.output, play.output
+    assert "UNREACHABLE!" not in play.output, play.output
+    output = " ".join(play.output.split())
+    for nodes, found, todo in (
+        ("user", "it refuses the login of nobody: Permission denied", "correct ansible_user"),
+        ("key", "it refuses the login of muster: Permission denied", "ansible_ssh_private_key_file"),
+        ("nokey", f"cannot read the key file {tmp_path}/none: No such file", "correct ansible_ssh_private_key_file"),
+        ("unknown", "its host key is not known to this machine", "StrictHostKeyChecking=accept-new"),
+        ("changed", "its host key is not the one that this machine has recorded", "ssh-keygen -f"),
+        ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
+        ("silent", "it gives no answer in time", "firewall of its provider"),
+        ("name", "its name is not known to this machine", "set ansible_host"),
+        ("route", "no way leads to it: No route to host", "check that the machine is on"),
+        ("sudo", "sudo asks for a password", "--ask-become-pass"),
+    ):
+        finding = output.partition(f"ERROR unreachable {nodes} found: ")[2].partition("ERROR unreachable")[0]
+        assert found in finding and todo in finding, (nodes, finding, play.output)
