@@ -145,7 +145,7 @@ def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab
     play = site(lab, project)
     lab.power_on("node3")
     assert play.rc == 2
-    assert "unreachable on node3: no way leads to it" in words(play), play.output
+    assert "unreachable on node3: " in words(play), play.output
     assert "--limit 'all:!node3'" in words(play), play.output
     assert not any(changes(play).values())
 
