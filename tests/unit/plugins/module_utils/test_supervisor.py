@@ -928,7 +928,7 @@ def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(mak
     supervisor = node.supervisor
     supervisor.plan["rank_logs"] = "ranks"
     supervisor.launcher = subprocess.Popen(["/bin/sleep", "60"])
-    end_rank(node.run.node(1), 0, -9, time.time() - 0.01)
+    end_rank(node.run.node(1), 0, -9, time.monotonic() - 0.01)
     supervisor.stop("why")
     supervisor.launcher.kill()
     supervisor.launcher_code = supervisor.launcher.wait()
