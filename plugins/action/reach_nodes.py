@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
 
 ARGUMENT_SPEC = {
@@ -55,6 +56,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        refuse_lost_words()
         nodes = args["nodes"]
         unreached = unreached_nodes(
             self,

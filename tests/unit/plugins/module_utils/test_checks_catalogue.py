@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import IDS, NEEDED, skip_problems
 from ansible_collections.muster.training.plugins.module_utils._checks.software import EQUAL
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import ID as UNREACHABLE
 from ansible_collections.muster.training.plugins.module_utils._findings import error, merge, render_table, warning
 from tests.unit.healthy import Facts, cluster, findings, spoilt
 
@@ -19,7 +20,7 @@ SOURCES = [*(CHECKOUT / "plugins/module_utils/_checks").glob("*.py"), CHECKOUT /
 def test_the_catalogue_holds_each_id_that_a_check_gives_and_no_other() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES]
     given = {found for text in texts for found in re.findall(r"\b(?:error|warning|make)\(\s*\"([a-z-]+)\"", text)}
-    given |= {identity for identity, *_others in EQUAL}
+    given |= {identity for identity, *_others in EQUAL} | {UNREACHABLE}
     assert given == set(IDS)
 
 
