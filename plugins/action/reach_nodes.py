@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._connection_troubl
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "required": True},
@@ -69,4 +70,4 @@ class ActionModule(ActionBase):
         if not unreached:
             return {"changed": False}
         Display().display(render_findings(few_names(one) for one in connection_findings(unreached)))
-        return {"changed": False, "failed": True, "msg": verdict(list(unreached), nodes, args["root"])}
+        raise Refusal(verdict(list(unreached), nodes, args["root"]))
