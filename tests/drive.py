@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -239,9 +243,12 @@ def end(pid: int) -> None:
 
 def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
     """Start a command in a terminal of its own; closing the returned descriptor closes the terminal."""
-    import pty
-
     master, slave = pty.openpty()
+
+    def as_a_shell_does() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, as nohup does
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
     process = subprocess.Popen(
         command,
         stdin=slave,
@@ -250,7 +257,7 @@ def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[
         env={**os.environ, **env},
         cwd=CHECKOUT,
         start_new_session=True,
-        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+        preexec_fn=as_a_shell_does,
     )
     os.close(slave)
     return process, master
