@@ -140,12 +140,13 @@ class Run:
 
     def wait_for(self, state: str, *ranks: int, seconds: float = 120.0) -> None:
         for rank in ranks or range(len(self.plans)):
+            self._wait_for_node(rank, state, seconds)
 
-            def reached(rank: int = rank) -> bool:
-                return self.state(rank) == state
-
-            reached.__doc__ = f"node {rank} {state}, is {self.state(rank)}"
-            eventually(reached, seconds)
+    def _wait_for_node(self, rank: int, state: str, seconds: float) -> None:
+        try:
+            eventually(lambda: self.state(rank) == state, seconds)
+        except AssertionError:
+            raise AssertionError(f"not within {seconds:g} s: node {rank} {state}, is {self.state(rank)}") from None
 
     def result(self) -> dict[str, Any]:
         """How the run ended in the eyes of rank 0."""
