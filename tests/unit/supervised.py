@@ -212,7 +212,7 @@ def end_by_force(run: Run) -> None:
         _supervisor.signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
-        if os.path.isdir(plan["temporary_directory"]):
+        with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive it by a moment
             os.rmdir(plan["temporary_directory"])
 
 
