@@ -140,10 +140,13 @@ class Run:
 
     def wait_for(self, state: str, *ranks: int, seconds: float = 120.0) -> None:
         for rank in ranks or range(len(self.plans)):
-            try:
-                eventually(lambda rank=rank: self.state(rank) == state, seconds)
-            except AssertionError:
-                raise AssertionError(f"not within {seconds:g} s: node {rank} {state}, is {self.state(rank)}") from None
+            self._wait_for_node(rank, state, seconds)
+
+    def _wait_for_node(self, rank: int, state: str, seconds: float) -> None:
+        try:
+            eventually(lambda: self.state(rank) == state, seconds)
+        except AssertionError:
+            raise AssertionError(f"not within {seconds:g} s: node {rank} {state}, is {self.state(rank)}") from None
 
     def result(self) -> dict[str, Any]:
         """How the run ended in the eyes of rank 0."""
@@ -209,7 +212,7 @@ def end_by_force(run: Run) -> None:
         _supervisor.signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
-        if os.path.isdir(plan["temporary_directory"]):
+        with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive it by a moment
             os.rmdir(plan["temporary_directory"])
 
 
