@@ -87,7 +87,7 @@ def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
     ("launcher", "node", "word", "said"),
     [
         ("mpirun", "node3", "orted -mca", "Killed"),
-        ("mpirun", "node1", "mpirun --hostfile", "SIGKILL"),
+        ("mpirun", "node1", "mpirun --prefix", "SIGKILL"),
         ("mpirun", "node3", "supervisor.py", "lost"),
         ("deepspeed", "node3", "deepspeed.launcher.launch", "the launcher ended with exit code 0, but not so rank 3"),
         ("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but not so rank 0"),

@@ -22,7 +22,8 @@ def test_machines_answer(lab: Lab, nodes: list[str], shell: str) -> None:
 def test_a_run_from_preflight_to_its_logs(lab: Lab, nodes: list[str]) -> None:
     preflight = drive.run("preflight.yml", lab.inventory, preflight_skip=["own-name-loopback", "name-unknown"])
     assert preflight.rc == 0, preflight.output
-    launch = drive.launch(lab, "ticks.py", launch_launcher="env", run_id="shells", detach=True).wait()
+    one_each = {"launch_launcher": "env", "nproc_per_node": 1}
+    launch = drive.launch(lab, "ticks.py", run_id="shells", detach=True, **one_each).wait()
     assert launch.rc == 0, launch.output
     status = drive.run("status.yml", lab.inventory, run_id="shells")
     assert status.rc == 0 and status.output.count(" running  ") == 3, status.output
