@@ -30,6 +30,7 @@ ROLES = [
     "code",
     *SOFTWARE,
 ]
+RECORDED = "its host key is not the one that this machine has recorded"
 STATE = """
 find /etc /home /usr/local -type f ! -path '/home/muster/.ansible*' ! -name .sudo_as_admin*  -exec sha256sum {} +
 dpkg-query --show
@@ -108,7 +109,7 @@ def test_a_host_key_is_accepted_at_first_sight_and_refused_when_it_has_changed(l
     _address, kind, key = known.read_text().splitlines()[0].split()[:3]
     known.write_text("".join(f"{node.address} {kind} {key}\n" for node in lab.nodes))
     changed = ping()
-    assert changed.rc == 2 and "its host key is not the one that this machine has recorded" in words(changed), changed.output
+    assert changed.rc == 2 and RECORDED in words(changed), changed.output
 
 
 @pytest.mark.parametrize(
