@@ -1793,14 +1793,19 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
 MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
 
 
+def is_a(kind: type, value: object) -> bool:
+    """Whether a value that came as JSON is of this type; true and false are no numbers."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
 def checked_report(told: Data) -> Data:
     """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
-    report: Data = {name: told[name] if type(told.get(name)) is kind else other for name, kind, other in REPORT_FIELDS}
+    report: Data = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
     report["ranks"] = [
         {
-            **{name: rank[name] if type(rank.get(name)) is kind else other for name, kind, other in RANK_FIELDS},
+            **{name: rank[name] if is_a(kind, rank.get(name)) else other for name, kind, other in RANK_FIELDS},
             **{mark: True for mark in MARKS if rank.get(mark) is True},
         }
         for rank in report["ranks"]
@@ -1809,7 +1814,7 @@ def checked_report(told: Data) -> Data:
     for rank in report["ranks"]:
         if not is_exit_code(rank["exit_code"]):
             rank["exit_code"] = None
-    report["stuck"] = [pid for pid in report["stuck"] if type(pid) is int]
+    report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
     report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
     return report
 

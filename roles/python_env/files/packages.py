@@ -162,7 +162,7 @@ def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
 def parents_of(path: str) -> list[str]:
     """The directories above a path that exist, and those that links on the way lead to."""
     found = []
-    for way in {os.path.abspath(path), os.path.realpath(path)}:
+    for way in sorted({os.path.abspath(path), os.path.realpath(path)}):
         while way != "/":
             way = os.path.dirname(way)
             if os.path.lexists(way):
