@@ -85,7 +85,11 @@ def main(arguments: list[str]) -> int:
         figures = [measure(Path(made, str(peers)), peers) for peers in sizes]
         alone = [proofs(peers) for peers in sizes]
     print("".join([f"{'peers of rank 0':<40}", *(f"{peers:>10}" for peers in sizes), f"{'limit':>10}"]))
-    print("".join([f"{'supervisor, % of a core':<40}", *(f"{used:>10.2f}" for used, _heard in figures), f"{LIMIT:>10.2f}"]))
+    print(
+        "".join(
+            [f"{'supervisor, % of a core':<40}", *(f"{used:>10.2f}" for used, _heard in figures), f"{LIMIT:>10.2f}"]
+        )
+    )
     print("".join([f"{'of it the proofs of each line':<40}", *(f"{used:>10.3f}" for used in alone)]))
     print("".join([f"{f'lines to peers in {SECONDS:.0f} s':<40}", *(f"{heard:>10}" for _used, heard in figures)]))
     return 1 if figures[-1][0] > LIMIT else 0
