@@ -39,11 +39,15 @@ def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
     what = "cannot be used" if root else "cannot be reached"
     if len(unreached) == len(nodes):
         return f"{unreached[0]} {what}" if len(nodes) == 1 else f"all {len(nodes)} nodes {what}"
+    return f"{len(unreached)} of {len(nodes)} nodes {what}. Needed: all of them"
+
+
+def remedy(unreached: list[str], nodes: list[str]) -> str:
+    """How to go on without some of the nodes; "" where that would leave none."""
+    if len(unreached) == len(nodes):
+        return ""
     left_out = ":".join(f"!{name}" for name in unreached[:MOST_NAMES])
-    return (
-        f"{len(unreached)} of {len(nodes)} nodes {what}. Needed: all of them. Correct that, "
-        f"or leave nodes out: --limit 'all:{left_out}'"
-    )
+    return f"Correct that, or leave nodes out: --limit 'all:{left_out}'"
 
 
 class ActionModule(ActionBase):
@@ -70,4 +74,7 @@ class ActionModule(ActionBase):
         if not unreached:
             return {"changed": False}
         Display().display(render_findings(few_names(one) for one in connection_findings(unreached)))
+        # on a line of its own: in a result of YAML each quote would stand twice, and could not be pasted
+        if go_on := remedy(list(unreached), nodes):
+            Display().display(go_on)
         raise Refusal(verdict(list(unreached), nodes, args["root"]))

@@ -14,7 +14,7 @@ from tests import drive
 from tests.lab import Lab
 
 NODES = ["node1", "node2", "node3"]
-SOFTWARE = ["python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
+SOFTWARE = ["pytorch", "python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
 ROLES = [
     "base_packages",
     "nvidia_driver",

@@ -45,7 +45,7 @@ def closed(directory: Path, **given: Any) -> dict[str, Any]:
     try:
         return close_record(directory, arguments)
     except AnsibleActionFail as problem:
-        return problem.result
+        return {**problem.result, "failed": True, "msg": problem.message}
 
 
 def opened(directory: Path, run_id: str = "first") -> Path:
