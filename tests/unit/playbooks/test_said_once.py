@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -58,5 +59,6 @@ def test_a_variable_that_is_not_exported(directory: Path) -> None:
 
 def test_a_run_that_is_refused_says_so_without_our_playbook(directory: Path) -> None:
     done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml"])
-    assert done.stdout.count("nothing was started: script-missing on a") == 1, done.stdout
+    # torch may be missing too: in the environment of the newest ansible-core
+    assert len(re.findall(r"nothing was started: script-missing(, torch-missing)? on a", done.stdout)) == 1, done.stdout
     assert "Origin:" not in done.stdout and "[ERROR]" not in done.stdout

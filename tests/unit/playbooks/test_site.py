@@ -122,6 +122,7 @@ def test_what_has_no_effect_is_refused_before_a_node_is_asked(directory: Path, a
     assert FIRST_LOOK not in output
 
 
+@pytest.mark.one_core  # whose environment has ansible.posix
 def test_what_has_an_effect_is_accepted(directory: Path) -> None:
     """And what a file says, which may serve other playbooks too."""
     arguments = "-e site_group=training -e of_b=127.0.4.3 -e ansible_port=1 -e @settings.yml"
