@@ -149,6 +149,7 @@ def test_root_makes_only_what_does_not_exist(ours: Path) -> None:
     assert not (ours / "srv" / "x").exists()
 
 
+@pytest.mark.one_core  # in whose environment the collection is for every program
 def test_of_root_another_user_gets_what_is_made_and_nothing_else(tmp_path: Path) -> None:
     """With a real other user, in a name space of users where this process is root and the other one is known."""
     script = f"""
