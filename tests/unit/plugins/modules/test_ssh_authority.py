@@ -19,7 +19,6 @@ from ansible_collections.muster.training.plugins.module_utils._ssh_authority imp
     seconds_of,
 )
 from ansible_collections.muster.training.plugins.modules import ssh_authority
-from tests import drive
 
 
 @pytest.fixture(autouse=True)
@@ -191,9 +190,9 @@ def test_a_key_with_a_passphrase_is_used_by_ssh_agent(
     with pytest.raises(AuthorityError, match=f"ssh-agent does not have it.*Add it: ssh-add {key}"):
         keep(params)
     socket = tmp_path / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE, text=True)
     try:
-        drive.eventually("the agent listens", socket.exists, 60)
+        assert agent.stdout is not None and str(socket) in agent.stdout.readline(), "it says so once it listens"
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
         with pytest.raises(AuthorityError, match="ssh-agent does not have it"):
             keep(params)
