@@ -23,6 +23,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 
 TYPE_CHECKING = False
@@ -49,6 +50,7 @@ HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no
 SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
+IN_MEMORY = "/run/muster"  # the same: where a machine has lost its power, nothing of it is left
 START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
 START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
 MAX_LINKS = 40  # as the kernel has it
@@ -381,6 +383,12 @@ def keep_shared_memory() -> None:
     as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind, or root, there is nothing that could be done
 
 
+def make_place_in_memory() -> None:
+    """Make a directory in which every user can keep what is to end with this boot, such as the secrets of a run."""
+    if not os.path.isdir(IN_MEMORY) and os.path.isdir("/run/systemd/system"):
+        as_root(["/bin/mkdir", "-m", "1777", IN_MEMORY])  # without root they lie in the run directory
+
+
 def may_raise_limits() -> bool:
     """Whether systemd itself may raise limits.
 
@@ -395,7 +403,9 @@ def may_raise_limits() -> bool:
 
 def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) -> list[str]:
     """Return the systemd-run command of a run's unit."""
-    leftovers = [plan["temporary_directory"], *(os.path.join(directory, name) for name in SECRETS)]
+    secrets = [os.path.join(directory, name) for name in SECRETS]
+    in_memory = {os.path.dirname(os.readlink(path)) for path in secrets if os.path.islink(path)}
+    leftovers = [plan["temporary_directory"], *secrets, *sorted(in_memory)]
     properties = [
         "KillMode=mixed",
         f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
@@ -429,6 +439,36 @@ def write_private(path: str, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
+
+
+def write_secrets(directory: str, secrets: dict[str, str]) -> None:
+    """Write what only a living run needs: into memory, with links in its directory, where there is a place for it."""
+    place = directory
+    with contextlib.suppress(OSError):  # there is none, or not for this user
+        if os.lstat(IN_MEMORY).st_uid == 0:
+            place = tempfile.mkdtemp(prefix="run-", dir=IN_MEMORY)
+    for name, text in secrets.items():
+        if place != directory:
+            os.symlink(os.path.join(place, name), os.path.join(directory, name))
+        write_private(os.path.join(place, name), text)
+
+
+def forget_secrets(directory: str) -> None:
+    """Remove the secrets of a run, wherever they lie."""
+    from ansible_collections.muster.training.plugins.module_utils import _supervisor
+
+    _supervisor.forget_secrets(directory)
+
+
+def remove_directory(directory: str) -> None:
+    """Remove a run directory with all that belongs to it elsewhere, and the run's own where no other node lies there.
+
+    Raise OSError where something in it cannot be removed.
+    """
+    forget_secrets(directory)
+    shutil.rmtree(directory)
+    with contextlib.suppress(OSError):  # another node of this machine lies there too
+        os.rmdir(os.path.dirname(directory))
 
 
 def write_program(path: str, python: str, source: str) -> None:
@@ -482,7 +522,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
             mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
             begun = os.path.exists(os.path.join(directory, "supervisor.json"))
             if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
-                os.unlink(secret)
+                forget_secrets(directory)
 
 
 @contextlib.contextmanager
@@ -549,13 +589,16 @@ def start_alone(request: Data) -> Data:
                 f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
                 "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
             )
+    in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
+    if in_unit:
+        keep_shared_memory()
+        make_place_in_memory()
     make_run_directory(directory, plan["run_id"])
     try:
         os.mkdir(os.path.join(directory, "ranks"), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
-        write_private(os.path.join(directory, "environment.json"), json.dumps(environment))
-        write_private(os.path.join(directory, "token"), request["token"])
+        write_secrets(directory, {"environment.json": json.dumps(environment), "token": request["token"]})
         write_private(os.path.join(directory, "supervisor.py"), request["supervisor"])
         for name, content in plan.get("files", {}).items():
             write_private(os.path.join(directory, name), content)
@@ -564,18 +607,19 @@ def start_alone(request: Data) -> Data:
             python = "/usr/bin/env -S python3" if plan.get("wrap") else sys.executable
             write_program(os.path.join(directory, "bin", name), python, source)
     except OSError as error:
-        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_directory(directory)
         raise RunError(f"cannot write the run directory {directory}: {error}") from None
     program = os.path.join(directory, "supervisor.py")
     tail = [directory, plan["run_id"], plan["node"]["address"]]
-    if plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run"):
-        keep_shared_memory()
+    if in_unit:
         command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
         done = as_root(command)
         if done is not None and done.returncode != 0 and "nknown assignment" in done.stderr:
             done = as_root([word for word in command if word.rpartition("--property=")[2] not in SINCE_243])
         if done is not None and done.returncode != 0:
-            shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_directory(directory)
             raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
         if done is not None:
             how = supervision(plan["unit"])
@@ -584,7 +628,8 @@ def start_alone(request: Data) -> Data:
     try:
         spawn_detached(guarded)
     except RunError:
-        shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_directory(directory)
         raise
     return {"changed": True, "directory": directory, "supervision": supervision(""), "stopped": stopped}
 
@@ -691,9 +736,7 @@ def stop(request: Data) -> Data:
             if not request["check"]:
                 left += stop_one(path, plan, alive)
         if not request["check"]:
-            for name in SECRETS:  # left where the supervisor was killed, and its guard or machine with it
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(path, name))
+            forget_secrets(path)  # left where the supervisor was killed, and its guard or machine with it
     if left:
         pids = ", ".join(str(pid) for pid in left)
         raise RunError(
@@ -753,9 +796,7 @@ def remove(request: Data) -> Data:
     found = node_directories(request)
     if not request["check"]:
         for path, _plan in found:
-            shutil.rmtree(path)
-            with contextlib.suppress(OSError):  # another node of this machine lies there too
-                os.rmdir(os.path.dirname(path))
+            remove_directory(path)
     return {
         "changed": answer["changed"] or bool(found),
         "stopped": answer["stopped"],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 
 from ansible_collections.muster.training.plugins.module_utils import _run
 
@@ -61,9 +60,7 @@ def main(request: Data) -> Data:
             if plan["run_id"] in request["remove"] and not _run.is_alive(path):
                 removed.append(plan["run_id"])
                 if not request["check"]:
-                    shutil.rmtree(path)
-                    with contextlib.suppress(OSError):  # another node of this machine lies there too
-                        os.rmdir(os.path.dirname(path))
+                    _run.remove_directory(path)
             else:
                 runs.append(describe(path, plan))
         return {"changed": bool(removed), "runs": runs, "removed": sorted(removed)}

@@ -78,6 +78,7 @@ LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
 LOG_HEAD = 1048576  # bytes of a log's beginning that stay when it is shortened
 PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
+IN_MEMORY = "/run/muster"  # where secrets lie that may not outlive a loss of power, as _run has it
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
@@ -131,6 +132,19 @@ def write_to(log: str) -> None:
 def read_json(path: str) -> Any:
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
+
+
+def forget_secrets(directory: str) -> None:
+    """Remove the secrets of a run: the files in its directory, or what its links lead to in memory and the links."""
+    for name in SECRETS:
+        path = os.path.join(directory, name)
+        with contextlib.suppress(OSError):
+            kept = os.readlink(path)
+            if os.path.dirname(os.path.dirname(kept)) == IN_MEMORY:
+                os.unlink(kept)
+                os.rmdir(os.path.dirname(kept))
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def regular(path: str, flags: int) -> int:
@@ -1261,6 +1275,15 @@ class Supervisor:
         environment.setdefault("TMPDIR", self.temporary)
         return environment
 
+    def in_container(self) -> list[str]:
+        """Return the words before the launcher's command: none, or the engine's, with a mount of secrets in memory."""
+        words, secrets = self.plan.get("wrap", []), self.path("environment.json")
+        if words and os.path.islink(secrets):
+            place = os.path.dirname(os.readlink(secrets))
+            first = next(index for index, word in enumerate(words) if word.startswith("--volume="))
+            words = [*words[:first], f"--volume={place}:{place}:ro", *words[first:]]
+        return words
+
     def start_launcher(self) -> None:
         if self.launcher is not None or self.stop_reason is not None:
             return
@@ -1268,7 +1291,7 @@ class Supervisor:
             make_private(self.temporary)
             with open(self.path("launcher.log"), "ab", buffering=0, opener=private) as log:
                 self.launcher = subprocess.Popen(
-                    self.plan.get("wrap", []) + self.plan["command"],
+                    self.in_container() + self.plan["command"],
                     cwd=self.plan["working_directory"],
                     env=self.launcher_environment(),
                     stdin=subprocess.DEVNULL,
@@ -1741,9 +1764,7 @@ class Supervisor:
             self.drop(wire)
         if self.listener is not None:
             self.listener.close()
-        for name in SECRETS:
-            with contextlib.suppress(OSError):
-                os.unlink(self.path(name))
+        forget_secrets(self.directory)
         self.make_room()
         self.set_state(self.result_state or "failed", self.message or self.stop_reason or "")
         self.write_status(time.monotonic())
@@ -1892,9 +1913,7 @@ def guard(arguments: list[str]) -> int:
         time.sleep(0.02)
     if status is None:
         remove_container(plan, os.devnull)
-    for name in SECRETS:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, name))
+    forget_secrets(directory)
     if status is not None:
         remove_container(plan, os.path.join(directory, "supervisor.log"))
     if plan.get("temporary_directory"):

@@ -44,7 +44,14 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
         assert not any("ticks.py" in one.command for one in lab.processes(name) if one.user != user)
         runs = f"/home/{user}/.muster/runs"
         found = lab.exec(name, ["find", f"{runs}/theirs", "-printf", "%y %m %u %g %P\n"]).stdout.splitlines()
-        assert all(line.split()[:4] in (["d", "700", user, user], ["f", "600", user, user]) for line in found), found
+        as_kept = (["d", "700", user, user], ["f", "600", user, user])
+        links = [line for line in found if line.startswith("l")]
+        assert all(line.split()[:4] in as_kept for line in found if line not in links), found
+        assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
+        in_memory = lab.exec(name, ["find", "/run/muster", "-printf", "%y %m %u %F %f\n"]).stdout.splitlines()
+        place, directory, *files = sorted(in_memory)
+        assert place == "d 1777 root tmpfs muster" and directory.startswith(f"d 700 {user} tmpfs run-"), in_memory
+        assert files == [f"f 600 {user} tmpfs environment.json", f"f 600 {user} tmpfs token"]
         assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
             line.split()[4] for line in found[1:]
         }
@@ -59,6 +66,7 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
     for name in nodes[:2]:
         assert of_user(lab, name) == []
         assert drive.traces(lab, name) == ""
+        assert lab.exec(name, ["find", "/run/muster", "-mindepth", "1"]).stdout == ""
     play.wait()
     assert play.rc == 2 and drive.record(lab, "theirs")["state"] == "stopped", play.output
     logs = drive.run("logs.yml", lab.inventory, fetch=True, **settings)

@@ -606,7 +606,46 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
         (run.node(0) / name).write_text("s3cr3t")
     assert _run.stop(run.request(0, check=True)) == _run.stop(run.request(0)) == {"changed": False, "stopped": []}
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
-    assert _run.SECRETS == _supervisor.SECRETS
+    assert (_run.SECRETS, _run.IN_MEMORY) == (_supervisor.SECRETS, _supervisor.IN_MEMORY)
+
+
+def test_secrets_lie_in_memory_where_there_is_a_place_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
+    for module in (_run, _supervisor):
+        monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
+    places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
+    for place in places:
+        place.mkdir(parents=True)
+    secrets = {"environment.json": "{}", "token": "s3cr3t"}
+    _run.write_secrets(str(places[0]), secrets)
+    assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
+    (tmp_path / "memory").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "lstat", lambda _path: os.stat_result([0o41777, *[0] * 9]))
+    _run.write_secrets(str(places[1]), secrets)
+    monkeypatch.undo()
+    for module in (_run, _supervisor):
+        monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
+    (kept,) = (tmp_path / "memory").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
+    assert {(path.stat().st_mode & 0o777, path.read_text()) for path in kept.iterdir()} == {
+        (0o600, "{}"),
+        (0o600, "s3cr3t"),
+    }
+    (end,) = (word for word in unit(tmp_path, str(places[1])) if "ExecStopPost=/bin/rm" in word)
+    assert str(kept) in end, "systemd removes it where nobody else is left to"
+    with_link = places[0] / "token"
+    with_link.unlink()
+    with_link.symlink_to(tmp_path / "precious/file")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").write_text("not a secret of a run")
+    for place in places:
+        _run.forget_secrets(str(place))
+        assert not any(place.iterdir())
+    assert not any((tmp_path / "memory").iterdir())
+    assert (tmp_path / "precious/file").exists()
 
 
 def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_path: Path) -> None:
@@ -773,7 +812,8 @@ def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
         return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
 
     monkeypatch.setattr(_run, "as_root", old_systemd)
-    monkeypatch.setattr(_run, "keep_shared_memory", lambda: None)
+    for name in ("keep_shared_memory", "make_place_in_memory"):
+        monkeypatch.setattr(_run, name, lambda: None)
     monkeypatch.setattr(_run, "supervisors", list)
     monkeypatch.setattr(os.path, "isdir", lambda _path: True)
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")

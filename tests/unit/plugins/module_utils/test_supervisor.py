@@ -992,6 +992,19 @@ def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_ra
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
 
 
+def test_a_container_sees_the_secrets_that_lie_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
+    node = make_rank_0(1)
+    assert node.supervisor.in_container() == []
+    words = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
+    node.supervisor.plan["wrap"] = words
+    secrets = Path(node.supervisor.path("environment.json"))
+    assert node.supervisor.in_container() == words, "they lie in the run directory"
+    secrets.unlink(missing_ok=True)
+    secrets.symlink_to(tmp_path / "memory/run-1/environment.json")
+    mount = f"--volume={tmp_path}/memory/run-1:{tmp_path}/memory/run-1:ro"
+    assert node.supervisor.in_container() == ["podman", "run", mount, *words[2:]]
+
+
 @pytest.mark.parametrize("in_container", [False, True])
 def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMaker, in_container: bool) -> None:
     """Those of a container are no children of the launcher, which is the engine's client."""
