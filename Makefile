@@ -104,6 +104,10 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 .PHONY: test
 test: system-packages environments lint-and-pylint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
+.PHONY: test-all
+test-all: export ROWS := all
+test-all: test ## The same with every row of molecule's scenarios: before a release, or after work on what they test
+
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
 	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes $(TEST_READY) $$(tests/newest_python >/dev/null && echo $(NEWEST_READY))
@@ -153,13 +157,14 @@ units-and-sanity: $(TEST_READY)
 units:
 	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
 
-# Without what does not know of ansible-core: other programs that judge our output, roles' programs for the nodes, and
-# what is marked one_core.
+# Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
+# needs other collections, and what is marked one_core.
 .PHONY: unit-newest
+unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories)
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core" --ignore tests/unit/oracles --ignore tests/unit/roles $(PYTEST_ARGS); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core" $(WITHOUT) $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
 	fi
@@ -180,5 +185,5 @@ sanity-others: $(TEST_READY)
 	fi
 
 .PHONY: molecule
-molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=...
+molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=... with every row
 	PATH=$(BIN):$$PATH tests/molecule $(if $(SCENARIO),$(SCENARIO) $(LAB))

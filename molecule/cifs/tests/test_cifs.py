@@ -165,6 +165,7 @@ def test_refusals_that_name_their_cause(bench: Bench) -> None:
     bench.mount()
 
 
+@pytest.mark.thorough
 def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
     bench.server.rename_share("training-data", "training-2")
     bench.refused("has no share of this name", "correct the source")
@@ -217,6 +218,7 @@ def test_the_server_falls_silent(bench: Bench) -> None:
     bench.mount()
 
 
+@pytest.mark.thorough
 def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(bench: Bench) -> None:
     bench.server.stop()
     bench.machine.restart()
@@ -249,6 +251,7 @@ def test_unmounted_then_absent(bench: Bench) -> None:
     assert (bench.server.shares["training-data"] / "first").exists()
 
 
+@pytest.mark.thorough
 def test_a_kernel_without_cifs(bench: Bench) -> None:
     drive.eventually("CIFS is gone", lambda: bench.machine.run("modprobe --remove cifs").returncode == 0, 120)
     bench.machine.sh("echo 'install cifs /bin/false' > /etc/modprobe.d/no-cifs.conf")

@@ -95,7 +95,7 @@ def test_a_job_in_an_image(image: Lab) -> None:
     assert containers(image) == ""
 
 
-@pytest.mark.parametrize("how", ["raises", "stop", "supervisor"])
+@pytest.mark.parametrize("how", [pytest.param("raises", marks=pytest.mark.thorough), "stop", "supervisor"])
 def test_containers_end_with_the_run(image: Lab, how: str) -> None:
     arguments = ["--raise-on", "1"] if how == "raises" else ["--stubborn"]
     play = launch(image, f"image-{how}", *arguments)

@@ -60,8 +60,17 @@ def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:
     assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
 
 
-@pytest.mark.parametrize("node", [MASTER, OTHER])
-@pytest.mark.parametrize("victim", ["rank", "launcher", "supervisor"])
+@pytest.mark.parametrize(
+    ("victim", "node"),
+    [
+        ("rank", MASTER),
+        pytest.param("rank", OTHER, marks=pytest.mark.thorough),
+        pytest.param("launcher", MASTER, marks=pytest.mark.thorough),
+        ("launcher", OTHER),
+        ("supervisor", MASTER),
+        pytest.param("supervisor", OTHER, marks=pytest.mark.thorough),
+    ],
+)
 def test_kill_9(lab: Lab, nodes: list[str], node: str, victim: str) -> None:
     run_id = f"kill-{victim}-{node}"
     play = ticking(lab, run_id) if victim == "supervisor" else running(lab, run_id)
@@ -95,7 +104,7 @@ def test_a_supervisor_hangs(lab: Lab, nodes: list[str]) -> None:
     assert drive.record(lab, "hangs")["first_failure"]["node"] == OTHER
 
 
-@pytest.mark.parametrize("node", [MASTER, OTHER])
+@pytest.mark.parametrize("node", [MASTER, pytest.param(OTHER, marks=pytest.mark.thorough)])
 def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
     play = ticking(lab, f"off-{node}") if node == MASTER else running(lab, f"off-{node}")
     lab.power_off(node)
@@ -109,7 +118,12 @@ def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
 
 @pytest.mark.parametrize(
     ("node", "from_machine", "start"),
-    [(MASTER, False, ticking), (MASTER, True, ticking), (OTHER, False, running), (OTHER, True, ticking)],
+    [
+        (MASTER, False, ticking),
+        pytest.param(MASTER, True, ticking, marks=pytest.mark.thorough),
+        pytest.param(OTHER, False, running, marks=pytest.mark.thorough),
+        (OTHER, True, ticking),
+    ],
 )
 def test_cut_off(
     lab: Lab, nodes: list[str], node: str, from_machine: bool, start: Callable[[Lab, str], drive.Play]
@@ -252,6 +266,7 @@ def leave_alone(lab: Lab, runs: dict[str, list[str]]) -> None:
     drive.eventually("all ranks are at work", lambda: all(at_work(*one) for one in everywhere), 120)
 
 
+@pytest.mark.thorough
 def test_nobody_watches(lab: Lab, nodes: list[str]) -> None:
     """Of two runs that were left alone one has an exception in a rank, the other loses its first node's supervisor."""
     runs = {"alone": nodes[:2], "orphan": nodes[2:]}
@@ -366,6 +381,7 @@ def test_elastic(lab: Lab, nodes: list[str]) -> None:
     drive.nothing_left(lab, [MASTER, "node2", "node4"], within=15)
 
 
+@pytest.mark.thorough
 def test_an_elastic_run_loses_the_host_of_its_store(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", run_id="storeless", nodes=f"{MASTER},node2,node4", nnodes="1:3")
     play.wait_for(r"step 3 sum 3 world 3")

@@ -27,7 +27,7 @@ def small_disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
             lab.exec(name, ["umount", SMALL])
 
 
-@pytest.mark.parametrize("node", ["node1", "node3"])
+@pytest.mark.parametrize("node", ["node1", pytest.param("node3", marks=pytest.mark.thorough)])
 def test_the_disk_is_full(lab: Lab, nodes: list[str], small_disks: str, node: str) -> None:
     """The job fails of what it cannot write; the supervisor does not, tells how that went, and why."""
     settings = {"launch_launcher": "env", "launch_node_directory": small_disks, "launch_skip": "disk-full"}

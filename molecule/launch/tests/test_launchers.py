@@ -31,7 +31,7 @@ def places(lab: Lab, run_id: str) -> list[tuple[int, int, int, str]]:
     return sorted((int(rank), int(size), int(local), host) for rank, size, local, host in found)
 
 
-@pytest.mark.parametrize("backend", ["static", "c10d"])
+@pytest.mark.parametrize("backend", [pytest.param("static", marks=pytest.mark.thorough), "c10d"])
 def test_torchrun_with_unequal_slots(lab: Lab, nodes: list[str], backend: str, tmp_path: Path) -> None:
     more = tmp_path / "slots.yml"
     more.write_text("training: {hosts: {node1: {node_slots: 2}, node2: {node_slots: 1}, node3: {node_slots: 1}}}\n")

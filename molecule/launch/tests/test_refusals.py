@@ -43,7 +43,10 @@ def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
     assert status.output.count(" stopped  ") == 2, status.output
 
 
-@pytest.mark.parametrize(("port", "what"), [(29500, "the rendezvous port"), (29499, "the lifeline's port")])
+@pytest.mark.parametrize(
+    ("port", "what"),
+    [(29500, "the rendezvous port"), pytest.param(29499, "the lifeline's port", marks=pytest.mark.thorough)],
+)
 def test_port_in_use(lab: Lab, nodes: list[str], port: int, what: str) -> None:
     command = (
         f"systemd-run --unit=squatter --uid=muster python3 -m http.server {port} --bind {lab.node('node1').address}"
@@ -88,7 +91,7 @@ def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("node", ["node1", "node3"])
+@pytest.mark.parametrize("node", ["node1", pytest.param("node3", marks=pytest.mark.thorough)])
 def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
     lab.exec(node, ["systemctl", "stop", "ssh"])
     lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open

@@ -17,6 +17,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
+FEW = ("mpirun", "pdsh")  # the others end in one of their ways
 
 
 def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
@@ -31,7 +32,9 @@ def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:
     return play
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "launcher", [one if one in FEW else pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS]
+)
 def test_a_rank_raises(lab: Lab, nodes: list[str], launcher: str) -> None:
     last = 2 if launcher == "accelerate" else 3
     play = drive.launch(
@@ -48,7 +51,7 @@ def test_a_rank_raises(lab: Lab, nodes: list[str], launcher: str) -> None:
     assert "boom at step 5" in lab.exec("node3", ["cat", failure["log"]]).stdout
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_rank_raises_beside_one_that_does_not_end(lab: Lab, nodes: list[str], rank: int) -> None:
     """torchrun by itself would wait 30 s for it."""
     run_id = f"raises-torchrun-{rank}"
@@ -61,7 +64,7 @@ def test_a_rank_raises_beside_one_that_does_not_end(lab: Lab, nodes: list[str], 
     assert (failure["node"], failure["rank"], failure["error"]) == ("node1", rank, "ValueError: boom at step 5")
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
+@pytest.mark.parametrize("launcher", [pytest.param("mpirun", marks=pytest.mark.thorough), "pdsh"])
 def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
     stop = drive.run("stop.yml", lab.inventory, run_id=f"stop-{launcher}")
@@ -72,7 +75,7 @@ def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
     assert drive.record(lab, f"stop-{launcher}")["state"] == "stopped"
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("pdsh", marks=pytest.mark.thorough)])
 def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"off-{launcher}")
     lab.power_off("node3")
@@ -86,11 +89,14 @@ def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
 @pytest.mark.parametrize(
     ("launcher", "node", "word", "said"),
     [
-        ("mpirun", "node3", "orted -mca", "Killed"),
+        pytest.param("mpirun", "node3", "orted -mca", "Killed", marks=pytest.mark.thorough),
         ("mpirun", "node1", "mpirun --prefix", "SIGKILL"),
-        ("mpirun", "node3", "supervisor.py", "lost"),
+        pytest.param("mpirun", "node3", "supervisor.py", "lost", marks=pytest.mark.thorough),
         ("deepspeed", "node3", "deepspeed.launcher.launch", "the launcher ended with exit code 0, but not so rank 3"),
-        ("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but not so rank 0"),
+        pytest.param(
+            *("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but not so rank 0"),
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_kill_9(lab: Lab, nodes: list[str], launcher: str, node: str, word: str, said: str) -> None:

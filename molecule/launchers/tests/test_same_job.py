@@ -36,7 +36,9 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(one, marks=pytest.mark.thorough) if one in ("pdsh", "openmpi") else one for one in WAYS]
+)
 def test_each_way(lab: Lab, nodes: list[str], way: str) -> None:
     kind, settings = WAYS[way]
     arguments = [kind, "--steps", "4", *(["--nodes", "2", "--devices", "2"] if kind == "lightning" else [])]

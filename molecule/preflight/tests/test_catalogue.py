@@ -14,8 +14,6 @@ import pytest
 from tests import drive
 from tests.cluster import Cluster
 
-TIME_LIMIT = 15.0
-"""Seconds for a preflight of four nodes on two cores."""
 GPU_HEADER = (
     "index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode, "
     "ecc.errors.uncorrected.volatile.total, retired_pages.pending"
@@ -47,11 +45,10 @@ def preflight(cluster: Cluster, tmp_path: Path, **extra: Any) -> tuple[drive.Pla
     return play, [(finding["severity"], finding["id"], finding["nodes"]) for finding in found]
 
 
-def test_healthy_hosts_have_no_finding_within_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
+def test_healthy_hosts_have_no_finding(cluster: Cluster, tmp_path: Path) -> None:
     play, found = preflight(cluster, tmp_path)
     assert (play.rc, found) == (0, []), play.output
     assert "preflight of 4 nodes: no errors, no warnings" in play.output
-    assert play.ended - play.started < TIME_LIMIT
 
 
 Fault = Callable[[Cluster], None]
@@ -166,6 +163,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "own-name-loopback", NODE2), ("error", "own-name-loopback", NODE4)],
             {},
             id="loopback-elsewhere",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [hosts("node3", "s/.* node1$/10.255.255.1 node1/")],
@@ -191,12 +189,14 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("warning", "name-unanswered", NODE2)],
             {},
             id="name-unanswered",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [hosts(name, "s/.* node4$/10.255.255.4 node4/") for name in ("node1", "node2", "node3", "node4")],
             [("error", "name-elsewhere", NODE4)],
             {},
             id="name-elsewhere",
+            marks=pytest.mark.thorough,
         ),
         # --- network
         pytest.param(
@@ -211,6 +211,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("warning", "internal-interface", NODE2)],
             {},
             id="internal-interface",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [
@@ -223,6 +224,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "duplicate-address", NODE3)],
             {},
             id="duplicate-address",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [
@@ -235,12 +237,14 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "wrong-interface", NODE2)],
             {},
             id="wrong-interface",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [shell("node2", "ip route add unreachable {node1}/32", "ip route delete unreachable {node1}/32")],
             [("error", "no-route", NODE2)],
             {},
             id="no-route",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [
@@ -278,6 +282,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "peers-blocked", NODE3)],
             {},
             id="tcp-rejected",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [
@@ -289,6 +294,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "peers-blocked", NODE3)],
             {},
             id="tcp-dropped-outward",
+            marks=pytest.mark.thorough,
         ),
         # the ports of the run are open, as people open them, and those that NCCL and gloo take are not
         pytest.param(
@@ -302,6 +308,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "port-blocked", NODE1)],
             {},
             id="port-blocked",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [
@@ -366,7 +373,11 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             id="scripts",
         ),
         pytest.param(
-            [move("node2", "/opt/job/train.py")], [("error", "script-missing", NODE2)], SCRIPT, id="no-script"
+            [move("node2", "/opt/job/train.py")],
+            [("error", "script-missing", NODE2)],
+            SCRIPT,
+            id="no-script",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             [move("node2", "/opt/job")],
@@ -472,7 +483,9 @@ def test_each_fault_is_named_on_its_node(
     assert play.rc == (2 if "error" in worst else 0), play.output
 
 
-@pytest.mark.parametrize("user", ["--uid=muster", "--uid=nobody", "--uid=root"])
+@pytest.mark.parametrize(
+    "user", ["--uid=muster", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("--uid=nobody", "--uid=root"))]
+)
 def test_who_holds_a_port_is_named_whoever_it_is(cluster: Cluster, tmp_path: Path, user: str) -> None:
     drive.nothing_left(cluster.lab, ["node1"], within=40)  # an earlier preflight may still await a peer on that port
     wait = "for i in $(seq 100); do ss -Hltn | grep -q :29500 && break; sleep 0.1; done"
@@ -539,7 +552,6 @@ def test_a_job_below_a_mount_that_hangs(cluster: Cluster, tmp_path: Path) -> Non
         cluster.fault(name, "mkdir -p /mnt/data/job; cp /opt/job/train.py /mnt/data/job/", "rm -r /mnt/data")
     play, found = preflight(cluster, tmp_path, launch_working_directory="/mnt/data/job", launch_script="train.py")
     assert found == [("error", "mount-stale", ["node2"])], play.output
-    assert play.ended - play.started < TIME_LIMIT
 
 
 def test_torch_is_not_there(cluster: Cluster, tmp_path: Path) -> None:

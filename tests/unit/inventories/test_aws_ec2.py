@@ -15,16 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import yaml
+from moto import server as moto_server
+from moto.ec2.models import instance_types
 
 from tests.unit.typed import CHECKOUT, give_collection
-
-# The tests on the newest ansible-core do without other collections.
-pytest.importorskip("ansible_collections.amazon.aws")
-boto3 = pytest.importorskip("boto3")
-instance_types = pytest.importorskip("moto.ec2.models.instance_types")
-moto_server = pytest.importorskip("moto.server")
 
 SAMPLE = CHECKOUT / "inventories" / "aws_ec2.yml"
 RANKS = CHECKOUT / "inventories" / "ranks.yml"

@@ -1,0 +1,50 @@
+"""The file system with the run directory freezes under a run, as one on a network does whose server is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+DISK = "/frozen"
+
+
+@pytest.fixture
+def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
+    """A file system of its own for the runs of each node."""
+    owner = "$(id -u muster):$(id -g muster)"
+    make = f"mkdir -p {DISK} && truncate -s 32M /frozen.img && mkfs.ext4 -q -E root_owner={owner} /frozen.img"
+    try:
+        for name in nodes[:2]:
+            made = lab.exec(name, ["sh", "-c", f"{make} && mount -o loop /frozen.img {DISK} && chmod 0700 {DISK}"])
+            assert made.returncode == 0, made.stderr
+        yield DISK
+    finally:
+        for name in nodes[:2]:
+            lab.exec(name, ["fsfreeze", "--unfreeze", DISK])
+            lab.exec(name, ["systemctl", "stop", "muster-*"])
+            lab.exec(name, ["umount", DISK])
+
+
+def test_the_disk_is_frozen(lab: Lab, nodes: list[str], disks: str) -> None:
+    """What waits for the disk cannot be ended, not even by SIGKILL; all else is, on both nodes."""
+    both = nodes[:2]
+    settings = {"launch_launcher": "env", "launch_node_directory": disks}
+    play = drive.launch(lab, "ticks.py", "--detach", run_id="frozen", nnodes=2, **settings)
+    play.wait_for(r"step 3 of rank 1")
+    assert lab.exec("node2", ["fsfreeze", "--freeze", disks]).returncode == 0
+
+    def children() -> list[str]:
+        return [one.command for one in lab.processes("node2") if "sleep 432" in one.command]
+
+    assert children()
+    drive.eventually("what the job has started on node2 is ended", lambda: not children(), 30, lambda: str(children()))
+    drive.nothing_left(lab, ["node1"], within=10)
+    play.wait()
+    assert play.rc == 2 and "node node2" in play.last_lines(), play.output
+    assert drive.record(lab, "frozen")["first_failure"]["node"] == "node2"
+    assert lab.exec("node2", ["fsfreeze", "--unfreeze", disks]).returncode == 0
+    drive.nothing_left(lab, both, within=10)
