@@ -1178,7 +1178,8 @@ class Supervisor:
                     there = f"{len(ready)} of {len(self.nodes)} nodes have checked in"
                     self.event("go", f"{there}, starting without {', '.join(missing)}")
                 else:
-                    self.event("go", f"all {len(ready)} nodes have checked in")
+                    there = f"all {len(ready)} nodes have checked in" if len(ready) > 1 else "the node is ready"
+                    self.event("go", there)
                 # It opens the store: a torch that finds it closed waits 0.25 to 0.75 s, and all others for that one.
                 self.start_launcher()
                 time.sleep(HEAD_START)

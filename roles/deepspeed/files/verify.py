@@ -108,7 +108,7 @@ def check_step() -> None:
                 hint = (
                     "On the CPU it needs a compiler (build-essential, python3-dev), or DS_BUILD_SHM_COMM built"
                     if compiler
-                    else "See whether torch works (role pytorch)"
+                    else "See whether torch works (ansible-playbook site.yml --tags pytorch)"
                 )
                 raise Fault(
                     f"a step on two processes fails in process {number}: {out.strip()[-800:]}. "

@@ -615,13 +615,13 @@ def check_sources(given: dict[str, Any]) -> None:
         if not os.path.isfile(path):
             raise Fault(
                 f"there is no file {path}. Needed: the requirements file on this node. "
-                "Copy the code first (role code), or correct python_env_requirements_files"
+                "Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_requirements_files"
             )
     for path in given["editable"]:
         if not any(os.path.isfile(name) for name in build_files(path)[:3]):
             raise Fault(
                 f"{path.partition('[')[0]} has no pyproject.toml and no setup.py. Needed: a source tree that can be "
-                "installed. Copy the code first (role code), or correct python_env_editable"
+                "installed. Copy the code first (ansible-playbook site.yml --tags code), or correct python_env_editable"
             )
 
 
@@ -824,7 +824,8 @@ def fetch(place: Place, given: dict[str, Any], lock: dict[str, Any]) -> None:
         except OSError as problem:
             raise Fault(
                 f"{given['from']} does not give {one['file']} ({given['url'].rpartition('/')[0]}: {problem}). Needed: "
-                "free traffic between the nodes. Look at the firewall between them (role firewall), then run this again"
+                "free traffic between the nodes. Look at the firewall between them "
+                "(ansible-playbook site.yml --tags firewall), then run this again"
             ) from None
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

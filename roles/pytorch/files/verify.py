@@ -96,7 +96,8 @@ def check_sum(count: int) -> str:
                 said = problems.strip()[-800:] or out.strip()
                 raise Fault(
                     f"a sum over two processes by {backend} fails in process {number}: {said}. Needed: 3.0. "
-                    "Look at the limits of this machine (role base_packages), and with NCCL_DEBUG=INFO at NCCL"
+                    "Look at the limits of this machine (ansible-playbook site.yml --tags base_packages), and with "
+                    "NCCL_DEBUG=INFO at NCCL"
                 )
     return backend
 

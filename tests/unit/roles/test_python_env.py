@@ -125,7 +125,7 @@ def test_a_node_gets_the_files_from_the_first_one_and_compares_them(
         time.sleep(0.05)
     else:
         pytest.fail("the server has not ended")
-    with pytest.raises(packages.Fault, match="node1 does not give alpha-1.0.*role firewall"):
+    with pytest.raises(packages.Fault, match="node1 does not give alpha-1.0.*--tags firewall"):
         packages.fetch(packages.Place(peer), peer, lock)
 
 

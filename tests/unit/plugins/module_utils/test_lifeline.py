@@ -867,7 +867,7 @@ def test_torchrun_starts_again_once_the_rank_that_does_not_end_is_gone(make: Run
     run.plans[0].update(rank_logs="torchrun", max_restarts=1)
     run.start()
     run.wait_for("succeeded")
-    assert run.events() == ["all 1 nodes have checked in"]
+    assert run.events() == ["the node is ready"]
 
 
 def test_what_a_job_leaves_behind_is_ended_with_it(make: RunMaker) -> None:
