@@ -131,7 +131,7 @@ def record(lab: Lab, run_id: str) -> dict[str, Any]:
 
 
 OWN = re.compile(
-    r"^(sshd: |/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
+    r"^(sshd: |\[sshd\] <defunct>|/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
     r"(ba|da|fi|tc|z)sh -c|/bin/sh -c)"
 )
 

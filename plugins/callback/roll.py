@@ -1,0 +1,363 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: roll
+type: stdout
+short_description: One line a role, and each failure once
+version_added: 0.1.0
+author: The muster contributors (@muster-training)
+description:
+  - Shows what a person reads of a playbook, and nothing else. Of a play that lists roles one line a role - whether it
+    changed something, on which nodes, and how long it took. Roles that had nothing to do are not shown.
+  - A task is named where it fails, and while it takes longer than O(lasting). Nodes that failed with the same words
+    stand in one block, and lists of more than eight nodes are shortened.
+  - What modules of this collection show, such as a plan, a table or the output of a job, is shown as it is.
+  - With C(-v) the output is Ansible's own. So it is with C(ANSIBLE_STDOUT_CALLBACK=default), or without the line
+    C(stdout_callback) in F(ansible.cfg).
+options:
+  lasting:
+    description: Seconds after which a task that is not over yet is named.
+    type: float
+    default: 10
+    ini:
+      - section: callback_roll
+        key: lasting
+    env:
+      - name: MUSTER_ROLL_LASTING
+  longest_diff:
+    description: Lines of a file that C(--diff) shows; of more, the first ones and how many there are.
+    type: int
+    default: 20
+    ini:
+      - section: callback_roll
+        key: longest_diff
+    env:
+      - name: MUSTER_ROLL_LONGEST_DIFF
+extends_documentation_fragment:
+  - default_callback
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback.default import CallbackModule as Default
+
+SHOWN_NODES = 8
+TAIL = 10  # lines of what a program said that failed
+THEIR_OWN_WORDS = ("muster.training.training_watch", "muster.training.long_command")  # they tell how far they are
+LOOKING = ("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact")
+MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+
+
+def names(nodes: Iterable[str]) -> str:
+    """The names of some nodes in a line, shortened where they are many."""
+    found = list(dict.fromkeys(nodes))
+    if len(found) <= SHOWN_NODES:
+        return " ".join(found)
+    return f"{' '.join(found[: SHOWN_NODES - 1])} and {len(found) - SHOWN_NODES + 1} more"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def last_lines(text: str) -> str:
+    """The end of what a program said."""
+    lines = text.rstrip().splitlines()
+    return "\n".join([*(["..."] if len(lines) > TAIL else []), *lines[-TAIL:]])
+
+
+def reason(result: Mapping[str, Any]) -> str:
+    """What is told of a result that is a failure: its message, and what the program that failed said, once."""
+    parts = [str(result.get("msg") or "").strip()]
+    for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
+        said = str(result.get(key) or "").strip()
+        if said and said not in parts[0]:
+            parts.append(last_lines(said))
+            break
+    return "\n".join(part for part in parts if part) or "it failed, and said nothing"
+
+
+def is_rescued(task: Any) -> bool:
+    """Whether a task stands in a block that goes on by its rescue, which says what there is to say."""
+    child, parent = task, getattr(task, "_parent", None)
+    while parent is not None:
+        # a result's task is a copy
+        if getattr(parent, "rescue", None) and child._uuid in [one._uuid for one in parent.block]:
+            return True
+        child, parent = parent, getattr(parent, "_parent", None)
+    return False
+
+
+def role_of(task: Any) -> str:
+    """The name of a task's role without its collection, "" of one that has none."""
+    role = getattr(task, "_role", None)
+    return str(role.get_name()).rpartition(".")[2] if role else ""
+
+
+@dataclass
+class Stage:
+    """A role, from its first task on."""
+
+    role: str
+    started: float
+    ok: dict[str, None] = field(default_factory=dict)
+    changed: dict[str, None] = field(default_factory=dict)
+    failed: dict[str, None] = field(default_factory=dict)
+
+
+def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
+    """Have Ansible's own callback answer where -v asks for all that it says."""
+
+    @functools.wraps(method)
+    def either(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
+        if self._display.verbosity:
+            getattr(super(CallbackModule, self), method.__name__)(*args, **kwargs)
+        else:
+            method(self, *args, **kwargs)
+
+    return either
+
+
+class CallbackModule(Default):  # type: ignore[misc]
+    """Show a line a role, and each failure once."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "muster.training.roll"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.playbook = ""
+        self.started = time.monotonic()
+        self.check = False
+        self.with_roles = False  # a play that lists roles; what has none speaks by its modules
+        self.headed = False
+        self.nodes: list[str] = []  # of the play
+        self.stage = Stage("", self.started)
+        self.task: Any = None
+        self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
+        self.messages: dict[str, list[str]] = {}
+        self.diffs: dict[str, list[str]] = {}
+        self.seen: set[str] = set()  # roles that have had a line
+
+    # --- what is shown
+
+    def say(self, text: str, color: str | None = None) -> None:
+        self._display.display(text, color=color)
+
+    def block(self, title: str, text: str, color: str) -> None:
+        """Show a title and, below it, a text of several lines."""
+        self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
+
+    def where(self, nodes: Iterable[str]) -> str:
+        """Where something happened: nodes in the order of the inventory, "" for all of several."""
+        found = set(nodes)
+        everywhere = len(found) > 1 and len(found) == len(self.nodes)
+        return "" if everywhere else self.names(found)
+
+    def names(self, nodes: Iterable[str]) -> str:
+        """Some of the play's nodes in its order."""
+        return names(sorted(nodes, key=self.nodes.index))
+
+    def end_task(self) -> None:
+        """Show what the task that ends here has to say, nodes with the same words together."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for text, nodes in self.diffs.items():
+            self.say(f"  {self.names(nodes)}:\n{text}")
+        for text, nodes in self.messages.items():
+            self.say(text if len(self.messages) == 1 else f"{self.names(nodes)}: {text}")
+        for text, nodes in self.failures.items():
+            title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
+            self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
+        self.diffs, self.messages, self.failures = {}, {}, {}
+
+    def end_stage(self) -> None:
+        """Show the line of the role that ends here."""
+        stage = self.stage
+        if not self.with_roles or not stage.role or not stage.ok or stage.failed:
+            return  # what has failed stands above
+        if stage.changed:
+            changed = "would change" if self.check else "changed"
+            state, color = f"{changed} {self.where(stage.changed)}", C.COLOR_CHANGED
+        elif stage.role in self.seen:
+            return
+        else:
+            state, color = "ok", C.COLOR_OK
+        self.seen.add(stage.role)
+        self.say(f"  {stage.role:<18}{state.rstrip():<40}  {duration(time.monotonic() - stage.started):>12}", color)
+
+    def begin(self, task: Any) -> None:
+        self.end_task()
+        if role_of(task) != self.stage.role:
+            self.end_stage()
+            self.stage = Stage(role_of(task), time.monotonic())
+        self.task = task
+        if task.action not in THEIR_OWN_WORDS:
+            signal.signal(signal.SIGALRM, self.still)
+            signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
+
+    def still(self, _number: int, _frame: object) -> None:
+        """Name the task that lasts. By a timer of this process, which its workers do not have."""
+        with contextlib.suppress(RuntimeError):  # it interrupts a line that is being written
+            self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
+
+    def done(self, result: Any) -> None:
+        if result.task.action.rpartition(".")[2] not in LOOKING:
+            self.stage.ok[result.host.get_name()] = None
+        if result.result.get("changed"):
+            self.stage.changed[result.host.get_name()] = None
+        message = result.result.get("msg")
+        if result.task.action in MESSAGES and message:
+            self.messages.setdefault(str(message).strip(), []).append(result.host.get_name())
+
+    def fail(self, result: Any, text: str) -> None:
+        self.stage.failed[result.host.get_name()] = None
+        self.failures.setdefault(text, []).append(result.host.get_name())
+
+    # --- what Ansible calls
+
+    @unless_verbose
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]
+
+    @unless_verbose
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        self.end_task()
+        self.end_stage()
+        self.stage = Stage("", time.monotonic())
+        self.check = bool(play.check_mode)
+        self.with_roles = bool((play.get_ds() or {}).get("roles"))
+        inventory = play.get_variable_manager()._inventory
+        self.nodes = [host.get_name() for host in inventory.get_hosts(play.hosts)]
+        if self.with_roles and not self.headed:
+            self.headed = True
+            number = f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'}"
+            mode = ", nothing is changed (--check)" if self.check else ""
+            self.say(f"{self.playbook}: {number}{mode}: {names(self.nodes)}")
+
+    @unless_verbose
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        self.begin(task)
+
+    @unless_verbose
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        self.begin(task)
+
+    @unless_verbose
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_on_ok(self, result: Any) -> None:
+        self.done(result)
+
+    @unless_verbose
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        if ignore_errors or is_rescued(result.task):
+            return
+        items = [item for item in result.result.get("results") or [] if item.get("failed")]
+        for item in items or [result.result]:
+            self.fail(result, reason(item))
+
+    @unless_verbose
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        if not result.task.ignore_unreachable:
+            self.fail(result, reason(result.result))
+
+    @unless_verbose
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        if result.task.action in MESSAGES:
+            self.done(result)
+
+    @unless_verbose
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_item_on_skipped(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_retry(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_on_async_poll(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_on_async_ok(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_runner_on_async_failed(self, result: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_playbook_on_notify(self, handler: Any, host: Any) -> None:
+        pass
+
+    @unless_verbose
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        self.say(f"{self.playbook}: no node of this inventory is meant; see --limit and the group", C.COLOR_SKIP)
+
+    @unless_verbose
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        pass
+
+    @unless_verbose
+    def v2_on_file_diff(self, result: Any) -> None:
+        found = result.result.get("diff") or []
+        for diff in found if isinstance(found, list) else [found]:
+            lines = (self._get_diff(diff) or "").rstrip().splitlines()
+            longest = self.get_option("longest_diff")
+            if len(lines) > longest:
+                lines = [*lines[:longest], f"... and {len(lines) - longest} more lines; -v shows them"]
+            if lines:
+                text = "\n".join(f"    {line}" for line in lines)
+                self.diffs.setdefault(text, []).append(result.host.get_name())
+
+    @unless_verbose
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        self.end_task()
+        self.end_stage()
+        if not self.headed:
+            return
+        sums = {host: stats.summarize(host) for host in stats.processed}
+        nodes = [host for host in sums if host in self.nodes]
+        failed = [host for host in nodes if sums[host]["failures"] or sums[host]["unreachable"]]
+        changed = [host for host in nodes if sums[host]["changed"]]
+        took = duration(time.monotonic() - self.started)
+        if failed:
+            text, color = f"failed on {names(failed)}; -v shows all that Ansible says", C.COLOR_ERROR
+        elif changed:
+            what = "would be changed" if self.check else "changed"
+            text, color = f"{len(changed)} of {len(nodes)} nodes {what}", C.COLOR_CHANGED
+        else:
+            text, color = f"{len(nodes)} of {len(nodes)} nodes are as they are to be", C.COLOR_OK
+        self.say(f"{self.playbook}: {text}   {took}", color)

@@ -1,0 +1,244 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person sees: each event of real plays, by the ansible-core that these tests run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.plugins.callback import CallbackBase
+
+from ansible_collections.muster.training.plugins.callback import roll
+from tests.unit.typed import give_collection
+
+PLAY = """\
+- hosts: training
+  gather_facts: false
+  roles:
+    - quiet
+    - works
+    - looks
+    - fails
+  tasks:
+    - name: Come here after all has failed
+      ansible.builtin.debug: {msg: never}
+"""
+ROLES = {
+    "quiet": "- {name: Skip this, ansible.builtin.command: /bin/false, when: false}\n",
+    "works": """\
+- name: Change one of them
+  ansible.builtin.command: /bin/true
+  changed_when: inventory_hostname == 'node3'
+  notify: Go on
+- name: Try again
+  ansible.builtin.command: /bin/true
+  register: tried
+  until: tried.attempts == 2
+  retries: 2
+  delay: 0
+  changed_when: false
+- name: Wait for one that goes on by itself
+  ansible.builtin.command: /bin/true
+  async: 30
+  poll: 1
+  changed_when: false
+  run_once: true
+- name: Look at a list
+  ansible.builtin.command: "test {{ item }} = 1"
+  loop: [1, 2]
+  failed_when: false
+  changed_when: false
+- name: Have failed, and nobody minds
+  ansible.builtin.fail: {msg: not shown}
+  ignore_errors: true
+- name: Go another way
+  block:
+    - name: Fail in a block
+      ansible.builtin.fail: {msg: not shown either}
+  rescue:
+    - name: Say what was done instead
+      ansible.builtin.debug: {msg: the other way was taken}
+      run_once: true
+- name: Include more
+  ansible.builtin.include_tasks: more.yml
+""",
+    "looks": """\
+- name: Look
+  ansible.builtin.command: /bin/true
+  changed_when: false
+- name: Write a file
+  ansible.builtin.copy: {content: "{{ range(50) | join('\\n') }}", dest: "{{ there }}/long"}
+  run_once: true
+  diff: true
+""",
+    "fails": """\
+- name: Ask each item
+  ansible.builtin.command: "sh -c 'echo broken {{ item }} >&2; exit {{ item }}'"
+  loop: [0, 3]
+""",
+}
+MORE = {
+    "works/tasks/more.yml": "- {name: Skip once more, ansible.builtin.command: /bin/false, when: false}\n",
+    "works/handlers/main.yml": "- {name: Go on, ansible.builtin.command: /bin/true}\n",
+}
+
+
+def typed(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook on three nodes that are all this machine."""
+    give_collection(directory)
+    (directory / "ansible.cfg").write_text("[defaults]\nstdout_callback = muster.training.roll\n")
+    hosts = "".join(
+        f"    node{n}: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}\n"
+        for n in range(1, 4)
+    )
+    (directory / "hosts.yml").write_text(f"training:\n  hosts:\n{hosts}")
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml", *words],
+        cwd=directory,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "MUSTER_ROLL_LASTING": "3600", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "site.yml").write_text(PLAY)
+    for name, tasks in ROLES.items():
+        (tmp_path / "roles" / name / "tasks").mkdir(parents=True)
+        (tmp_path / "roles" / name / "tasks/main.yml").write_text(tasks.replace("{{ there }}", str(tmp_path)))
+    for name, text in MORE.items():
+        path = tmp_path / "roles" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
+    done = typed(project, "site.yml")
+    took = r" +([\d.]+ s|\d+ min \d+ s)"
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    wanted = [
+        "site: 3 nodes: node1 node2 node3",
+        "the other way was taken",
+        rf"  works             changed node3{took}",
+        r"  node1:",
+        *[r"    .*"] * 20,
+        r"    \.\.\. and \d+ more lines; -v shows them",
+        rf"  looks             changed node1{took}",
+        "FAILED fails on node1 node2 node3: Ask each item",
+        "    non-zero return code",
+        "    broken 3",
+        rf"site: failed on node1 node2 node3; -v shows all that Ansible says{took}",
+    ]
+    assert done.returncode == 2 and len(lines) == len(wanted), done.stdout
+    assert [line for line, like in zip(lines, wanted, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+
+
+def test_v_gives_the_output_of_ansible(project: Path) -> None:
+    done = typed(project, "site.yml", "-v")
+    for words in (
+        "TASK [works : Change one of them]",
+        "PLAY RECAP",
+        "changed: [node3]",
+        "fatal: [node1]",
+        "FAILED - RETRYING",
+    ):
+        assert words in done.stdout, done.stdout
+
+
+def test_what_check_mode_would_change(project: Path) -> None:
+    (project / "site.yml").write_text("- {hosts: training, gather_facts: false, roles: [looks]}\n")
+    done = typed(project, "site.yml", "--check")
+    assert "site: 3 nodes, nothing is changed (--check): node1 node2 node3\n" in done.stdout
+    assert re.search(r"^  looks +would change node1 ", done.stdout, re.MULTILINE), done.stdout
+    assert "site: 1 of 3 nodes would be changed " in done.stdout
+    assert not (project / "long").exists()
+
+
+def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
+    (tmp_path / "tell.yml").write_text(
+        "- hosts: training\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.debug: {msg: the same of all}\n"
+        '    - ansible.builtin.debug: {msg: "{{ inventory_hostname }} itself"}\n'
+        "- hosts: nobody\n  tasks: []\n"
+    )
+    done = typed(tmp_path, "tell.yml")
+    told = [line for line in done.stdout.splitlines() if "WARNING" not in line]
+    assert told == [
+        "the same of all",
+        *(f"node{n}: node{n} itself" for n in range(1, 4)),
+        "tell: no node of this inventory is meant; see --limit and the group",
+    ]
+
+
+def test_a_task_that_lasts_is_named_while_it_does(tmp_path: Path) -> None:
+    (tmp_path / "wait.yml").write_text(
+        "- hosts: training\n  gather_facts: false\n"
+        "  tasks:\n    - {name: Wait here, ansible.builtin.command: sleep 1}\n"
+    )
+    done = typed(tmp_path, "wait.yml", MUSTER_ROLL_LASTING="0.1")
+    assert done.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_nodes_that_give_no_answer_stand_in_one_block(tmp_path: Path) -> None:
+    (tmp_path / "ask.yml").write_text(
+        "- hosts: training\n  gather_facts: false\n"
+        "  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9}\n"
+        "  tasks:\n    - {name: Ask, ansible.builtin.command: /bin/true}\n"
+    )
+    done = typed(tmp_path, "ask.yml")
+    assert done.returncode == 4 and done.stdout.count("FAILED") == 1, done.stdout
+    assert "FAILED on node1 node2 node3: Ask\n" in done.stdout and "Connection refused" in done.stdout
+
+
+def test_no_event_is_left_to_the_banners_of_ansible() -> None:
+    """One that this ansible-core has and we do not answer would print them."""
+    ours = {name for name in vars(roll.CallbackModule) if name.startswith("v2_")}
+    theirs = {name for name in vars(roll.Default) if name.startswith("v2_")}
+    known = {name for name in vars(CallbackBase) if name.startswith("v2_")}
+    assert theirs - ours == set() and ours - known == set()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shown"),
+    [([], ""), (["a", "b", "a"], "a b"), ([f"n{n}" for n in range(64)], "n0 n1 n2 n3 n4 n5 n6 and 57 more")],
+)
+def test_names_are_few(nodes: list[str], shown: str) -> None:
+    assert roll.names(nodes) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (271.6, "4 min 32 s"), (3720, "1 h 02 min")],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert roll.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"msg": "why\nand what to do"}, "why\nand what to do"),
+        ({"msg": "it failed", "stderr": "it failed", "stdout": "more"}, "it failed\nmore"),
+        (
+            {"msg": "", "stderr": "\n".join(str(n) for n in range(30))},
+            "...\n" + "\n".join(str(n) for n in range(20, 30)),
+        ),
+        ({}, "it failed, and said nothing"),
+    ],
+)
+def test_the_reason_of_a_failure(result: dict[str, Any], said: str) -> None:
+    assert roll.reason(result) == said
