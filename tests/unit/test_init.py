@@ -184,7 +184,7 @@ def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
     first = shell("ansible-playbook muster.training.init -e source=static")
     assert "Left alone, as it was there: .gitignore, site.yml" in first.output
     before = {name: (shell.directory / name).read_bytes() for name in shell.files()}
-    again = shell("ansible-playbook muster.training.init -e source=static")
+    again = shell("ansible-playbook muster.training.init -e source=static -v")
     assert again.code == 0, again.output
     assert " changed=0 " in again.output
     # The project's ansible.cfg lets YAML break long lines.
@@ -290,8 +290,8 @@ def test_a_source_that_fails_ends_every_command(
     shutil.copytree(paperspace_project, shell.directory, dirs_exist_ok=True)
     settings = {"PAPERSPACE_API_KEY": "wrong", "PAPERSPACE_API_URL": paperspace.url}
     for command in (
-        "ansible-playbook launch.yml -e nnodes=4",
-        "ansible-playbook status.yml",
+        "ansible-playbook launch.yml -v -e nnodes=4",
+        "ansible-playbook status.yml -v",
         "ansible-inventory --list",
     ):
         run = shell(command, **settings)
