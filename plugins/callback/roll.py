@@ -135,7 +135,7 @@ def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
     return either
 
 
-class CallbackModule(Default):  # type: ignore[misc]
+class CallbackModule(Default):
     """Show a line a role, and each failure once."""
 
     CALLBACK_VERSION = 2.0

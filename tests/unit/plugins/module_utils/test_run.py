@@ -609,9 +609,7 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     assert (_run.SECRETS, _run.IN_MEMORY) == (_supervisor.SECRETS, _supervisor.IN_MEMORY)
 
 
-def test_secrets_lie_in_memory_where_there_is_a_place_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
     for module in (_run, _supervisor):
         monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
