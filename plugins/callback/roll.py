@@ -225,7 +225,8 @@ class CallbackModule(Default):
             self.stage.changed[result.host.get_name()] = None
         message = result.result.get("msg")
         if result.task.action in MESSAGES and message:
-            self.messages.setdefault(str(message).strip(), []).append(result.host.get_name())
+            text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message).strip()
+            self.messages.setdefault(text, []).append(result.host.get_name())
 
     def fail(self, result: Any, text: str) -> None:
         self.stage.failed[result.host.get_name()] = None

@@ -39,6 +39,7 @@ OTHER_FILES = [
     "group_vars/training.yml",
     "launch.yml",
     "logs.yml",
+    "muster",
     "ping.yml",
     "preflight.yml",
     "runs.yml",

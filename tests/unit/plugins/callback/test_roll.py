@@ -172,7 +172,7 @@ def test_what_check_mode_would_change(project: Path) -> None:
 def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
     (tmp_path / "tell.yml").write_text(
         "- hosts: training\n  gather_facts: false\n  tasks:\n"
-        "    - ansible.builtin.debug: {msg: the same of all}\n"
+        "    - ansible.builtin.debug: {msg: [the same of all, in two lines]}\n"
         '    - ansible.builtin.debug: {msg: "{{ inventory_hostname }} itself"}\n'
         "- hosts: nobody\n  tasks: []\n"
     )
@@ -180,6 +180,7 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
     told = [line for line in done.stdout.splitlines() if "WARNING" not in line]
     assert told == [
         "the same of all",
+        "in two lines",
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
         "tell: no node of this inventory is meant; see --limit and the group",
     ]

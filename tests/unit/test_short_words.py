@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""./muster: which command each short word stands for, and what is said of words that mean nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PROGRAM = CHECKOUT / "roles/init/files/muster.py"
+pytestmark = pytest.mark.one_core
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location("short_words", PROGRAM)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+muster = load()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("site", "site.yml"),
+        ("site --tags code --check --diff -v", "site.yml --tags code --check --diff -v"),
+        (
+            "launch -n 4 train.py --epochs 3 --lr 1e-3 -n 5",
+            "launch.yml -e nnodes=4 -e launch_script=train.py"
+            """ -e '{"launch_args": ["--epochs", "3", "--lr", "1e-3", "-n", "5"]}'""",
+        ),
+        (
+            "launch -n 4 --launcher deepspeed train.py --deepspeed zero2.json",
+            "launch.yml -e nnodes=4 -e launch_launcher=deepspeed -e launch_script=train.py"
+            """ -e '{"launch_args": ["--deepspeed", "zero2.json"]}'""",
+        ),
+        ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
+        ("launch -i cluster.yml --limit gpu1 a.py", "launch.yml -i cluster.yml --limit gpu1 -e launch_script=a.py"),
+        ("launch -- -odd.py", "launch.yml -e launch_script=-odd.py"),
+        ("launch 'my script.py'", """launch.yml -e '{"launch_script": "my script.py"}'"""),
+        ("status", "status.yml"),
+        ("status first", "status.yml -e run_id=first"),
+        ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),
+        ("logs --fetch", "logs.yml -e fetch=true"),
+        ("stop", "stop.yml"),
+        ("runs --keep 20 --older-than=30d", "runs.yml -e keep=20 -e older_than=30d"),
+        (
+            "checkpoints my-bucket -e checkpoints_state=copied",
+            "checkpoints.yml -e checkpoints_state=copied -e checkpoints_bucket=my-bucket",
+        ),
+        ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
+    ],
+)  # fmt: skip
+def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
+    word, *rest = shlex.split(typed)
+    assert muster.translate(word, rest) == ["ansible-playbook", *shlex.split(meant)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("launch -n", "-n needs a value: -n NNODES"),
+        ("stop a b", "'b' was not expected"),
+        ("lauch", "there is no word 'lauch'"),
+        ("shell", "./muster shell NODE"),
+        ("help nothing", "there is no word 'nothing': ./muster help lists them"),
+    ],
+)
+def test_what_means_nothing_is_said(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert muster.main(typed.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.startswith(f"muster: {said}"), output
+
+
+def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:
+    assert {playbook for playbook, *_more in muster.WORDS.values()} == {
+        path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")
+    } - {"init"}
+    for word, (playbook, role, _about, options) in muster.WORDS.items():
+        text = (CHECKOUT / f"playbooks/{playbook}.yml").read_text()
+        if role:
+            text += (CHECKOUT / f"roles/{role}/defaults/main.yml").read_text()
+        for variable in options.values():
+            assert variable.partition("=")[0] in text, (word, variable)
+        help_text = muster.help_of(word)
+        assert all(option in help_text for option in options)
+    assert len(PROGRAM.read_text().splitlines()) <= 200
+
+
+def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
+    """With what it is given, to the letter, whatever the directory in which it is called."""
+    (tmp_path / "muster").write_text("#!/usr/bin/env python3\n" + PROGRAM.read_text())
+    (tmp_path / "muster").chmod(0o755)
+    stand_in = tmp_path / "bin/ansible-playbook"
+    stand_in.parent.mkdir()
+    stand_in.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\nsys.exit(3)\n"
+    )
+    stand_in.chmod(0o755)
+    words = ["a b", "$HOME", "é'\""]
+    done = subprocess.run(
+        [tmp_path / "muster", "launch", "train.py", *words],
+        env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed, said = done.stdout.splitlines()
+    assert done.returncode == 3, done.stderr
+    cwd, *arguments = json.loads(said)
+    assert (cwd, arguments[:3]) == (str(tmp_path), ["launch.yml", "-e", "launch_script=train.py"])
+    assert json.loads(arguments[4]) == {"launch_args": words}
+    assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
+
+
+def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory = {
+        "training": {
+            "hosts": {"gpu2": {"ansible_host": "10.0.0.2", "ansible_port": 2222, "ansible_user": "me"}},
+            "vars": {
+                "launch_python": "/opt/my env/bin/python:python3",
+                "launch_working_directory": "/data/project",
+                "ansible_ssh_common_args": "-o ProxyJump=gate",
+            },
+        }
+    }
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = hosts.yml\n")
+    monkeypatch.setattr(muster, "HERE", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    *words, script = muster.login("gpu2")
+    assert words == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 10.0.0.2")
+    there = shlex.split(script)
+    assert there[:2] == ["sh", "-c"]
+    assert there[2] == """PATH='/opt/my env/bin':$PATH; export PATH; cd /data/project; exec "$SHELL" -i"""
+    with pytest.raises(muster.UsageError, match="gpu9"):
+        muster.login("gpu9")
