@@ -1,0 +1,65 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a build of DeepSpeed gets in its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("given", "environment"),
+    [
+        ({"deepspeed_max_jobs": 4}, {}),
+        ({"deepspeed_build": {"DS_BUILD_CPU_ADAM": True}}, {"DS_BUILD_CPU_ADAM": "1"}),
+        (
+            {"deepspeed_build": {"DS_BUILD_CPU_ADAM": 1}, "deepspeed_max_jobs": "4"},
+            {"DS_BUILD_CPU_ADAM": "1", "MAX_JOBS": "4"},
+        ),
+        (
+            {
+                "deepspeed_build": {"DS_BUILD_OPS": 0},
+                "deepspeed_max_jobs": 4,
+                "deepspeed_build_environment": {"MAX_JOBS": "1", "CUDA_HOME": "/usr/local/cuda"},
+            },
+            {"DS_BUILD_OPS": "0", "MAX_JOBS": "1", "CUDA_HOME": "/usr/local/cuda"},
+        ),
+    ],
+    ids=["no build", "as many jobs as processors", "jobs", "the user's own variables win"],
+)
+def test_the_environment_of_a_build(given: dict[str, object], environment: dict[str, str], tmp_path: Path) -> None:
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [str(ROLE / "defaults/main.yml"), str(ROLE / "vars/main.yml")],
+        "tasks": [
+            {
+                "ansible.builtin.copy": {
+                    "content": "{{ __deepspeed_layer.environment | to_json }}",
+                    "dest": str(tmp_path / "environment.json"),
+                }
+            }
+        ],
+    }
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "play.yml", "-e", json.dumps(given)],
+        cwd=tmp_path,
+        env={**os.environ, "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "environment.json").read_text()) == environment
