@@ -174,7 +174,8 @@ class CallbackModule(Default):
 
     def names(self, nodes: Iterable[str]) -> str:
         """Some of the play's nodes in its order."""
-        return names(sorted(nodes, key=self.nodes.index))
+        places = {node: place for place, node in enumerate(self.nodes)}
+        return names(sorted(nodes, key=lambda node: places.get(node, len(places))))
 
     def end_task(self) -> None:
         """Show what the task that ends here has to say, nodes with the same words together."""
