@@ -111,11 +111,25 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
     return {"changed": there, "run_id": run_id, "record": str(record)}
 
 
+def whole_id(directory: Path, given: str) -> str:
+    """The id of the run that is meant: as given, or the only one of which it is the beginning."""
+    if not given or not directory.is_dir() or (directory / given).exists():
+        return given
+    found = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(given))
+    if len(found) > 1:
+        raise AnsibleActionFail(
+            f"{len(found)} runs begin with {given}: {', '.join(found[-8:])}"
+            f"{' and older ones' if len(found) > 8 else ''}; give more of the name"
+        )
+    return found[0] if found else given
+
+
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
     """The plan of a run, of the latest where none is named, and its nodes as far as the inventory has them.
 
     Without a record here plan is None, and every node of the group may be one of the run's.
     """
+    run_id = whole_id(directory, run_id)
     record = directory / (run_id or LATEST)
     try:
         plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))

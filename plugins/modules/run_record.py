@@ -33,7 +33,8 @@ options:
     description:
       - V(opened) makes the record, with a fresh token that only its owner can read. Fails where O(run_id) is taken.
       - V(dropped) removes the record of a run that could not be started, so that its name is free again.
-      - V(read) looks a run up, the latest where O(run_id) is empty.
+      - V(read) looks a run up, the latest where O(run_id) is empty. The beginning of a name will do where it is that of
+        one run.
       - V(closed) writes the verdict, shows it, and fails where the run has not succeeded, or where it was lost sight
         of.
       - V(judged) is for a run that nobody has watched to its end. It shows the verdict, and writes it where it is not

@@ -122,6 +122,21 @@ def test_reading_gives_the_plan_and_the_nodes_that_the_inventory_has(tmp_path: P
     assert read_record(tmp_path, "", ["node1"])["record"] == str(record), "the link is followed"
 
 
+def test_the_beginning_of_a_name_will_do_where_it_is_of_one_run(tmp_path: Path) -> None:
+    for run_id in ("train-1", "train-10", "eval-1"):
+        opened(tmp_path, run_id)
+    for given, meant in (
+        ("eval", "eval-1"),
+        ("train-1", "train-1"),
+        ("train-10", "train-10"),
+        ("lat", "lat"),
+        ("x", "x"),
+    ):
+        assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
+    with pytest.raises(AnsibleActionFail, match="2 runs begin with train: train-1, train-10; give more of the name"):
+        read_record(tmp_path, "train", ["node0"])
+
+
 def test_without_a_record_each_host_may_be_a_node(tmp_path: Path) -> None:
     for run_id in ("", "first"):
         read = read_record(tmp_path, run_id, ["node0"])
