@@ -39,8 +39,10 @@ options:
       - name: MUSTER_ROLL_LONGEST_DIFF
 extends_documentation_fragment:
   - default_callback
+  - result_format_callback
 """
 
+import atexit
 import contextlib
 import functools
 import os
@@ -85,24 +87,24 @@ def last_lines(text: str) -> str:
 
 def reason(result: Mapping[str, Any]) -> str:
     """What is told of a result that is a failure: its message, and what the program that failed said, once."""
-    parts = [str(result.get("msg") or "").strip()]
+    # censored: of a task with no_log; reason: of a file that cannot be included, in ansible-core 2.19
+    parts = [str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()]
     for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
         said = str(result.get(key) or "").strip()
-        if said and said not in parts[0]:
+        if said and not any(said in part for part in parts):
             parts.append(last_lines(said))
-            break
     return "\n".join(part for part in parts if part) or "it failed, and said nothing"
 
 
-def is_rescued(task: Any) -> bool:
-    """Whether a task stands in a block that goes on by its rescue, which says what there is to say."""
+def with_rescue(task: Any, part: str) -> str:
+    """The block with a rescue in whose part a task stands, by its uuid, "" without one; part: block or rescue."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         # a result's task is a copy
-        if getattr(parent, "rescue", None) and child._uuid in [one._uuid for one in parent.block]:
-            return True
+        if getattr(parent, "rescue", None) and child._uuid in [one._uuid for one in getattr(parent, part)]:
+            return str(parent._uuid)
         child, parent = parent, getattr(parent, "_parent", None)
-    return False
+    return ""
 
 
 def role_of(task: Any) -> str:
@@ -150,12 +152,18 @@ class CallbackModule(Default):
         self.with_roles = False  # a play that lists roles; what has none speaks by its modules
         self.headed = False
         self.nodes: list[str] = []  # of the play
+        self.all_nodes: dict[str, None] = {}  # of all plays with roles
         self.stage = Stage("", self.started)
         self.task: Any = None
         self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
         self.messages: dict[str, list[str]] = {}
         self.diffs: dict[str, list[str]] = {}
+        self.items: dict[str, list[str]] = {}  # node to the reasons of its items that have failed
+        self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason for which its rescue goes on there
         self.seen: set[str] = set()  # roles that have had a line
+        # A worker is no heir of the timer's handler: Ansible refuses tasks with a time limit where it finds one.
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+        atexit.register(self.end_task)  # also where nothing else is called any more, as after Ctrl-C
 
     # --- what is shown
 
@@ -174,20 +182,27 @@ class CallbackModule(Default):
 
     def names(self, nodes: Iterable[str]) -> str:
         """Some of the play's nodes in its order."""
-        places = {node: place for place, node in enumerate(self.nodes)}
-        return names(sorted(nodes, key=lambda node: places.get(node, len(places))))
+        return names(sorted(nodes, key=self.place))
+
+    def place(self, node: str) -> int:
+        """The place of a node in its play; of one that another node has added, the last."""
+        return self.nodes.index(node) if node in self.nodes else len(self.nodes)
+
+    def in_order(self, said: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+        """Texts with the nodes that said them, as the nodes stand in their play and not as they answered."""
+        return sorted(said.items(), key=lambda one: min(self.place(node) for node in one[1]))
 
     def end_task(self) -> None:
         """Show what the task that ends here has to say, nodes with the same words together."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for text, nodes in self.diffs.items():
+        for text, nodes in self.in_order(self.diffs):
             self.say(f"  {self.names(nodes)}:\n{text}")
-        for text, nodes in self.messages.items():
+        for text, nodes in self.in_order(self.messages):
             self.say(text if len(self.messages) == 1 else f"{self.names(nodes)}: {text}")
-        for text, nodes in self.failures.items():
+        for text, nodes in self.in_order(self.failures):
             title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
             self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
-        self.diffs, self.messages, self.failures = {}, {}, {}
+        self.diffs, self.messages, self.failures, self.items = {}, {}, {}, {}
 
     def end_stage(self) -> None:
         """Show the line of the role that ends here."""
@@ -224,19 +239,36 @@ class CallbackModule(Default):
             self.stage.ok[result.host.get_name()] = None
         if result.result.get("changed"):
             self.stage.changed[result.host.get_name()] = None
-        message = result.result.get("msg")
-        if result.task.action in MESSAGES and message:
-            text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message).strip()
-            self.messages.setdefault(text, []).append(result.host.get_name())
+        if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
+            self.messages.setdefault(self.message(result), []).append(result.host.get_name())
 
-    def fail(self, result: Any, text: str) -> None:
-        self.stage.failed[result.host.get_name()] = None
-        self.failures.setdefault(text, []).append(result.host.get_name())
+    def message(self, result: Any) -> str:
+        """What a task says that is there to say something."""
+        if "msg" not in result.result:  # of a variable
+            self._clean_results(result.result, result.task.action)
+            return str(self._dump_results(result.result)).strip()
+        said = result.result["msg"]
+        return "\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip()
+
+    def fail(self, result: Any) -> None:
+        """Keep why a task has failed on a node, until all have been heard."""
+        node = result.host.get_name()
+        texts = list(dict.fromkeys(self.items.pop(node, []))) or [reason(result.result)]
+        block = with_rescue(result.task, "block")
+        if block:
+            self.rescued[block, node] = "\n".join(texts)
+            return
+        before = self.rescued.pop((with_rescue(result.task, "rescue"), node), "")
+        if before and before not in texts[0]:
+            texts.insert(0, before)
+        self.stage.failed[node] = None
+        self.failures.setdefault("\n".join(texts), []).append(node)
 
     # --- what Ansible calls
 
     @unless_verbose
     def v2_playbook_on_start(self, playbook: Any) -> None:
+        self.headed, self.all_nodes, self.seen, self.started = False, {}, set(), time.monotonic()
         self.playbook = os.path.splitext(os.path.basename(playbook._file_name))[0]
 
     @unless_verbose
@@ -248,6 +280,8 @@ class CallbackModule(Default):
         self.with_roles = bool((play.get_ds() or {}).get("roles"))
         inventory = play.get_variable_manager()._inventory
         self.nodes = [host.get_name() for host in inventory.get_hosts(play.hosts)]
+        if self.with_roles:
+            self.all_nodes.update(dict.fromkeys(self.nodes))
         if self.with_roles and not self.headed:
             self.headed = True
             number = f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'}"
@@ -268,24 +302,24 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_runner_on_ok(self, result: Any) -> None:
+        self._handle_warnings(result.result)
         self.done(result)
 
     @unless_verbose
     def v2_runner_on_skipped(self, result: Any) -> None:
-        pass
+        self._handle_warnings(result.result)
 
     @unless_verbose
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        if ignore_errors or is_rescued(result.task):
-            return
-        items = [item for item in result.result.get("results") or [] if item.get("failed")]
-        for item in items or [result.result]:
-            self.fail(result, reason(item))
+        self._handle_warnings(result.result)
+        if not ignore_errors:
+            self.fail(result)
 
     @unless_verbose
     def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._handle_warnings(result.result)
         if not result.task.ignore_unreachable:
-            self.fail(result, reason(result.result))
+            self.fail(result)
 
     @unless_verbose
     def v2_runner_item_on_ok(self, result: Any) -> None:
@@ -294,7 +328,7 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        pass
+        self.items.setdefault(result.host.get_name(), []).append(reason(result.result))
 
     @unless_verbose
     def v2_runner_item_on_skipped(self, result: Any) -> None:
@@ -351,7 +385,7 @@ class CallbackModule(Default):
         if not self.headed:
             return
         sums = {host: stats.summarize(host) for host in stats.processed}
-        nodes = [host for host in sums if host in self.nodes]
+        nodes = [host for host in sums if host in self.all_nodes]
         failed = [host for host in nodes if sums[host]["failures"] or sums[host]["unreachable"]]
         changed = [host for host in nodes if sums[host]["changed"]]
         took = duration(time.monotonic() - self.started)

@@ -50,7 +50,7 @@ HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no
 SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
-IN_MEMORY = "/run/muster"  # the same: where a machine has lost its power, nothing of it is left
+IN_MEMORY = "/run/muster"  # root's; the same: where a machine has lost its power, nothing of it is left
 START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
 START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
 MAX_LINKS = 40  # as the kernel has it
@@ -383,10 +383,18 @@ def keep_shared_memory() -> None:
     as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind, or root, there is nothing that could be done
 
 
+def place_in_memory() -> str:
+    """Where this user can keep what is to end with this boot, such as the secrets of a run."""
+    return os.path.join(IN_MEMORY, str(os.geteuid()))
+
+
 def make_place_in_memory() -> None:
-    """Make a directory in which every user can keep what is to end with this boot, such as the secrets of a run."""
-    if not os.path.isdir(IN_MEMORY) and os.path.isdir("/run/systemd/system"):
-        as_root(["/bin/mkdir", "-m", "1777", IN_MEMORY])  # without root they lie in the run directory
+    """Make this user's place in memory, in a directory in which nobody but root makes any."""
+    place = place_in_memory()
+    if not os.path.isdir(place) and os.path.isdir("/run/systemd/system"):
+        script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
+        # without root they lie in the run directory
+        as_root(["/bin/sh", "-c", script, "sh", IN_MEMORY, place, f"{os.geteuid()}:{os.getegid()}"])
 
 
 def may_raise_limits() -> bool:
@@ -444,9 +452,8 @@ def write_private(path: str, text: str) -> None:
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
     """Write what only a living run needs: into memory, with links in its directory, where there is a place for it."""
     place = directory
-    with contextlib.suppress(OSError):  # there is none, or not for this user
-        if os.lstat(IN_MEMORY).st_uid == 0:
-            place = tempfile.mkdtemp(prefix="run-", dir=IN_MEMORY)
+    with contextlib.suppress(OSError):  # there is none
+        place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())
     for name, text in secrets.items():
         if place != directory:
             os.symlink(os.path.join(place, name), os.path.join(directory, name))

@@ -140,7 +140,7 @@ def forget_secrets(directory: str) -> None:
         path = os.path.join(directory, name)
         with contextlib.suppress(OSError):
             kept = os.readlink(path)
-            if os.path.dirname(os.path.dirname(kept)) == IN_MEMORY:
+            if os.path.dirname(os.path.dirname(kept)) == os.path.join(IN_MEMORY, str(os.geteuid())):
                 os.unlink(kept)
                 os.rmdir(os.path.dirname(kept))
         with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import yaml
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles/init/files/muster.py"
 pytestmark = pytest.mark.one_core
+NONE = """-e '{"launch_args": []}'"""  # and not those of group_vars, which are another script's
 
 
 def load() -> Any:
@@ -49,9 +50,15 @@ muster = load()
             """ -e '{"launch_args": ["--deepspeed", "zero2.json"]}'""",
         ),
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
-        ("launch -i cluster.yml --limit gpu1 a.py", "launch.yml -i cluster.yml --limit gpu1 -e launch_script=a.py"),
-        ("launch -- -odd.py", "launch.yml -e launch_script=-odd.py"),
-        ("launch 'my script.py'", """launch.yml -e '{"launch_script": "my script.py"}'"""),
+        ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
+        ("site --become-user root -e a=b", "site.yml --become-user root -e a=b"),
+        (
+            "launch a.py --template '{{ messages }}'",
+            """launch.yml -e launch_script=a.py -e '{"launch_args": ["--template", !unsafe "{{ messages }}"]}'""",
+        ),
+        ("launch -i cluster.yml -l gpu1 a.py", f"launch.yml -i cluster.yml -l gpu1 -e launch_script=a.py {NONE}"),
+        ("launch -- -odd.py", f"launch.yml -e launch_script=-odd.py {NONE}"),
+        ("launch 'my script.py'", f"""launch.yml -e '{{"launch_script": "my script.py"}}' {NONE}"""),
         ("status", "status.yml"),
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),
@@ -74,6 +81,7 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
     ("typed", "said"),
     [
         ("launch -n", "-n needs a value: -n NNODES"),
+        ("launch --detach= a.py", "--detach= needs a value"),
         ("stop a b", "'b' was not expected"),
         ("lauch", "there is no word 'lauch'"),
         ("shell", "./muster shell NODE"),
@@ -111,11 +119,13 @@ def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
         f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([os.getcwd(), *sys.argv[1:]]))\nsys.exit(3)\n"
     )
     stand_in.chmod(0o755)
-    words = ["a b", "$HOME", "é'\""]
+    words = ["a b", "$HOME", "é'\"", "😀"]
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/more.yml").write_text("{}")
     done = subprocess.run(
-        [tmp_path / "muster", "launch", "train.py", *words],
+        [tmp_path / "muster", "launch", "-e", "@more.yml", "train.py", *words],
         env={**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
-        cwd="/",
+        cwd=tmp_path / "here",
         capture_output=True,
         text=True,
         check=False,
@@ -123,8 +133,9 @@ def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
     printed, said = done.stdout.splitlines()
     assert done.returncode == 3, done.stderr
     cwd, *arguments = json.loads(said)
-    assert (cwd, arguments[:3]) == (str(tmp_path), ["launch.yml", "-e", "launch_script=train.py"])
-    assert json.loads(arguments[4]) == {"launch_args": words}
+    there = ["launch.yml", "-e", f"@{tmp_path}/here/more.yml", "-e", "launch_script=train.py"]
+    assert (cwd, arguments[:5]) == (str(tmp_path), there)
+    assert json.loads(arguments[6]) == {"launch_args": words}
     assert shlex.split(printed.removeprefix("+ ")) == ["ansible-playbook", *arguments]
 
 
@@ -149,5 +160,13 @@ def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.Monke
     there = shlex.split(script)
     assert there[:2] == ["sh", "-c"]
     assert there[2] == """PATH='/opt/my env/bin':$PATH; export PATH; cd /data/project; exec "$SHELL" -i"""
+    hosts = inventory["training"]["hosts"]
+    hosts["here"] = {"ansible_connection": "local", "launch_working_directory": "~/my project"}
+    hosts["found"] = {"ansible_host": "{{ address }}"}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    assert muster.login("here")[:2] == ["sh", "-c"]
+    assert """cd "$HOME"/'my project'; exec""" in muster.login("here")[2]
+    with pytest.raises(muster.UsageError, match="ansible_host of found is a template"):
+        muster.login("found")
     with pytest.raises(muster.UsageError, match="gpu9"):
         muster.login("gpu9")

@@ -91,7 +91,7 @@ def test_a_job_in_an_image(image: Lab) -> None:
         text = (folder / f"node{rank}/ranks/0/stdout.log").read_text()
         assert f"I am rank {rank} of 2 local 0 on {name}\n" in text
         assert f"VALUE={value!r}\n" in text and "NCCL_SOCKET_IFNAME='=eth0'\n" in text
-        assert image.exec(name, ["find", "/run/muster", "-mindepth", "1"]).stdout == ""
+        assert image.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
     assert containers(image) == ""
 
 

@@ -44,7 +44,7 @@ def test_normal_end(lab: Lab, nodes: list[str]) -> None:
     for name in nodes:  # the record stays, the secrets do not
         left = lab.exec(name, ["sh", "-c", "ls /home/muster/.muster/runs/normal/node*"]).stdout.split()
         assert "plan.json" in left and "token" not in left and "environment.json" not in left
-        assert lab.exec(name, ["find", "/run/muster", "-mindepth", "1"]).stdout == ""
+        assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
 
 
 def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:

@@ -48,10 +48,13 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
         links = [line for line in found if line.startswith("l")]
         assert all(line.split()[:4] in as_kept for line in found if line not in links), found
         assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
-        in_memory = lab.exec(name, ["find", "/run/muster", "-printf", "%y %m %u %F %f\n"]).stdout.splitlines()
-        place, directory, *files = sorted(in_memory)
-        assert place == "d 1777 root tmpfs muster" and directory.startswith(f"d 700 {user} tmpfs run-"), in_memory
-        assert files == [f"f 600 {user} tmpfs environment.json", f"f 600 {user} tmpfs token"]
+        uid = drive.said(lab, name, "id", "-u", user).strip()
+        look = ["find", "/run/muster", "-maxdepth", "0", "-o", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
+        own, directory, *files = sorted(lab.exec(name, look).stdout.splitlines(), key=lambda line: len(line.split()[3]))
+        assert own == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
+        place = directory.split()[3]
+        assert files == [f"600 {user} tmpfs {place}/{file}" for file in ("token", "environment.json")]
+        assert drive.said(lab, name, "stat", "-c", "%a %U", "/run/muster") == "755 root\n"
         assert {f"node{number}/{file}" for file in ("token", "environment.json", "plan.json", "launcher.log")} <= {
             line.split()[4] for line in found[1:]
         }
@@ -66,7 +69,7 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
     for name in nodes[:2]:
         assert of_user(lab, name) == []
         assert drive.traces(lab, name) == ""
-        assert lab.exec(name, ["find", "/run/muster", "-mindepth", "1"]).stdout == ""
+        assert lab.exec(name, ["find", "/run/muster", "-mindepth", "2"]).stdout == ""
     play.wait()
     assert play.rc == 2 and drive.record(lab, "theirs")["state"] == "stopped", play.output
     logs = drive.run("logs.yml", lab.inventory, fetch=True, **settings)

@@ -52,7 +52,16 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
 # Those of ansible-playbook that take a value.
 THEIRS = {
     *("-e", "--extra-vars", "-i", "--inventory", "-l", "--limit", "-t", "--tags", "--skip-tags", "-f", "--forks"),
+    *(
+        "--become-user",
+        "--become-method",
+        "--become-password-file",
+        "--connection-password-file",
+        "-M",
+        "--module-path",
+    ),
     *("-u", "--user", "-T", "--timeout", "--private-key", "--key-file", "--ssh-common-args", "--ssh-extra-args"),
+    *("--sftp-extra-args", "--scp-extra-args", "--task-timeout"),
     *("--vault-id", "--vault-password-file", "--start-at-task", "-c", "--connection"),
 }
 
@@ -90,11 +99,13 @@ def translate(word: str, words: list[str]) -> list[str]:
             variable, switch, on = options[name].partition("=")
             if not switch and not joined and not rest:
                 raise UsageError(f"{name} needs a value: {name} {variable.upper()}")
-            variables[variable] = on if switch else value if joined else rest.pop(0)
+            if joined and not value:
+                raise UsageError(f"{name}= needs a value")
+            variables[variable] = value if joined else on if switch else rest.pop(0)
         elif one.startswith("-") and one != "--":
             command.append(one)
             if one in THEIRS and rest:
-                command.append(rest.pop(0))
+                command.append(from_here(rest.pop(0)))
         elif word == "launch":
             script = rest.pop(0) if one == "--" and rest else one
             variables["launch_script"], variables["launch_args"] = script, rest
@@ -104,11 +115,23 @@ def translate(word: str, words: list[str]) -> list[str]:
         else:
             raise UsageError(f"{one!r} was not expected. What can be typed:\n{help_of(word)}")
     for name, given in variables.items():
-        if given:
-            plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
-            # what is no plain word Ansible would split, or YAML read as something else
-            command += ["-e", f"{name}={given}" if plain else json.dumps({name: given})]
+        plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
+        # what is no plain word Ansible would split, or YAML read as something else
+        command += ["-e", f"{name}={given}" if plain else f'{{"{name}": {as_yaml(given)}}}']
     return command
+
+
+def as_yaml(given: str | list[str]) -> str:
+    """Return a text, or a list of them, as YAML that Ansible takes as it is: braces in it are not its templates."""
+    if isinstance(given, list):
+        return f"[{', '.join(as_yaml(one) for one in given)}]"
+    return ("!unsafe " if "{" in given else "") + json.dumps(given, ensure_ascii=False)
+
+
+def from_here(value: str) -> str:
+    """Return the value of an option; of a file that is not beside this one, its whole path: commands run there."""
+    mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
+    return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
 
 
 def login(node: str) -> list[str]:
@@ -117,16 +140,28 @@ def login(node: str) -> list[str]:
     if asked.returncode != 0:
         raise UsageError(asked.stderr.strip() or f"ansible-inventory does not know {node}")
     known = json.loads(asked.stdout)
+    for name in ("ansible_host", "ansible_port", "ansible_user", "launch_python", "launch_working_directory"):
+        if "{{" in str(known.get(name, "")):
+            raise UsageError(
+                f"{name} of {node} is a template, {known[name]}, which only a playbook can read: ssh to it yourself"
+            )
     python = str(known.get("launch_python", "/opt/muster/env/bin/python")).partition(":")[0]
-    lines = [f"PATH={shlex.quote(os.path.dirname(python))}:$PATH" if "/" in python else "", "export PATH"]
+    lines = [f"PATH={on_node(os.path.dirname(python))}:$PATH" if "/" in python else "", "export PATH"]
     if known.get("launch_working_directory"):
-        lines.append(f"cd {shlex.quote(str(known['launch_working_directory']))}")
+        lines.append(f"cd {on_node(str(known['launch_working_directory']))}")
     words = ["ssh", "-t", *shlex.split(str(known.get("ansible_ssh_common_args", "")))]
     for option, name in (("-p", "ansible_port"), ("-i", "ansible_ssh_private_key_file"), ("-l", "ansible_user")):
         if known.get(name):
             words += [option, os.path.expanduser(str(known[name]))]
     script = "; ".join([line for line in lines if line] + ['exec "$SHELL" -i'])
+    if known.get("ansible_connection") == "local":
+        return ["sh", "-c", script]
     return [*words, str(known.get("ansible_host", node)), f"sh -c {shlex.quote(script)}"]
+
+
+def on_node(path: str) -> str:
+    """Return a path as a shell on the node reads it, with the home of the user there."""
+    return '"$HOME"/' + shlex.quote(path[2:]) if path.startswith("~/") else shlex.quote(path)
 
 
 def main(arguments: list[str]) -> int:

@@ -80,6 +80,14 @@ ROLES = {
   diff: true
 """,
     "fails": """\
+- name: Take what was begun away
+  block:
+    - name: Begin
+      ansible.builtin.fail: {msg: "no room on {{ inventory_hostname }}"}
+      when: inventory_hostname == 'node2'
+  rescue:
+    - name: Say that it is away
+      ansible.builtin.fail: {msg: what was begun is away}
 - name: Ask each item
   ansible.builtin.command: "sh -c 'echo broken {{ item }} >&2; exit {{ item }}'"
   loop: [0, 3]
@@ -94,7 +102,9 @@ MORE = {
 def typed(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook on three nodes that are all this machine."""
     give_collection(directory)
-    (directory / "ansible.cfg").write_text("[defaults]\nstdout_callback = muster.training.roll\n")
+    (directory / "ansible.cfg").write_text(
+        "[defaults]\nstdout_callback = muster.training.roll\ncallback_result_format = yaml\n"
+    )
     hosts = "".join(
         f"    node{n}: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}\n"
         for n in range(1, 4)
@@ -138,7 +148,10 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
         *[r"    .*"] * 20,
         r"    \.\.\. and \d+ more lines; -v shows them",
         rf"  looks             changed node1{took}",
-        "FAILED fails on node1 node2 node3: Ask each item",
+        "FAILED fails on node2: Say that it is away",
+        "    no room on node2",
+        "    what was begun is away",
+        "FAILED fails on node1 node3: Ask each item",
         "    non-zero return code",
         "    broken 3",
         rf"site: failed on node1 node2 node3; -v shows all that Ansible says{took}",
@@ -174,6 +187,10 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         "- hosts: training\n  gather_facts: false\n  tasks:\n"
         "    - ansible.builtin.debug: {msg: [the same of all, in two lines]}\n"
         '    - ansible.builtin.debug: {msg: "{{ inventory_hostname }} itself"}\n'
+        "    - ansible.builtin.debug: {var: inventory_hostname}\n      run_once: true\n"
+        "    - ansible.builtin.debug: {msg: '{{ item }}'}\n      loop: [1, 2]\n      run_once: true\n"
+        "    - ansible.builtin.command: /bin/true\n      timeout: 60\n      run_once: true\n"
+        "    - ansible.builtin.stat: {path: /, get_mime: true, mime: true}\n      run_once: true\n"
         "- hosts: nobody\n  tasks: []\n"
     )
     done = typed(tmp_path, "tell.yml")
@@ -182,6 +199,8 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         "the same of all",
         "in two lines",
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
+        "inventory_hostname: node1",
+        *("1", "2"),
         "tell: no node of this inventory is meant; see --limit and the group",
     ]
 

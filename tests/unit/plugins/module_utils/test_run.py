@@ -619,13 +619,10 @@ def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, m
     secrets = {"environment.json": "{}", "token": "s3cr3t"}
     _run.write_secrets(str(places[0]), secrets)
     assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
-    (tmp_path / "memory").mkdir(mode=0o700)
-    monkeypatch.setattr(os, "lstat", lambda _path: os.stat_result([0o41777, *[0] * 9]))
+    mine = tmp_path / "memory" / str(os.geteuid())
+    mine.mkdir(mode=0o700, parents=True)
     _run.write_secrets(str(places[1]), secrets)
-    monkeypatch.undo()
-    for module in (_run, _supervisor):
-        monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
-    (kept,) = (tmp_path / "memory").iterdir()
+    (kept,) = mine.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
     assert {(path.stat().st_mode & 0o777, path.read_text()) for path in kept.iterdir()} == {
@@ -642,7 +639,7 @@ def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, m
     for place in places:
         _run.forget_secrets(str(place))
         assert not any(place.iterdir())
-    assert not any((tmp_path / "memory").iterdir())
+    assert not any(mine.iterdir())
     assert (tmp_path / "precious/file").exists()
 
 
