@@ -197,8 +197,9 @@ class CallbackModule(Default):
         signal.setitimer(signal.ITIMER_REAL, 0)
         for text, nodes in self.in_order(self.diffs):
             self.say(f"  {self.names(nodes)}:\n{text}")
+        different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
         for text, nodes in self.in_order(self.messages):
-            self.say(text if len(self.messages) == 1 else f"{self.names(nodes)}: {text}")
+            self.say(f"{self.names(nodes)}: {text}" if different else text)
         for text, nodes in self.in_order(self.failures):
             title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
             self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)

@@ -93,6 +93,12 @@ ROLES = {
   loop: [0, 3]
 """,
 }
+WARNS = """\
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule({}, supports_check_mode=True)
+module.warn("mind this")
+module.exit_json()
+"""
 MORE = {
     "works/tasks/more.yml": "- {name: Skip once more, ansible.builtin.command: /bin/false, when: false}\n",
     "works/handlers/main.yml": "- {name: Go on, ansible.builtin.command: /bin/true}\n",
@@ -152,7 +158,7 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
         "    no room on node2",
         "    what was begun is away",
         "FAILED fails on node1 node3: Ask each item",
-        "    non-zero return code",
+        r"    .*non-zero return code\.?",
         "    broken 3",
         rf"site: failed on node1 node2 node3; -v shows all that Ansible says{took}",
     ]
@@ -190,17 +196,20 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         "    - ansible.builtin.debug: {var: inventory_hostname}\n      run_once: true\n"
         "    - ansible.builtin.debug: {msg: '{{ item }}'}\n      loop: [1, 2]\n      run_once: true\n"
         "    - ansible.builtin.command: /bin/true\n      timeout: 60\n      run_once: true\n"
-        "    - ansible.builtin.stat: {path: /, get_mime: true, mime: true}\n      run_once: true\n"
+        "    - warns:\n      run_once: true\n"
         "- hosts: nobody\n  tasks: []\n"
     )
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library/warns.py").write_text(WARNS)
     done = typed(tmp_path, "tell.yml")
-    told = [line for line in done.stdout.splitlines() if "WARNING" not in line]
+    told = [line for line in done.stdout.splitlines() if "pattern" not in line]
     assert told == [
         "the same of all",
         "in two lines",
         *(f"node{n}: node{n} itself" for n in range(1, 4)),
         "inventory_hostname: node1",
         *("1", "2"),
+        "[WARNING]: mind this",
         "tell: no node of this inventory is meant; see --limit and the group",
     ]
 
