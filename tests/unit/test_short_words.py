@@ -140,7 +140,7 @@ def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
 
 
 def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inventory = {
+    inventory: dict[str, Any] = {
         "training": {
             "hosts": {"gpu2": {"ansible_host": "10.0.0.2", "ansible_port": 2222, "ansible_user": "me"}},
             "vars": {
