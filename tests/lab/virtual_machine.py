@@ -214,6 +214,7 @@ def _inventory(name: str, port: int) -> str:
         "ansible_ssh_common_args": shlex.join(files.ssh_options(name)[2:]),
         "ansible_control_path": f"{files.ssh_masters(name)}/%%r@%%h",
         "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_ssh_timeout": 120,  # under emulation a login takes seconds, on a busy machine many
     }
     head = "---\n# A virtual machine, written by tests/lab.\n"
     return head + yaml.safe_dump({"training": {"hosts": {name: host}}}, sort_keys=False, width=1000)
