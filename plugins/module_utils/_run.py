@@ -461,10 +461,16 @@ def write_secrets(directory: str, secrets: dict[str, str]) -> None:
 
 
 def forget_secrets(directory: str) -> None:
-    """Remove the secrets of a run, wherever they lie."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
-    _supervisor.forget_secrets(directory)
+    """Remove the secrets of a run: the files in its directory, or what its links lead to in memory and the links."""
+    for name in SECRETS:
+        path = os.path.join(directory, name)
+        with contextlib.suppress(OSError):
+            kept = os.readlink(path)
+            if os.path.dirname(os.path.dirname(kept)) == os.path.join(IN_MEMORY, str(os.geteuid())):
+                os.unlink(kept)
+                os.rmdir(os.path.dirname(kept))
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def remove_directory(directory: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import grp
 import io
+import inspect
 import json
 import os
 import pwd
@@ -607,6 +608,8 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     assert _run.stop(run.request(0, check=True)) == _run.stop(run.request(0)) == {"changed": False, "stopped": []}
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
     assert (_run.SECRETS, _run.IN_MEMORY) == (_supervisor.SECRETS, _supervisor.IN_MEMORY)
+    # neither file is there where the other one runs
+    assert inspect.getsource(_run.forget_secrets) == inspect.getsource(_supervisor.forget_secrets)
 
 
 def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
