@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import grp
-import io
 import inspect
+import io
 import json
 import os
 import pwd
