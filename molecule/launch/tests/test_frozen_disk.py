@@ -32,7 +32,7 @@ def disks(lab: Lab, nodes: list[str]) -> Iterator[str]:
 def test_the_disk_is_frozen(lab: Lab, nodes: list[str], disks: str) -> None:
     """What waits for the disk cannot be ended, not even by SIGKILL; all else is, on both nodes."""
     both = nodes[:2]
-    settings = {"launch_launcher": "env", "launch_node_directory": disks}
+    settings = {"launch_launcher": "env", "launch_node_directory": disks, "launch_skip": "disk-full"}
     play = drive.launch(lab, "ticks.py", "--detach", run_id="frozen", nnodes=2, **settings)
     play.wait_for(r"step 3 of rank 1")
     assert lab.exec("node2", ["fsfreeze", "--freeze", disks]).returncode == 0

@@ -74,7 +74,9 @@ def test_secrets(lab: Lab, nodes: list[str]) -> None:
             assert (seen.returncode, seen.stdout.split()) == (2, [PLANTED]), seen
         journal = root(lab, name, "journalctl", "--no-pager", "--output=cat")
         assert journal and PART not in journal and token not in journal
-        modes = root(lab, name, "sh", "-c", "stat -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*").splitlines()
+        modes = root(
+            lab, name, "sh", "-c", "stat -L -c '%a %U %n' /home/muster/.muster/runs/secret/node*/*"
+        ).splitlines()
         assert modes and all(line.split()[0] in ("600", "700") and line.split()[1] == "muster" for line in modes), modes
     status = drive.run("status.yml", lab.inventory, run_id="secret", options=("-vvvv",))
     stop = drive.run("stop.yml", lab.inventory, run_id="secret", options=("-vvvv",))

@@ -49,7 +49,7 @@ def test_launch_user(lab: Lab, nodes: list[str], user: str) -> None:
         assert all(line.split()[:4] in as_kept for line in found if line not in links), found
         assert {line.split()[4] for line in links} == {f"node{number}/token", f"node{number}/environment.json"}
         uid = drive.said(lab, name, "id", "-u", user).strip()
-        look = ["find", "/run/muster", "-maxdepth", "0", "-o", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
+        look = ["find", "/run/muster", "-path", f"*/{uid}*", "-printf", "%m %u %F %P\n"]
         own, directory, *files = sorted(lab.exec(name, look).stdout.splitlines(), key=lambda line: len(line.split()[3]))
         assert own == f"700 {user} tmpfs {uid}" and directory.startswith(f"700 {user} tmpfs {uid}/run-"), directory
         place = directory.split()[3]
