@@ -34,13 +34,13 @@ def test_the_disk_is_frozen(lab: Lab, nodes: list[str], disks: str) -> None:
     both = nodes[:2]
     settings = {"launch_launcher": "env", "launch_node_directory": disks, "launch_skip": "disk-full"}
     play = drive.launch(lab, "ticks.py", "--detach", run_id="frozen", nnodes=2, **settings)
-    play.wait_for(r"step 3 of rank 1")
-    assert lab.exec("node2", ["fsfreeze", "--freeze", disks]).returncode == 0
 
     def children() -> list[str]:
         return [one.command for one in lab.processes("node2") if "sleep 432" in one.command]
 
-    assert children()
+    play.wait_for(r"step 3 of rank 0")
+    drive.eventually("the job of node2 has started all that it starts", lambda: len(children()) == 2, 60)
+    assert lab.exec("node2", ["fsfreeze", "--freeze", disks]).returncode == 0
     drive.eventually("what the job has started on node2 is ended", lambda: not children(), 30, lambda: str(children()))
     drive.nothing_left(lab, ["node1"], within=10)
     play.wait()
