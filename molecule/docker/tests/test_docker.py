@@ -124,7 +124,8 @@ def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_pat
 def test_a_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
     lab = engine
     key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    play = role(lab, tmp_path, "docker_engine", docker_engine_nvidia=True, docker_engine_nvidia_key=key)
+    settings = {"docker_engine_enabled": True, "docker_engine_nvidia": True, "docker_engine_nvidia_key": key}
+    play = role(lab, tmp_path, "docker_engine", **settings)
     said = " ".join(play.output.split())
     assert play.rc == 2 and f"node1: the key of NVIDIA's package source, {key}, was not taken" in said, play.output
     assert "Needed: a key with one of the fingerprints C95B321B61E88C1809C4F759DDCAE044F796ECB0" in said
