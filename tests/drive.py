@@ -44,9 +44,9 @@ class Play:
 
     @property
     def output(self) -> str:
-        """All that it has printed so far."""
+        """All that it has printed so far, without colours: those of Ansible stand between the words of a long line."""
         path = self.directory / "artifacts" / "play" / "stdout"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace")) if path.exists() else ""
 
     def wait_for(self, text: str, timeout: float = 180) -> None:
         """Wait until it has printed something that matches, and fail if it ends before that."""

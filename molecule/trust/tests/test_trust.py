@@ -142,7 +142,7 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
         plays[host] = drive.start(str(playbook), folder / host / "inventory.yml")
     found = {}
     for host, play in plays.items():
-        words = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", play.wait(1800).output).split())
+        words = " ".join(play.wait(1800).output.split())
         found[host] = dict(re.findall(r"TRUST (\w+) (.*?) TRUST", words))
         found[host]["output"] = play.output
         found[host]["before"] = before[host]
