@@ -26,8 +26,8 @@ class Data(Cluster):
     folder: Path = field(kw_only=True)
 
     def words(self, play: drive.Play) -> str:
-        """What was printed, without line breaks and colours."""
-        return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", play.output).split())
+        """What was printed, without line breaks."""
+        return " ".join(play.output.split())
 
     def arguments(self, options: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
         """Arguments of the module with which all goes well, and what is changed of them."""
