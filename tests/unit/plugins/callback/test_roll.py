@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as Default
 
 from ansible_collections.muster.training.plugins.callback import roll
-from tests.unit.typed import give_collection
+from tests.unit.typed import give_collection, typed
 
 PLAY = """\
 - hosts: training
@@ -105,7 +104,7 @@ MORE = {
 }
 
 
-def typed(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def play(directory: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ansible-playbook on three nodes that are all this machine."""
     give_collection(directory)
     (directory / "ansible.cfg").write_text(
@@ -116,17 +115,8 @@ def typed(directory: Path, *words: str, **environment: str) -> subprocess.Comple
         for n in range(1, 4)
     )
     (directory / "hosts.yml").write_text(f"training:\n  hosts:\n{hosts}")
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml", *words],
-        cwd=directory,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "MUSTER_ROLL_LASTING": "3600", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    given = {"MUSTER_ROLL_LASTING": "3600", "ANSIBLE_ASYNC_DIR": str(directory / "async"), **environment}
+    return typed(directory, ["ansible-playbook", "-i", "hosts.yml", *words], **given)
 
 
 @pytest.fixture
@@ -143,7 +133,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
-    done = typed(project, "site.yml")
+    done = play(project, "site.yml")
     took = r" +([\d.]+ s|\d+ min \d+ s)"
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     wanted = [
@@ -168,7 +158,7 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
 
 
 def test_v_gives_the_output_of_ansible(project: Path) -> None:
-    done = typed(project, "site.yml", "-v")
+    done = play(project, "site.yml", "-v")
     for words in (
         "TASK [works : Change one of them]",
         "PLAY RECAP",
@@ -181,7 +171,7 @@ def test_v_gives_the_output_of_ansible(project: Path) -> None:
 
 def test_what_check_mode_would_change(project: Path) -> None:
     (project / "site.yml").write_text("- {hosts: training, gather_facts: false, roles: [looks]}\n")
-    done = typed(project, "site.yml", "--check")
+    done = play(project, "site.yml", "--check")
     assert "site: 3 nodes, nothing is changed (--check): node1 node2 node3\n" in done.stdout
     assert re.search(r"^  looks +would change node1 ", done.stdout, re.MULTILINE), done.stdout
     assert "site: 1 of 3 nodes would be changed " in done.stdout
@@ -201,7 +191,7 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
     )
     (tmp_path / "library").mkdir()
     (tmp_path / "library/warns.py").write_text(WARNS)
-    done = typed(tmp_path, "tell.yml")
+    done = play(tmp_path, "tell.yml")
     told = [line for line in done.stdout.splitlines() if "pattern" not in line]
     assert told == [
         "the same of all",
@@ -219,7 +209,7 @@ def test_a_task_that_lasts_is_named_while_it_does(tmp_path: Path) -> None:
         "- hosts: training\n  gather_facts: false\n"
         "  tasks:\n    - {name: Wait here, ansible.builtin.command: sleep 1}\n"
     )
-    done = typed(tmp_path, "wait.yml", MUSTER_ROLL_LASTING="0.1")
+    done = play(tmp_path, "wait.yml", MUSTER_ROLL_LASTING="0.1")
     assert done.returncode == 0 and re.findall(r"^  wait +Wait here \.\.\.$", done.stdout, re.MULTILINE), done.stdout
 
 
@@ -229,7 +219,7 @@ def test_nodes_that_give_no_answer_stand_in_one_block(tmp_path: Path) -> None:
         "  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9}\n"
         "  tasks:\n    - {name: Ask, ansible.builtin.command: /bin/true}\n"
     )
-    done = typed(tmp_path, "ask.yml")
+    done = play(tmp_path, "ask.yml")
     assert done.returncode == 4 and done.stdout.count("FAILED") == 1, done.stdout
     assert "FAILED on node1 node2 node3: Ask\n" in done.stdout and "Connection refused" in done.stdout
 
