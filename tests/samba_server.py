@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,10 @@ ACCOUNTS = ("games", "news", "backup", "list")
 
 @dataclass
 class SambaServer:
-    """A server, which listens on 127.0.0.1. `stop` and `start` keep all that it has, its port too."""
+    """A server, which listens on one address. `stop` and `start` keep all that it has, its port too."""
 
     directory: Path
+    address: str
     port: int
     shares: dict[str, Path]
     accounts: dict[str, str] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class SambaServer:
         users.write_text("".join(f'{account} = "{user}"\n' for user, account in self.accounts.items()))
         settings = {
             "workgroup": "TRAINING",
-            "interfaces": "127.0.0.1",
+            "interfaces": self.address,
             "bind interfaces only": "yes",
             "smb ports": str(self.port),
             "disable netbios": "yes",
@@ -133,8 +135,9 @@ class SambaServer:
 
     def _listens(self) -> bool:
         assert self.process and self.process.poll() is None, (self.directory / "smbd.out").read_text()
-        wanted = f"0100007F:{self.port:04X} 00000000:0000 0A"
-        return wanted in Path("/proc/net/tcp").read_text()
+        with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1):
+            return True
+        return False
 
     def _control(self, *words: str) -> None:
         command = ["smbcontrol", f"--configfile={self.configuration}", *words]
@@ -142,17 +145,18 @@ class SambaServer:
 
 
 @contextmanager
-def samba_server(shares: Mapping[str, str], users: Mapping[str, str]) -> Iterator[SambaServer]:
+def samba_server(address: str, shares: Mapping[str, str], users: Mapping[str, str]) -> Iterator[SambaServer]:
     """Serve shares until the end of the context.
 
     Args:
+        address: where it listens, an address of this machine.
         shares: name of the share to the name of its directory, which is made.
         users: name to password. Each reads and writes all shares.
     """
     with tempfile.TemporaryDirectory(prefix="samba-") as scratch:
         root = Path(scratch)
         served = {name: root / "shares" / path for name, path in shares.items()}
-        server = SambaServer(root / "server", free_port(), served)
+        server = SambaServer(root / "server", address, free_port(address), served)
         server.configure()
         for user, password in users.items():
             server.set_password(user, password)

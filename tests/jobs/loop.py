@@ -15,7 +15,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--raise-on", type=int, default=-1, help="rank that raises an exception at step 5")
     parser.add_argument("--show-environment", nargs="+", default=[], help="variables whose lengths are printed")
-    parser.add_argument("--all-tell", action="store_true", help="ranks other than 0 tell their steps as well")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -26,8 +25,6 @@ def main() -> None:
         dist.all_reduce(value)
         if rank == 0:
             print(f"step {step} sum {value[0].item():g} world {dist.get_world_size()}", flush=True)
-        elif options.all_tell:
-            print(f"step {step} of rank {rank}", flush=True)
         if rank == options.raise_on and step == 5:
             raise ValueError("boom at step 5")
         time.sleep(0.1)

@@ -4,32 +4,22 @@ set -eu
 root=$1
 
 # Its seed is a disk of its own.
-ln -s /dev/vdb "$root/var/lib/lab/seed.tar"
-sed -i 's/^Before=ssh.service$/Before=ssh.service\nAfter=dev-vdb.device\nRequires=dev-vdb.device/' \
+ln -s /dev/ubdb "$root/var/lib/lab/seed.tar"
+sed -i 's/^Before=ssh.service$/Before=ssh.service\nAfter=dev-ubdb.device\nRequires=dev-ubdb.device/' \
     "$root/etc/systemd/system/lab-seed.service"
 # customise.sh masks it for containers, which would load modules into the machine's kernel; here the kernel is its own.
 rm "$root/etc/systemd/system/systemd-modules-load.service" "$root/etc/systemd/system/systemd-sysctl.service"
 
-# The addresses that QEMU's user network has.
-cat > "$root/etc/systemd/network/eth0.network" << 'END'
-[Match]
-Name=eth0
+# The address comes with the kernel's words, and there is no name server.
+chroot "$root" systemctl enable systemd-networkd.service systemd-networkd-wait-online.service systemd-network-generator.service
+: > "$root/etc/resolv.conf"
 
-[Network]
-Address=10.0.2.15/24
-Gateway=10.0.2.2
-END
-chroot "$root" systemctl enable systemd-networkd.service systemd-networkd-wait-online.service
-echo 'nameserver 10.0.2.3' > "$root/etc/resolv.conf"
+# Linux in user mode is a program of the machine outside; its modules belong inside.
+mv "$root"/usr/bin/linux.uml "$root/../kernel"
+mkdir -p "$root/usr/lib/modules"
+mv "$root"/usr/lib/uml/modules/* "$root/usr/lib/modules/"
 
-# An initial file system with what this machine's disk needs and no more: all drivers would cost seconds at each start.
-echo 'MODULES=list' > "$root/etc/initramfs-tools/conf.d/lab"
-printf 'virtio_pci\nvirtio_blk\next4\n' >> "$root/etc/initramfs-tools/modules"
-chroot "$root" update-initramfs -u
-cp "$root"/boot/vmlinuz-* "$root/../kernel"
-cp "$root"/boot/initrd.img-* "$root/../initrd"
-
-# An archive of its own with what roles install there: reading the lists of all of Debian takes most of a minute under emulation.
+# An archive of its own with what roles install there, for it reaches no other.
 archive=$root/srv/packages
 mkdir "$archive"
 APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get install --download-only --yes --no-install-recommends cifs-utils

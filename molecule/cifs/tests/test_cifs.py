@@ -1,6 +1,6 @@
 """A network drive that is really served and really mounted: proof, passwords, faults and restarts.
 
-One virtual machine for all: it is slow, so the tests follow one another and take over its state.
+One virtual machine for all: the tests follow one another and take over its state.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from tests.samba_server import SambaServer, samba_server
 PATH = "/mnt/training-data"
 UNIT = r"mnt-training\x2ddata.mount"
 SECRET = "Xk7Qw9, \"a'b#c ä€\\%h$x` "
+SHARES = {"training-data": "training", "other data": "other"}
+USERS = {"trainer": SECRET}
 NEEDLES = ("Xk7Qw9", "Jd4Vt2")
 """What is searched for: whatever writes the passwords down may escape the rest."""
 LONGEST_WAIT = 30
-"""Seconds that a fault may take. Plays get more: under emulation all of Python takes seconds."""
+"""Seconds that a fault may take. Plays get more: on a virtual machine Python takes a second to start."""
 
 
 @dataclass
@@ -45,12 +47,23 @@ class Bench:
 
     def site(self, *options: str) -> drive.Play:
         """site.yml, of its roles that of network drives, with a share as Paperspace's console shows it."""
-        share = {"share": r"\\10.0.2.2\training-data", "path": PATH, "port": self.server.port}
+        address = self.machine.machine_address
+        share = {
+            "share": rf"\\{address}\training-data",
+            "path": PATH,
+            "port": self.server.port,
+            "options": {"iocharset": "utf8"},
+        }
         return self.play("site.yml", "--tags", "cifs_share", *options, cifs_share_mounts=[share])
 
-    def module(self, **extra: Any) -> drive.Play:
-        """The module alone: under emulation a task takes seconds."""
-        return self.play(str(Path(__file__).with_name("mount.yml")), smb_port=self.server.port, **extra)
+    def share(self, name: str) -> str:
+        """A share of the server, as it is mounted."""
+        return f"//{self.machine.machine_address}/{name}"
+
+    def module(self, share: str = "training-data", **extra: Any) -> drive.Play:
+        """The module alone, which takes one task."""
+        given = {"smb_port": self.server.port, "drive_share": self.share(share)}
+        return self.play(str(Path(__file__).with_name("mount.yml")), **given, **extra)
 
     def mount(self, **extra: Any) -> drive.Play:
         """Mount by the module; it must succeed, and be there."""
@@ -83,10 +96,9 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     """One machine for the whole scenario."""
-    with samba_server({"training-data": "training", "other data": "other"}, {"trainer": SECRET}) as server:
+    with virtual_machine("cifs") as machine, samba_server(machine.machine_address, SHARES, USERS) as server:
         (server.shares["other data"] / "hello").write_text("hello\n")
-        with virtual_machine("cifs") as machine:
-            yield Bench(machine, server)
+        yield Bench(machine, server)
 
 
 def seen_in(text: str) -> list[str]:
@@ -101,7 +113,7 @@ def changes(play: drive.Play) -> int:
 
 def test_nothing_is_done_in_check_mode(bench: Bench) -> None:
     play = bench.site("--check", "--diff")
-    assert play.rc == 0 and "What=//10.0.2.2/training-data" in play.output, play.output
+    assert play.rc == 0 and f"What={bench.share('training-data')}" in play.output, play.output
     assert bench.mounted() == ""
     there = bench.machine.run(f"ls -d / /etc/muster /mnt/* '/etc/systemd/system/{UNIT}' /sbin/mount.cifs")
     assert (there.returncode, there.stdout) == (2, "/\n"), there
@@ -155,12 +167,12 @@ def test_wrong_password(bench: Bench) -> None:
 
 
 def test_refusals_that_name_their_cause(bench: Bench) -> None:
-    bench.refused("has no share of this name", "correct the source", drive_share="//10.0.2.2/nosuch")
+    bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
     bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     with bench.server.read_only("training-data"):
         bench.refused("this user may read the share, but not write there", "set read_only: true")
-    bench.mount(drive_share="//10.0.2.2/other data")
+    bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
     bench.mount()
 
@@ -169,7 +181,7 @@ def test_refusals_that_name_their_cause(bench: Bench) -> None:
 def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
     bench.server.rename_share("training-data", "training-2")
     bench.refused("has no share of this name", "correct the source")
-    bench.mount(drive_share="//10.0.2.2/training-2")
+    bench.mount(share="training-2")
     bench.write_and_read("under-its-new-name")
     bench.server.rename_share("training-2", "training-data")
     bench.mount()
@@ -212,7 +224,7 @@ def test_the_server_falls_silent(bench: Bench) -> None:
     finally:
         done.set()
         watching.join()
-    assert any("mount.cifs //10.0.2.2/training-data" in text for text in processes)
+    assert any(f"mount.cifs {bench.share('training-data')}" in text for text in processes)
     assert not seen_in("".join(processes))
     assert not seen_in(bench.machine.sh("journalctl --no-pager --all; [ ! -e /etc/fstab ] || cat /etc/fstab"))
     bench.mount()

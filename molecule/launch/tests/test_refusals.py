@@ -28,13 +28,10 @@ def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **ext
 
 
 def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
-    first = drive.launch(lab, "loop.py", run_id="first", nnodes=2, detach=True).wait()
+    first = drive.launch(lab, "ticks.py", run_id="first", nnodes=2, detach=True, launch_launcher="env").wait()
     assert first.rc == 0 and "step" not in first.output, first.output
-    drive.eventually(
-        "the first rank, and with it all, train",
-        lambda: " step " in drive.run("status.yml", lab.inventory, run_id="first").output,
-        60,
-    )
+    at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
+    drive.eventually("it is at work", lambda: lab.exec("node2", at_work).returncode == 0, 120)
     output = refused(lab, nodes, "run first is running there", nnodes=3)
     assert "busy on node1, node2:" in output and "port-in-use" not in output
     second = drive.launch(lab, "first_node.py", run_id="second", nnodes=3, replace=True, launch_launcher="env").wait()
