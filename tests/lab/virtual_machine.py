@@ -244,6 +244,8 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str) -> l
     """Words of the command. What it writes goes into a file of its own: the disk stays clean for the next."""
     changes.unlink(missing_ok=True)
     return [
+        # each of its system calls goes from one process to another: on a busy machine each would wait for its turn
+        *("chrt", "--rr", "1"),
         # with its parent, if that is killed, it goes too, and all of its processes with it
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
         *(str(place / "kernel"), "mem=1024M", "root=/dev/ubda", "rw", "net.ifnames=0", "selinux=0", "quiet"),

@@ -19,6 +19,9 @@ CONVERGE = str(Path(__file__).parents[1] / "converge.yml")
 SOURCE = CHECKOUT / "build" / "molecule-code" / "project"
 PLACE = "/home/muster/work/project"
 NODES = ("node1", "node2", "node3", "node4")
+PAIR = NODES[:2]
+TWO = ("--limit", ",".join(PAIR))
+"""What does not depend on the number of nodes is shown on two."""
 HASHES = (
     "cd {} && find . -name .git -prune -o -name .muster-code.json -prune"
     " -o -type f -printf '%m ' -exec sha256sum {{}} \\; -o -type l -printf '%p -> %l\\n'"
@@ -99,13 +102,13 @@ def test_the_slow_link_carries_it_once(lab: Lab) -> None:
 
 def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
     user(lab, "node2", f"echo mine > {PLACE}/train.py")
-    play = drive.run(CONVERGE, lab.inventory, code_ignore_existing=True)
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, code_ignore_existing=True)
     assert play.rc == 2
     assert "train.py: other content on node2" in words(play)
     assert "run.sh" not in words(play)
     assert user(lab, "node2", f"cat {PLACE}/train.py") == "mine"
 
-    play = drive.run(CONVERGE, lab.inventory)
+    play = drive.run(CONVERGE, lab.inventory, options=TWO)
     assert play.rc == 0, play.output
     assert tree(lab, "node2") == source_tree()
 
@@ -113,24 +116,25 @@ def test_what_is_there_already_stays_if_asked_and_is_named(lab: Lab) -> None:
 def test_what_a_job_has_written_stays_on_its_node(lab: Lab) -> None:
     """A checkpoint of each node's own beside the sources, and one of the first node alone; then the source changes."""
     (SOURCE / "old.py").write_text("old\n")
-    assert drive.run(CONVERGE, lab.inventory).rc == 0
-    for node in ("node1", "node2"):
+    three = ("--limit", ",".join(NODES[:3]))
+    assert drive.run(CONVERGE, lab.inventory, options=three).rc == 0
+    for node in PAIR:
         user(lab, node, f"cd {PLACE} && echo step of {node} > ckpt.pt && mkdir -p outputs && echo 1 > outputs/step.pt")
     user(lab, "node1", f"echo made > {PLACE}/package/cache.bin")
     (SOURCE / "old.py").unlink()
-    play = drive.run(CONVERGE, lab.inventory)
+    play = drive.run(CONVERGE, lab.inventory, options=three)
     assert play.rc == 0, play.output
     places = f"cd {PLACE} && ls -d ckpt.pt package/cache.bin outputs/step.pt old.py 2> /dev/null; cat ckpt.pt || true"
-    left = {node: user(lab, node, places).split("\n") for node in NODES}
+    left = {node: user(lab, node, places).split("\n") for node in NODES[:3]}
     assert left["node1"] == ["ckpt.pt", "outputs/step.pt", "package/cache.bin", "step of node1"]
     assert left["node2"] == ["ckpt.pt", "outputs/step.pt", "step of node2"]
-    assert left["node3"] == left["node4"] == [""]
-    again = drive.run(CONVERGE, lab.inventory)
+    assert left["node3"] == [""]
+    again = drive.run(CONVERGE, lab.inventory, options=three)
     assert unchanged(again), again.output
 
-    play = drive.run(CONVERGE, lab.inventory, code_delete=True)
+    play = drive.run(CONVERGE, lab.inventory, options=three, code_delete=True)
     assert play.rc == 0, play.output
-    for node in ("node1", "node2"):
+    for node in PAIR:
         assert user(lab, node, f"cat {PLACE}/outputs/step.pt && rm -r {PLACE}/outputs") == "1"
     for node in NODES:
         assert tree(lab, node) == source_tree()
@@ -145,11 +149,9 @@ def test_a_node_that_joins_copies_from_the_first(lab: Lab) -> None:
 
 
 def test_for_a_user_who_is_not_the_one_who_logs_in(lab: Lab) -> None:
-    play = drive.run(
-        CONVERGE, lab.inventory, options=("--limit", "node1,node2"), code_user="trainer", code_directory=""
-    )
+    play = drive.run(CONVERGE, lab.inventory, options=TWO, code_user="trainer", code_directory="")
     assert play.rc == 0, play.output
-    for node in ("node1", "node2"):
+    for node in PAIR:
         assert tree(lab, node, "/home/trainer/project") == source_tree()
         assert root(lab, node, "find /home/trainer/project ! -user trainer") == ""
 
@@ -182,32 +184,32 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
     repository = "/home/muster/repository.git"
     source: dict[str, Any] = {"code_source": "", "code_repository": repository, "code_directory": "clone"}
 
-    done = drive.run(CONVERGE, lab.inventory, **source, code_version="v1")
+    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="v1")
     assert done.rc == 0, done.output
-    first = {node: user(lab, node, play) for node in NODES}
+    first = {node: user(lab, node, play) for node in PAIR}
     assert len(set(first.values())) == 1
-    assert first["node4"].split()[1:] == ["old.py", "train.py"]
+    assert first["node2"].split()[1:] == ["old.py", "train.py"]
 
-    done = drive.run(CONVERGE, lab.inventory, **source, code_version="main")
+    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
     assert done.rc == 0, done.output
-    second = {node: user(lab, node, play) for node in NODES}
+    second = {node: user(lab, node, play) for node in PAIR}
     assert len(set(second.values())) == 1
-    assert second["node4"].split()[1:] == ["train.py"]
-    assert second["node4"].split()[0] == user(lab, "node1", "git -C repository.git rev-parse main")
-    again = drive.run(CONVERGE, lab.inventory, **source, code_version="main")
+    assert second["node2"].split()[1:] == ["train.py"]
+    assert second["node2"].split()[0] == user(lab, "node1", "git -C repository.git rev-parse main")
+    again = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
     assert unchanged(again), again.output
 
     # a commit that is on no branch of the first node's clone
     side = user(lab, "node1", "git -C repository.git rev-parse side")
-    done = drive.run(CONVERGE, lab.inventory, **source, code_version=side)
+    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version=side)
     assert done.rc == 0, done.output
-    assert {user(lab, node, "git -C clone rev-parse HEAD && cat clone/train.py") for node in NODES} == {f"{side}\n3"}
+    assert {user(lab, node, "git -C clone rev-parse HEAD && cat clone/train.py") for node in PAIR} == {f"{side}\n3"}
 
-    user(lab, "node3", "echo mine >> clone/train.py")
-    done = drive.run(CONVERGE, lab.inventory, **source, code_version="main")
+    user(lab, "node2", "echo mine >> clone/train.py")
+    done = drive.run(CONVERGE, lab.inventory, options=TWO, **source, code_version="main")
     assert done.rc == 2
-    assert "node3" in words(done) and ("Local modifications" in words(done) or "other content on node3" in words(done))
-    for node in NODES:
+    assert "node2" in words(done) and ("Local modifications" in words(done) or "other content on node2" in words(done))
+    for node in PAIR:
         user(lab, node, "rm -rf clone repository.git seed")
 
 
