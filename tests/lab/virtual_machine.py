@@ -28,6 +28,7 @@ from tests.lab.machine import STORE, LabError, apt_settings, eventually, locked,
 
 PACKAGES = [*image.BASE, "user-mode-linux", "kmod", "udev"]
 SCRIPT = Path(__file__).with_suffix(".sh")
+RESTARTED = Path(__file__).with_name("linux_in_user_mode.sh")
 TOOLS = {"ip": "iproute2", "mkfs.ext4": "e2fsprogs", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
 """Command to the Debian/Ubuntu package that has it."""
 NETWORK = ipaddress.IPv4Network("198.18.0.0/16")
@@ -248,7 +249,17 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str) -> l
         *("chrt", "--rr", "1"),
         # with its parent, if that is killed, it goes too, and all of its processes with it
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
-        *(str(place / "kernel"), "mem=1024M", "root=/dev/ubda", "rw", "net.ifnames=0", "selinux=0", "quiet"),
+        *(
+            "env",
+            f"KERNEL={place}/kernel",
+            str(RESTARTED),
+            "mem=1024M",
+            "root=/dev/ubda",
+            "rw",
+            "net.ifnames=0",
+            "selinux=0",
+            "quiet",
+        ),
         *(f"ubd0={changes},{place}/disk", f"ubd1r={seed}"),
         *(f"vec0:transport=tap,ifname={link},gro=1", f"ip={network}"),
         *("con=null", "con0=null,fd:1"),
