@@ -85,6 +85,7 @@ def test_env_refuses_unequal_slots(lab: Lab, nodes: list[str], tmp_path: Path) -
     assert play.rc == 2 and "node1 2, node2 1" in play.output, play.output
 
 
+@pytest.mark.thorough
 def test_lightning_under_torchrun(lab: Lab, nodes: list[str]) -> None:
     """Under env it is seen with its loss: the scenario `launchers`."""
     play = drive.launch(lab, "with_lightning.py", "2", "2", run_id="lightning", nnodes=2, nproc_per_node=2).wait()

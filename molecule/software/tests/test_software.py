@@ -1,4 +1,4 @@
-"""One environment on four nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
+"""One environment on three nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.recap import unchanged
 HERE = Path(__file__).parents[1]
 CONVERGE = str(HERE / "converge.yml")
 STAND_INS = str(HERE / "stand_ins.yml")
-NODES = ("node1", "node2", "node3", "node4")
+NODES = ("node1", "node2", "node3")
 KEY = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_0123456789abcdefghij"
 NO_SECRETS = {"WANDB_API_KEY": "", "HF_TOKEN": ""}
