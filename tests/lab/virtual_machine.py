@@ -173,8 +173,7 @@ def _network(identity: str) -> Iterator[tuple[str, str, str]]:
     with locked():
         run(["ip", "link", "delete", link], check=False)  # left by a run that was killed
         taken = run(["ip", "-4", "route", "show", "table", "all"])
-        networks = (one for one in random.sample(list(NETWORK.subnets(new_prefix=30)), 100) if str(one) not in taken)
-        network = next(networks)
+        network = random.choice([one for one in NETWORK.subnets(new_prefix=30) if str(one) not in taken])
         run(["ip", "tuntap", "add", link, "mode", "tap"])
         run(["ip", "address", "add", f"{network[1]}/30", "dev", link])
         run(["ip", "link", "set", link, "up"])
