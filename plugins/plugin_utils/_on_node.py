@@ -18,11 +18,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MARK = "MUSTER-ANSWER "
+UNHEARD = "could not be sent"
+"""What Ansible says where ssh ended before it had read its standard input: instead of ssh's own words."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, the rest is what that reads.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
@@ -89,6 +91,22 @@ def keep_alive(connection: Any) -> None:
             connection.set_option("ssh_args", f"{KEEP_ALIVE} {given}".strip())
 
 
+def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
+    """Run a command with this standard input on the action's node, as its user or as the one that it becomes.
+
+    Raises AnsibleConnectionFailure with ssh's own words where the node cannot be reached.
+    """
+    try:
+        done: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    except AnsibleConnectionFailure as problem:
+        if UNHEARD not in str(problem):
+            raise
+        # nothing is sent this time
+        action._low_level_execute_command("true", sudoable=True)
+        done = action._low_level_execute_command(command, in_data=data, sudoable=True)
+    return done
+
+
 def call_node(
     action: ActionBase, modules: list[str], request: Mapping[str, Any], task_vars: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -103,7 +121,7 @@ def call_node(
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
     command = shell_command(interpreter_words(task_vars, action._templar.template))
-    done = action._low_level_execute_command(command, in_data=standard_input(modules, request), sudoable=True)
+    done = execute(action, command, standard_input(modules, request))
     for line in done["stdout"].splitlines():
         if line.startswith(MARK):
             try:

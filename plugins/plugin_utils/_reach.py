@@ -21,7 +21,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader
 
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import keep_alive
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import execute, keep_alive
 
 TRIES = 4  # sshd, of a node or of a bastion, drops connections at random once ten wait for their login
 
@@ -70,7 +70,7 @@ def failure(there: ActionBase | None) -> str:
 def one_try(there: ActionBase) -> str:
     """The same of one try."""
     try:
-        done = there._low_level_execute_command("true", in_data=b"\n", sudoable=True)
+        done = execute(there, "true", b"\n")
     except AnsibleError as problem:
         return str(problem)
     if done["rc"] == 0:

@@ -47,3 +47,24 @@ def test_where_others_answer_the_same_stands_in_one_finding(tmp_path: Path, play
     assert done.returncode == 2 and "UNREACHABLE!" not in done.stdout, done.stdout
     said = " ".join(done.stdout.split())
     assert "unreachable on b, c" in said or "unreachable b, c" in said, done.stdout
+
+
+# It ends its standard input before Ansible has written all of it there: by chance ssh does so, too.
+DEAF = """#!/bin/sh
+exec <&-
+sleep 1
+echo "ssh: connect to host 10.0.0.2 port 22: Connection refused" >&2
+exit 255
+"""
+
+
+@pytest.mark.parametrize("playbook", ["ping", "launch"])
+def test_the_words_of_an_ssh_that_ends_at_once_are_heard(tmp_path: Path, playbook: str) -> None:
+    (tmp_path / "ssh").write_text(DEAF)
+    (tmp_path / "ssh").chmod(0o755)
+    here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
+    inventory(tmp_path, {"a": here, "b": f"{{node_address: 10.0.0.2, ansible_ssh_executable: {tmp_path}/ssh}}"})
+    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "launch_script=/bin/true"]
+    done = typed(tmp_path, words)
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "nothing listens on its port 22: Connection refused" in said, done.stdout
