@@ -20,6 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, overruled, unknown_keys
 from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 
 ARGUMENT_SPEC = {
@@ -195,9 +196,18 @@ class ActionModule(ActionBase):
         if said:
             manual = f"{role / 'defaults' / 'main.yml'} lists what can be set. Correct the name, or remove it."
             raise AnsibleActionFail("\n".join([*said, manual]))
-        said = contradictions(
-            role, args["short_names"], extra, lambda name: self._templar.template(task_vars.get(name))
-        )
+        keys = job_keys(role.parent)
+        job = task_vars.get("job", {})
+        said = unknown_keys(job, keys)
+        if said:
+            raise AnsibleActionFail("\n".join(said))
+
+        def value_of(name: str) -> Any:
+            return self._templar.template(task_vars.get(name))
+
+        said = contradictions(role, args["short_names"], extra, value_of)
+        own = {key: name for key, name in keys.items() if key in job and name in options_of(role)}
+        said += overruled({key: self._templar.template(job[key]) for key in own}, own, extra, value_of)
         if said:
             raise AnsibleActionFail("\n".join(said))
         if args["values"]:

@@ -16,6 +16,9 @@ description:
   - What is given with C(-e) is refused as well where the beginning is misspelt, as in C(sh_mesh_port).
   - Fails too where words stand alone behind C(-e), as C(--epochs 1) in C(-e launch_args="--resume --epochs 1"). Ansible
     ends a value at its first blank, and drops the rest in silence. The right form is shown.
+  - Fails too where the variable C(job), which a job file sets, is no dictionary, has a key that is the default of no
+    variable of the roles C(launch), C(code) and C(python_env), or has a value without effect, since the inventory sets
+    its variable to another one. What is given with C(-e) counts before both.
   - Looks at the variables of all hosts of the play at once, so one task with C(run_once) does. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

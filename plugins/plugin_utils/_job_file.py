@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A job file: what describes a job, below `job`, by short names. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+READERS = ("launch", "code", "python_env")
+"""The roles whose defaults take values from a job file."""
+DEFAULT = re.compile(r"^(\w+): .*?\bjob\.(\w+)", re.MULTILINE)
+
+
+@functools.cache
+def job_keys(roles: Path) -> dict[str, str]:
+    """The keys that a job file can have, each with the variable whose default it is. roles: directory of the roles."""
+    texts = [(roles / name / "defaults" / "main.yml").read_text(encoding="utf-8") for name in READERS]
+    return {key: name for text in texts for name, key in DEFAULT.findall(text)}
+
+
+def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
+    """One sentence for each key of a job that nothing reads, or one that it is no job."""
+    if not isinstance(job, Mapping):
+        return [
+            f"job is {ascii(job)[:80]}, and it takes names with values. Write a file with `job:` and below it, indented, "
+            "`script: train.py` and so on, and give it as -e @job.yml"
+        ]
+    said = []
+    for key in job:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it can have: {', '.join(sorted(keys))}"
+            said.append(f"job has {ascii(str(key))[1:-1]}, and nothing reads it; {hint}")
+    return said
+
+
+def overruled(
+    job: Mapping[str, Any], keys: Mapping[str, str], typed: Container[str], value_of: Callable[[str], Any]
+) -> list[str]:
+    """One sentence for each value of a job that has no effect, since the inventory sets its variable to another one.
+
+    typed: names of the variables that were given with -e, which count by intention. value_of: the value of a variable
+    that there is, None of one that there is not.
+    """
+    said = []
+    for key, name in keys.items():
+        if key not in job or key in typed or name in typed:
+            continue
+        counts = value_of(name)
+        if counts is not None and counts != job[key] and str(counts) != str(job[key]):
+            what = "" if key == "environment" else f" to {ascii(counts)[:80]}"
+            said.append(
+                f"job has {key}, but {name} is set{what} for the nodes, and that is what counts: remove it there, "
+                f"or give -e {name}=VALUE, which overrules both"
+            )
+    return said

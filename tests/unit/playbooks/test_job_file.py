@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job in a file of its own: what stands there is what runs, and what is typed besides counts before it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervised import free_port
+from tests.unit.typed import give_collection, typed
+
+pytestmark = pytest.mark.one_core
+JOB = """
+job:
+  nnodes: 2
+  nproc_per_node: 1
+  launcher: env
+  script: show.py
+  working_directory: {directory}
+  python: {python}
+  args: [--lr, 1e-3, 007, "a b", !unsafe '{{{{ x }}}}']
+  environment:
+    COLOUR: "7"
+"""
+SHOW = "import json, os, sys; print('told', json.dumps([*sys.argv[1:], os.environ['COLOUR']]), flush=True)"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two nodes that are this machine, a script, and a job."""
+    give_collection(tmp_path)
+    settings = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "launch_node_directory": str(tmp_path / "runs"),
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+    }
+    hosts = {name: {"node_address": f"127.0.4.{number}"} for number, name in enumerate(("a", "b"), 1)}
+    (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
+    (tmp_path / "show.py").write_text(SHOW)
+    (tmp_path / "job.yml").write_text(JOB.format(directory=tmp_path, python=sys.executable))
+    return tmp_path
+
+
+def run(directory: Path, playbook: str, *more: str) -> tuple[int, str]:
+    words = ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", "-e", "@job.yml", *more]
+    done = typed(directory, words)
+    return done.returncode, done.stdout
+
+
+def test_what_stands_there_runs_as_it_was_written(directory: Path) -> None:
+    code, output = run(directory, "launch")
+    assert code == 0, output
+    assert 'told ["--lr", "1e-3", "007", "a b", "{{ x }}", "7"]' in output
+    assert "2 nodes, world size 2, env" in output
+
+
+def test_what_is_typed_counts_before_it(directory: Path) -> None:
+    code, output = run(directory, "launch", "-e", "nnodes=1", "-e", "launch_args='--epochs 3'", "--check")
+    assert code == 0, output
+    assert "1 node, world size 1, env" in output and "show.py --epochs 3" in output
+
+
+def test_what_it_cannot_have_is_said_before_anything_starts(directory: Path) -> None:
+    path = directory / "job.yml"
+    path.write_text(path.read_text().replace("launcher:", "lancher:"))
+    for playbook in ("launch", "preflight", "site"):
+        code, output = run(directory, playbook)
+        assert code == 2 and "job has lancher, and nothing reads it; did you mean launcher?" in output, output
+    assert not (directory / "runs").exists()
+
+
+def test_preflight_judges_the_job(directory: Path) -> None:
+    (directory / "show.py").unlink()
+    code, output = run(directory, "preflight")
+    assert code == 2 and f"there is no readable file {directory}/show.py" in " ".join(output.split()), output

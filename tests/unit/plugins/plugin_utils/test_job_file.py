@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job file: its keys are defaults of variables, and none of them is without effect in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, overruled, unknown_keys
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+KEYS = job_keys(CHECKOUT / "roles")
+
+
+def test_the_keys_are_variables_without_their_beginning() -> None:
+    assert KEYS["script"] == "launch_script" and KEYS["image"] == "launch_image"
+    assert {key: name for key, name in KEYS.items() if name != f"launch_{key}"} == {
+        "code": "code_source",
+        "requirements": "python_env_requirements",
+    }
+
+
+def test_the_role_preflight_takes_what_the_role_launch_would() -> None:
+    defaults = yaml.safe_load((CHECKOUT / "roles/preflight/defaults/main.yml").read_text())
+    taken = {name.removeprefix("preflight_") for name, value in defaults.items() if " launch_" in str(value)}
+    assert {name.removeprefix("preflight_") for name, value in defaults.items() if "job." in str(value)} == taken & set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"scirpt": "train.py"}, "job has scirpt, and nothing reads it; did you mean script?"),
+        ({"xyz": 1}, "job has xyz, and nothing reads it; it can have: accelerate_config, args, code, "),
+        ({4: 1}, "job has 4, and nothing reads it; it can have: "),
+        ("train.py", "job is 'train.py', and it takes names with values. Write a file with `job:` and below it"),
+        (None, "job is None, and it takes names with values"),
+    ],
+)
+def test_what_is_no_job_is_refused(job: object, said: str) -> None:
+    (found,) = unknown_keys(job, KEYS)
+    assert found.startswith(said)
+
+
+def test_a_whole_job_is_taken() -> None:
+    assert unknown_keys({key: None for key in KEYS}, KEYS) == [] == unknown_keys({}, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "said"),
+    [
+        ((), {"launch_script": "other.py"}, ["job has script, but launch_script is set to 'other.py' for the nodes"]),
+        ((), {"launch_script": "train.py", "launch_nnodes": "4"}, []),
+        ((), {"launch_environment": {"KEY": "s3cr3t"}}, ["job has environment, but launch_environment is set for the"]),
+        (("launch_script",), {"launch_script": "other.py"}, []),
+        (("nnodes",), {"launch_nnodes": "2"}, []),
+    ],
+)
+def test_a_value_that_has_no_effect_is_refused(typed: tuple[str, ...], there: dict[str, Any], said: list[str]) -> None:
+    job = {"script": "train.py", "nnodes": 4, "environment": {"A": "b"}}
+    found = overruled(job, KEYS, typed, there.get)
+    assert len(found) == len(said) and all(map(str.startswith, found, said)), found
+    assert "s3cr3t" not in str(found)
+
+
+def test_the_example_is_a_job() -> None:
+    """Its comments, too."""
+    text = (CHECKOUT / "examples/job.yml").read_text()
+    for form in (text, "\n".join(line.replace("  # ", "  ", 1) if ": " in line else line for line in text.splitlines())):
+        try:
+            job = yaml.safe_load(form)["job"]
+        except yaml.YAMLError:
+            continue
+        assert unknown_keys(job, KEYS) == []
