@@ -59,6 +59,13 @@ muster = load()
         ("launch -i cluster.yml -l gpu1 a.py", f"launch.yml -i cluster.yml -l gpu1 -e launch_script=a.py {NONE}"),
         ("launch -- -odd.py", f"launch.yml -e launch_script=-odd.py {NONE}"),
         ("launch 'my script.py'", f"""launch.yml -e '{{"launch_script": "my script.py"}}' {NONE}"""),
+        ("launch job.yml -n 2 --detach", "launch.yml -e @job.yml -e nnodes=2 -e detach=true"),
+        (
+            "launch job.yml train.py --config a.yml",
+            """launch.yml -e @job.yml -e launch_script=train.py -e '{"launch_args": ["--config", "a.yml"]}'""",
+        ),
+        ("site job.yml --check", "site.yml -e @job.yml --check"),
+        ("preflight job.yml", "preflight.yml -e @job.yml"),
         ("status", "status.yml"),
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),

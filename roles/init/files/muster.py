@@ -29,13 +29,14 @@ JOB = {
     "--replace": "replace=true",
     "--debug": "debug=true",
 }
+JOB_FILE = ("site", "preflight", "launch")  # may be given a file: ./muster launch job.yml
 # A word: its playbook, the role that says what can be set, what it does, and which options are which variables. Those
 # with "=" have no value of their own.
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
     "ping": ("ping", "", "show which machines are there, and with which GPUs", {}),
     "preflight": ("preflight", "preflight", "name all that would keep a job from running", {"-n": "nnodes"}),
-    "launch": ("launch", "launch", "run a script: ./muster launch -n 4 train.py --epochs 3", JOB),
+    "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
@@ -106,6 +107,8 @@ def translate(word: str, words: list[str]) -> list[str]:
             command.append(one)
             if one in THEIRS and rest:
                 command.append(from_here(rest.pop(0)))
+        elif word in JOB_FILE and one.endswith((".yml", ".yaml")):
+            command += ["-e", from_here(f"@{one}")]
         elif word == "launch":
             script = rest.pop(0) if one == "--" and rest else one
             variables["launch_script"], variables["launch_args"] = script, rest
