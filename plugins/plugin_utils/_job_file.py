@@ -29,8 +29,8 @@ def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
     """One sentence for each key of a job that nothing reads, or one that it is no job."""
     if not isinstance(job, Mapping):
         return [
-            f"job is {ascii(job)[:80]}, and it takes names with values. Write a file with `job:` and below it, indented, "
-            "`script: train.py` and so on, and give it as -e @job.yml"
+            f"job is {ascii(job)[:80]}, and it takes names with values. Write a file with `job:` and below it, "
+            "indented, `script: train.py` and so on, and give it as -e @job.yml"
         ]
     said = []
     for key in job:

@@ -296,6 +296,12 @@ def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: 
 ROLES = sorted(path.name for path in (CHECKOUT / "roles").glob("*") if path.is_dir())
 
 
+def without_job(value: Any) -> Any:
+    """A default; of one that a job file may say, what counts without it."""
+    found = re.fullmatch(r"\{\{ job\.\w+ \| default\((.*)\) \}\}", str(value))
+    return yaml.safe_load(found[1]) if found else value
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_the_defaults_of_a_role_are_its_argument_specs(role: str) -> None:
     defaults_file = CHECKOUT / "roles" / role / "defaults" / "main.yml"
@@ -310,7 +316,7 @@ def test_the_defaults_of_a_role_are_its_argument_specs(role: str) -> None:
         name: (value, options[name].get("default"))
         for name, value in defaults.items()
         # A default that is a template, or empty, says more in words than in the specs.
-        if "default" in options[name] and value != options[name]["default"]
+        if "default" in options[name] and without_job(value) != options[name]["default"]
     }
     assert differing == {}
     undeclared = [
