@@ -179,6 +179,24 @@ def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, w
 
 
 @pytest.mark.one_core
+@pytest.mark.parametrize(
+    ("given", "hosts"),
+    [
+        ("-e source=static -e machines=10.0.0.4,10.0.0.5", ["node0", "node1"]),
+        ("-e source=hostfile -e hostfile=hosts.txt", ["gpu1.invalid", "node0"]),
+    ],
+)
+def test_machines_that_are_given_are_the_inventory(shell: Shell, given: str, hosts: list[str]) -> None:
+    (shell.directory / "hosts.txt").write_text("gpu1.invalid slots=2\n10.0.0.5 slots=2\n")
+    run = shell(f"ansible-playbook muster.training.init {given} -e directory=there")
+    assert run.code == 0 and "reserved" not in run.output, run.output
+    shell.directory /= "there"
+    assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES["static"]])
+    listed = json.loads(shell("ansible-inventory -i static.yml --list").output)
+    assert listed["training"]["hosts"] == hosts
+
+
+@pytest.mark.one_core
 def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
     (shell.directory / "site.yml").write_text("mine")
     (shell.directory / ".gitignore").write_text("")
@@ -206,6 +224,8 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
     ("arguments", "text"),
     [
         ("", "no source of machines was given: say where your machines come from with -e source=paperspace, -e"),
+        ("-e source=hostfile -e hostfile=none", "/none: say which file lists your machines with -e hostfile=hosts.txt"),
+        ("-e source=static -e machines=a,a", "-e machines: host 2: a is there already. Write each machine once"),
         ("-e source=azure", "there is no source azure: say where your machines come from with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (

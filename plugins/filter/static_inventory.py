@@ -1,0 +1,79 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: static_inventory
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Make an inventory of a hostfile, or of a few addresses
+description:
+  - Reads the hostfiles of DeepSpeed and Open MPI (C(host slots=N)), of MPICH (C(host:N)), and lists of hosts without
+    slots, with comments after C(#), as they stand in guides. A line C(localhost slots=2) alone is this machine.
+  - Returns the text of an inventory with the group C(training), to be read together with one of
+    P(muster.training.ranks#inventory). The addresses of names are looked up here; one that is not found is left to be
+    filled in.
+  - Fails with the number of each line that cannot be read.
+positional: _input
+options:
+  _input:
+    description: The content of the hostfile, or a list of names and addresses.
+    type: raw
+    required: true
+  source:
+    description: What the inventory says of where the machines come from.
+    type: str
+    default: -e machines
+seealso:
+  - plugin: muster.training.from_hostfile
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Write an inventory of two machines
+  ansible.builtin.copy:
+    content: "{{ ['10.0.0.10', '10.0.0.11'] | muster.training.static_inventory }}"
+    dest: static.yml
+    mode: "0644"
+"""
+
+RETURN = r"""
+_value:
+  description: The text of the inventory, in YAML.
+  type: str
+"""
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.plugin_utils._given_hosts import inventory_of, read_hosts
+
+
+def address_of(name: str) -> str:
+    """The IPv4 address of a name as this machine knows it, "" where it knows none that others could use."""
+    try:
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
+    except (OSError, UnicodeError):
+        return ""
+    return "" if ipaddress.ip_address(found).is_loopback else str(found)
+
+
+def static_inventory(given: str | list[str], source: str = "-e machines") -> str:
+    """An inventory of what people have."""
+    lines, what = (given.splitlines(), "line") if isinstance(given, str) else (map(str, given), "host")
+    try:
+        return inventory_of(read_hosts(lines, what), source, address_of)
+    except ValueError as problem:
+        raise AnsibleFilterError(f"{source}: {problem}") from problem
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., str]]:
+        return {"static_inventory": static_inventory}
