@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import shlex
 import sys
 from pathlib import Path
 
@@ -65,6 +68,35 @@ def test_what_is_typed_counts_before_it(directory: Path) -> None:
     code, output = run(directory, "launch", "-e", "nnodes=1", "-e", "launch_args='--epochs 3'", "--check")
     assert code == 0, output
     assert "1 node, world size 1, env" in output and "show.py --epochs 3" in output
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (("code_source=/somewhere/project",), "/project"),
+        (("code_source=/somewhere/project", "code_directory=~/other"), "/other"),
+        (("code_source=.",), "/home"),
+        ((), ""),
+    ],
+)
+def test_the_job_starts_where_its_code_is_copied_to(directory: Path, given: tuple[str, ...], found: str) -> None:
+    path = directory / "job.yml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "working_directory" not in line))
+    (directory / "home").mkdir()
+    more = [word for one in given for word in ("-e", one)]
+    words = [
+        "ansible-playbook",
+        "muster.training.launch",
+        "-i",
+        "../machines.yml",
+        "-e",
+        "@../job.yml",
+        "--check",
+        *more,
+    ]
+    done = typed(directory, ["sh", "-c", f"cd home && exec {shlex.join(words)}"])
+    assert f"directory    {pwd.getpwuid(os.getuid()).pw_dir}{found}\n" in done.stdout, done.stdout
 
 
 def test_what_it_cannot_have_is_said_before_anything_starts(directory: Path) -> None:
