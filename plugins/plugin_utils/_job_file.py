@@ -13,16 +13,24 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.common.yaml import yaml_load
+
 READERS = ("launch", "code", "python_env")
 """The roles whose defaults take values from a job file."""
-DEFAULT = re.compile(r"^(\w+): .*?\bjob\.(\w+)", re.MULTILINE)
+KEY = re.compile(r"\bjob\.(\w+)")
 
 
 @functools.cache
 def job_keys(roles: Path) -> dict[str, str]:
     """The keys that a job file can have, each with the variable whose default it is. roles: directory of the roles."""
-    texts = [(roles / name / "defaults" / "main.yml").read_text(encoding="utf-8") for name in READERS]
-    return {key: name for text in texts for name, key in DEFAULT.findall(text)}
+    keys = {}
+    for role in READERS:
+        defaults = yaml_load((roles / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        for name, value in defaults.items():
+            found = KEY.search(str(value))
+            if found:
+                keys[found[1]] = name
+    return keys
 
 
 def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:

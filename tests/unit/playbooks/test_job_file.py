@@ -74,7 +74,7 @@ def test_what_is_typed_counts_before_it(directory: Path) -> None:
     ("given", "found"),
     [
         (("code_source=/somewhere/project",), "/project"),
-        (("code_source=/somewhere/project", "code_directory=~/other"), "/other"),
+        (("code_source=/somewhere/project", "code_directory=other"), "/other"),
         (("code_source=.",), "/home"),
         ((), ""),
     ],
