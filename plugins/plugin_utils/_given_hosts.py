@@ -80,7 +80,7 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
         elif slots is not None and int(slots) == 0:
             said.append(f"{what} {number}: {found['name']} has no slots. Remove the line, or write slots=N")
         else:
-            hosts[found["name"]] = GivenHost(found["name"], slots and int(slots), found["user"] or "")
+            hosts[found["name"]] = GivenHost(found["name"], int(slots) if slots else None, found["user"] or "")
     own = [name for name in hosts if name in THIS_MACHINE]
     if own and len(hosts) > 1:
         said.append(
