@@ -40,6 +40,7 @@ def mounted(data: Data, package: Repository) -> drive.Play:
     return play
 
 
+@pytest.mark.thorough
 def test_check_mode_shows_and_changes_nothing(data: Data, package: Repository) -> None:
     play = data.site("--check", "--diff", **settings(data, package))
     assert play.rc == 0, play.output[-4000:]

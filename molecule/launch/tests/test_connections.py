@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests import drive
@@ -27,6 +28,7 @@ def written(lab: Lab, directory: Path, hosts: dict[str, dict[str, Any]], **more:
     return path
 
 
+@pytest.mark.thorough
 def test_a_wrong_user_of_64_machines_is_said_once(lab: Lab, tmp_path: Path) -> None:
     there = [node.address for node in lab.nodes]
     hosts = {

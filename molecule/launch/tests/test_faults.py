@@ -111,7 +111,8 @@ def test_a_supervisor_hangs(lab: Lab, nodes: list[str]) -> None:
     assert drive.record(lab, "hangs")["first_failure"]["node"] == OTHER
 
 
-@pytest.mark.parametrize("node", [MASTER, pytest.param(OTHER, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("node", [MASTER, OTHER])
 def test_power_off(lab: Lab, nodes: list[str], node: str) -> None:
     play = ticking(lab, f"off-{node}") if node == MASTER else running(lab, f"off-{node}", *nodes)
     lab.power_off(node)

@@ -88,7 +88,8 @@ def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("node", ["node1", pytest.param("node3", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("node", ["node1", "node3"])
 def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
     lab.exec(node, ["systemctl", "stop", "ssh"])
     lab.exec(node, ["pkill", "-f", "sshd: muster"])  # connections that are kept open
@@ -104,6 +105,7 @@ def test_run_id(lab: Lab, nodes: list[str]) -> None:
     refused(lab, nodes, "is no safe name", run_id="../up", nnodes=1)
 
 
+@pytest.mark.thorough
 def test_wrong_address(lab: Lab, nodes: list[str], tmp_path: Path) -> None:
     more = tmp_path / "address.yml"
     more.write_text("training: {hosts: {node2: {node_address: 203.0.113.9}}}\n")

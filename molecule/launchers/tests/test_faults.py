@@ -92,7 +92,11 @@ def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
         pytest.param("mpirun", "node3", "orted -mca", "Killed", marks=pytest.mark.thorough),
         ("mpirun", "node1", "mpirun --prefix", "SIGKILL"),
         pytest.param("mpirun", "node3", "supervisor.py", "lost", marks=pytest.mark.thorough),
-        ("deepspeed", "node3", "deepspeed.launcher.launch", "the launcher ended with exit code 0, but not so rank 3"),
+        pytest.param(
+            *("deepspeed", "node3", "deepspeed.launcher.launch"),
+            "the launcher ended with exit code 0, but not so rank 3",
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(
             *("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but not so rank 0"),
             marks=pytest.mark.thorough,

@@ -151,6 +151,7 @@ def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab
     assert not any(changes(play).values())
 
 
+@pytest.mark.thorough
 def test_check_mode_on_untouched_hosts_shows_and_changes_nothing(lab: Lab, project: Path) -> None:
     assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
     before = states(lab)
