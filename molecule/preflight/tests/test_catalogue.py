@@ -135,8 +135,8 @@ SILENT = (
 )
 """A name server that never answers."""
 SQUATTER = """
-systemd-run --quiet --unit=squatter --uid={user} --property=Restart=on-failure --property=RestartSec=1 \\
-  python3 -m http.server 29500 --bind {node1}
+systemd-run --quiet --collect --unit=squatter --uid={user} --property=Restart=on-failure --property=RestartSec=1 \\
+  --property=StartLimitIntervalSec=0 python3 -m http.server 29500 --bind {node1}
 holds() {{ ss -Hltnp "sport = :29500" | grep -q "pid=$(systemctl show --property=MainPID --value squatter),"; }}
 for i in $(seq 600); do holds && exit; sleep 0.1; done
 exit 1
