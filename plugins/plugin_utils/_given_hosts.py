@@ -10,7 +10,6 @@ Private to this collection.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import json
 import re
@@ -18,6 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
 
 LINE = re.compile(
     r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)"
@@ -102,9 +103,9 @@ def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str]
     for host in hosts:
         if host.name in THIS_MACHINE:
             text += LOCAL
-        elif is_address(host.name):
+        elif literal := ip_literal(host.name):
             text += f"    {next(free)}:\n      ansible_host: {host.name}\n"
-            if ipaddress.ip_address(host.name).is_global:
+            if literal.is_global:
                 text += "      # the address by which the machines reach each other, where they have a private one\n"
                 text += "      # (on the machine: ip -brief address)\n      # node_address: 10.0.0.10\n"
         else:
@@ -126,12 +127,3 @@ def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str]
 def as_text(name: str) -> str:
     """A name as a key that YAML does not take for a number or anything else."""
     return name if isinstance(yaml_load(name), str) else json.dumps(name)
-
-
-def is_address(name: str) -> bool:
-    """Whether a name is an IP address."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
