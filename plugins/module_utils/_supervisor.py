@@ -5,9 +5,9 @@
 
 One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY``, standard library only. It reads
 ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP connection to rank 0's
-supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat`` seconds. A node that
-fails, or falls silent for ``silence`` seconds, ends the run everywhere; an elastic run goes on while ``min_nnodes``
-nodes and rank 0 are left.
+supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat`` seconds, which the node
+answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an elastic run goes on
+while ``min_nnodes`` nodes and rank 0 are left.
 
 The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
 by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
@@ -72,6 +72,7 @@ RESERVE = 262144  # bytes of disk that are kept for the last words of a run that
 LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
 REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
+BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard rank 0's
 HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _run
 PULSE_INTERVAL = 1.0  # seconds between two signs of life
 LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
@@ -824,6 +825,7 @@ class Supervisor:
         self.started = time.monotonic()
         self.since = time.time()
         self.beat_due = 0.0
+        self.tend_due = 0.0  # its processes, the lifeline and the run as a whole
         self.status_due = 0.0
         self.unwritten = ""  # why the run directory could not be written, if that has happened
         self.oom_before = oom_kills()
@@ -1013,7 +1015,10 @@ class Supervisor:
             return
         self.hub_heard = now
         kind = message.get("type")
-        if kind == "go":
+        if kind == "beat":  # answered at once: so rank 0 hears all nodes together, and seldom wakes for it
+            self.beat_due = now + BEAT_ALONE * self.timeouts["heartbeat"]
+            wire.send({"type": "beat"})
+        elif kind == "go":
             if self.plan.get("remote_start"):
                 self.set_state("running")  # rank 0's launcher will say what to start here
             else:
@@ -1644,14 +1649,16 @@ class Supervisor:
             self.stop(f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off the network)")
             self.result_state = "failed"
         if now >= self.beat_due and self.hub is not None and self.hub.stage == "open":
-            self.beat_due = now + self.timeouts["heartbeat"]
+            self.beat_due = now + BEAT_ALONE * self.timeouts["heartbeat"]
             self.hub.send({"type": "beat"})
 
-    def hear(self, wire: Wire, now: float) -> None:
-        """Handle all that has arrived on a wire."""
+    def hear(self, wire: Wire, now: float) -> bool:
+        """Handle all that has arrived on a wire; return whether it was heartbeats alone."""
         messages = wire.receive()
+        beats_alone = bool(messages)
         while messages:
             for message in messages:
+                beats_alone = beats_alone and message.get("type") == "beat"
                 if wire is self.hub:
                     self.hub_message(wire, message, now)
                 elif wire.node_rank is not None:  # its last words count, also where it has hung up since
@@ -1659,24 +1666,31 @@ class Supervisor:
                 else:
                     self.admit(wire, message, now)
             messages = [] if wire.closed else wire.receive()
+        return beats_alone and not wire.closed
 
     def turn(self, timeout: float) -> None:
         """Wait for the next thing to happen and handle it."""
-        ready = self.selector.select(timeout)
+        ready = self.selector.select(min(timeout, max(0.0, self.tend_due - time.monotonic())))
         now = time.monotonic()
         self.pulse.beat(now)
+        beats_alone = bool(ready)
         for key, mask in ready:
+            if mask == selectors.EVENT_READ and isinstance(key.data, Wire):
+                beats_alone = self.hear(key.data, now) and beats_alone
+                continue
+            beats_alone = False
             if self.listener is not None and key.fileobj is self.listener:
                 self.accept(self.listener, now)
             elif isinstance(key.data, Wire):
-                wire = key.data
-                if mask & selectors.EVENT_WRITE:
-                    wire.flush()
+                key.data.flush()
                 if mask & selectors.EVENT_READ:
-                    self.hear(wire, now)
+                    self.hear(key.data, now)
             else:  # the wake-up pipe of the signals
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.wake, 512)
+        if beats_alone and now < self.tend_due:  # of 64 nodes 32 a second, and nothing follows from them
+            return
+        self.tend_due = now + timeout
         for wire in self.wires + ([self.hub] if self.hub else []):
             if not wire.closed:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
