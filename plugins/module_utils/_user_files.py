@@ -11,10 +11,12 @@ anything: followed with the user's own rights it leads nowhere where the user co
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pwd
 import stat
+import subprocess
 import tempfile
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
@@ -162,19 +164,26 @@ def with_line(text: str, line: str, mark: str) -> str:
     return "".join(f"{one}\n" for one in lines)
 
 
-def file(path: str, mode: int, check: bool, content: str | None, line: str, mark: str) -> Data:
+def file(
+    path: str, mode: int, check: bool, content: str | None, line: str, mark: str, validate: list[str] | None = None
+) -> Data:
     """Have a file with a content, or with a line; return {"changed", "before", "after"}.
 
     A link is followed, with the rights of this process; the file that it leads to is replaced in one step.
+
+    Args:
+        validate: a command that judges the new file before it takes the place of the old one; `%s` stands for its path.
     """
     try:
         real = os.path.realpath(path)
         before = read(real)
-        found = None if before is None else stat.S_IMODE(os.stat(real).st_mode)
+        found = None if before is None else os.stat(real)
         after = with_line(before or "", line, mark) if content is None else content
-        changed = before != after or found != mode
+        changed = found is None or before != after or stat.S_IMODE(found.st_mode) != mode
+        if os.geteuid() == 0 and found is not None and found.st_uid != 0:
+            changed = True  # a file of root's is root's; any other may be what its user has made of it
         if changed and not check:
-            replace(real, after, mode)
+            replace(real, after, mode, validate or [])
     except PermissionError as error:
         name = pwd.getpwuid(os.geteuid()).pw_name
         raise UserFileError(
@@ -184,15 +193,41 @@ def file(path: str, mode: int, check: bool, content: str | None, line: str, mark
     return {"changed": changed, "before": before or "", "after": after}
 
 
-def replace(path: str, text: str, mode: int) -> None:
-    """Write a file in one step; nobody sees it half written, or with other permissions."""
+def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
+    """Write a file in one step; nobody sees it half written, or with other permissions.
+
+    One that is a mount of its own, as /etc/hosts of a container, cannot be exchanged: it is written where it is.
+    """
     number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
         with os.fdopen(number, "wb") as stream:
             os.fchmod(number, mode)
             stream.write(text.encode("utf-8", "surrogateescape"))
-        os.replace(name, path)
+        if validate:
+            refuse_invalid(path, [name if word == "%s" else word for word in validate])
+        try:
+            os.replace(name, path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            with open(path, "wb") as stream:
+                os.fchmod(stream.fileno(), mode)
+                stream.write(text.encode("utf-8", "surrogateescape"))
+            os.unlink(name)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+def refuse_invalid(path: str, command: list[str]) -> None:
+    """Raise UserFileError where a command refuses the text that is to become a file."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+    except OSError as error:
+        raise UserFileError(f"{path} is not changed: cannot run {command[0]}: {error.strerror}") from None
+    if done.returncode:
+        said = done.stdout.decode("utf-8", "replace").strip()
+        raise UserFileError(f"{path} is not changed: `{' '.join(command)}` refuses its new text: {said}")

@@ -13,6 +13,7 @@ description:
   - As root, for another user, it does all with the rights of that user, so that a link or a directory that the user has
     put in the place of another one leads nowhere where the user could not go anyway. Needs neither the package C(acl)
     nor a temporary file that all can read.
+  - Files of root, such as those below C(/etc), are written with O(user=root).
   - A directory that the user cannot make, such as C(/data), is made by root and given to the user, if nobody but root
     can exchange a directory above it. A directory that exists keeps its owner.
 extends_documentation_fragment:
@@ -23,7 +24,7 @@ attributes:
   platform: {platforms: posix}
 options:
   user:
-    description: Whose they are.
+    description: Whose they are, where an entry does not say otherwise.
     type: str
     required: true
   directories:
@@ -45,6 +46,10 @@ options:
         description: Whether nobody but the owner can write there.
         type: bool
         default: false
+      user:
+        description: Whose it is. By default O(user).
+        type: str
+        default: ""
   files:
     description: Files with O(files[].content), or with one O(files[].line).
     type: list
@@ -70,6 +75,15 @@ options:
         description: With what O(files[].line) ends; a line that ends so is replaced by it. Empty, the whole line.
         type: str
         default: ""
+      user:
+        description: Whose it is. By default O(user).
+        type: str
+        default: ""
+      validate:
+        description: A command that judges the new file before it takes the place of the old one. V(%s) is its path.
+        type: list
+        elements: str
+        default: []
 """
 
 EXAMPLES = r"""
@@ -91,6 +105,17 @@ EXAMPLES = r"""
     directories:
       - path: /data/sets
   become: true
+
+- name: Ensure that sshd lets in no passwords
+  muster.training.user_files:
+    user: root
+    files:
+      - path: /etc/ssh/sshd_config.d/10-no-passwords.conf
+        content: |
+          PasswordAuthentication no
+        mode: "0600"
+        validate: [/usr/sbin/sshd, -t, -f, "%s"]
+  become: true
 """
 
 RETURN = r"""
@@ -99,6 +124,12 @@ home:
   returned: success
   type: str
   sample: /home/trainer
+changed_files:
+  description: Paths of the files that were written, or would be in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: [/home/trainer/.ssh/authorized_keys]
 """
 
 import functools
@@ -121,6 +152,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "path": {"type": "str", "required": True},
             "mode": {"type": "str"},
             "closed": {"type": "bool", "default": False},
+            "user": {"type": "str", "default": ""},
         },
     },
     "files": {
@@ -133,6 +165,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "content": {"type": "str"},
             "line": {"type": "str", "default": ""},
             "mark": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": ""},
+            "validate": {"type": "list", "elements": "str", "default": []},
         },
     },
 }
@@ -191,21 +225,23 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """Bring all into the wanted state; in check mode, tell what would be."""
-    entry = entry_of(params["user"])
-    changed, diff = False, []
+    changed, diff, written = False, [], []
     for wanted in params["directories"]:
-        changed |= ensure_directory(entry, wanted, check)
+        changed |= ensure_directory(entry_of(wanted["user"] or params["user"]), wanted, check)
     for wanted in params["files"]:
+        entry = entry_of(wanted["user"] or params["user"])
         path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
         text, line, mark = wanted["content"], wanted["line"], wanted["mark"]
         if text is None and (not line or not line.endswith(mark)):
             raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
-        write = functools.partial(_user_files.file, path, mode or 0, check, text, line, mark)
+        write = functools.partial(_user_files.file, path, mode or 0, check, text, line, mark, wanted["validate"])
         done = _user_files.as_user(entry, write)
-        changed |= done["changed"]
+        if done["changed"]:
+            written.append(path)
         if done["before"] != done["after"]:
             diff.append({"before_header": path, "after_header": path, "before": done["before"], "after": done["after"]})
-    return {"changed": changed, "diff": diff, "home": entry.pw_dir}
+    home = entry_of(params["user"]).pw_dir
+    return {"changed": changed or bool(written), "diff": diff, "home": home, "changed_files": written}
 
 
 def main() -> None:

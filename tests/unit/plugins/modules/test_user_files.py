@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -31,8 +32,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
-    directories = [{"mode": None, "closed": False, **one} for one in params.get("directories", [])]
-    files = [{"mode": "0600", "content": None, "line": "", "mark": "", **one} for one in params.get("files", [])]
+    directories = [{"mode": None, "closed": False, "user": "", **one} for one in params.get("directories", [])]
+    given = {"mode": "0600", "content": None, "line": "", "mark": "", "user": "", "validate": []}
+    files = [{**given, **one} for one in params.get("files", [])]
     return user_files.keep({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
 
@@ -53,6 +55,35 @@ def test_directories_and_files_are_made_once(home: Path) -> None:
     assert (home / "a" / "b" / "c").read_text() == "text"
     again = keep(**wanted)
     assert (again["changed"], again["diff"]) == (False, [])
+
+
+def test_what_was_written_is_named_and_a_text_that_its_judge_refuses_is_not(home: Path) -> None:
+    (home / "same").write_text("as it is\n")
+    (home / "same").chmod(0o600)
+    bad: dict[str, Any] = {"content": "no\n", "validate": ["grep", "-q", "yes", "%s"]}
+    files: list[dict[str, Any]] = [{"path": "~/same", "content": "as it is\n"}, {"path": "~/judged", **bad}]
+    with pytest.raises(UserFileError, match=r"judged is not changed: `grep -q yes .*` refuses its new text"):
+        keep(files=files)
+    files[1]["content"] = "yes\n"
+    assert keep(check=True, files=files)["changed_files"] == [f"{home}/judged"]
+    assert keep(files=files)["changed_files"] == [f"{home}/judged"]
+    assert keep(files=files)["changed_files"] == []
+    assert sorted(os.listdir(home)) == ["judged", "same"]
+
+
+def test_a_file_that_is_a_mount_of_its_own_is_written_where_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /etc/hosts of a container, which the kernel does not let anybody exchange."""
+    hosts = home / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+
+    def busy(source: str, target: str) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), source)
+
+    monkeypatch.setattr(os, "replace", busy)
+    before = hosts.stat().st_ino
+    assert keep(files=[{"path": str(hosts), "content": "10.0.0.1 node1\n", "mode": "0644"}])["changed"]
+    assert (hosts.read_text(), mode(hosts), hosts.stat().st_ino) == ("10.0.0.1 node1\n", "644", before)
+    assert os.listdir(home) == ["hosts"]
 
 
 def test_a_line_takes_the_place_of_ours_and_others_stay(home: Path) -> None:
@@ -172,7 +203,8 @@ os.symlink(base + "/roots/inner", home + "/.ssh")
 os.symlink(base + "/roots/file", home + "/keys")
 os.symlink(base + "/roots", home + "/work")
 entry = pwd.struct_passwd([*entry[:5], home, entry[6]])
-user_files.pwd.getpwnam = lambda name: entry
+root = pwd.getpwnam("root")
+user_files.pwd.getpwnam = lambda name: root if name == "root" else entry
 def refused(**params):
     full = {{"user": "nobody", "directories": [], "files": [], **params}}
     try:
@@ -180,11 +212,14 @@ def refused(**params):
     except _user_files.UserFileError as error:
         return str(error)
     raise SystemExit(f"not refused: {{params}}")
-def directory(path): return {{"path": path, "mode": "0700", "closed": False}}
+def directory(path): return {{"path": path, "mode": "0700", "closed": False, "user": ""}}
+def file(path, mode, content, line, user=""):
+    words = {{"content": content, "line": line, "mark": "", "validate": []}}
+    return {{"path": path, "mode": mode, "user": user, **words}}
 print(refused(directories=[directory("~/.ssh")]))
 print(refused(directories=[directory("~/work/new")]))
-print(refused(files=[{{"path": "~/keys", "mode": "0600", "content": None, "line": "mine", "mark": ""}}]))
-print(refused(files=[{{"path": "~/work/new", "mode": "0600", "content": "x", "line": "", "mark": ""}}]))
+print(refused(files=[file("~/keys", "0600", None, "mine")]))
+print(refused(files=[file("~/work/new", "0600", "x", "")]))
 made = [directory(base + "/roots/given"), directory("~/own")]
 user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
 assert os.stat(base + "/roots/given").st_uid == os.stat(home + "/own").st_uid == entry.pw_uid
@@ -192,6 +227,10 @@ assert os.stat(base + "/roots").st_uid == os.stat(base + "/roots/inner").st_uid 
 assert os.stat(base + "/roots/inner").st_mode & 0o777 == 0o755
 assert open(base + "/roots/file").read() == "root's"
 assert sorted(os.listdir(base + "/roots")) == ["file", "given", "inner"]
+os.chown(base + "/roots/file", entry.pw_uid, entry.pw_gid)
+both = [file(base + "/roots/file", "0600", "root's", "", "root"), file("~/own/file", "0600", "nobody's", "")]
+assert user_files.keep({{"user": "nobody", "directories": [], "files": both}}, False)["changed"]
+assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/file")] == [0, entry.pw_uid]
 """
     as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
     done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)

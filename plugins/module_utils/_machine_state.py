@@ -1,29 +1,38 @@
-"""Wait for cloud-init and the locks of apt and dpkg, then tell, as JSON, what is wrong with a machine.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-Runs as root. The argument is a JSON object: wait (seconds), sources (files), sysctl (names and least values).
+"""Wait for cloud-init and the locks of apt and dpkg, then tell what a machine lacks and what is wrong with it.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
 
 import fcntl
 import glob
-import json
 import os
 import re
 import resource
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
 
 INFO = "/var/lib/dpkg/info"
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 CLOCKS = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
 LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
 CAP_SYS_RESOURCE = 24
+# A package by its name alone, or with an architecture: all else that apt understands is left to apt.
+PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
 class Fault(Exception):
@@ -103,6 +112,27 @@ def is_damaged(path: str) -> bool:
     return lines.pop() != b"" or not lines or any(not line.startswith(b"/") or b"\0" in line for line in lines)
 
 
+def require_debian() -> None:
+    """Raise Fault where the system has other packages than those of Debian."""
+    release = dict(line.partition("=")[::2] for line in read("/etc/os-release").splitlines())
+    kin = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".replace('"', "").split()
+    if "debian" not in kin and "ubuntu" not in kin:
+        name = release.get("PRETTY_NAME", "").strip('"') or "unknown"
+        raise Fault(
+            f"the system is {name}. Needed: Debian or Ubuntu. Install the packages by its own means, and set "
+            "base_packages_enabled to false for this host"
+        )
+
+
+def missing_packages(names: list[str]) -> list[str]:
+    """Of these packages, those that are not installed, as far as their names tell; apt knows more."""
+    plain = [name for name in names if PLAIN_NAME.fullmatch(name)]
+    asked = "--showformat=${db:Status-Status} ${Package} ${Package}:${Architecture}\\n"
+    lines = output("dpkg-query", "--show", asked, *plain).splitlines() if plain else []
+    there = {name for line in lines for name in line.split()[1:] if line.startswith("installed ")}
+    return [name for name in names if name not in there]
+
+
 def damaged_lists() -> dict[str, str]:
     """Installed packages whose list of files is damaged or missing, and the path of that list."""
     asked = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
@@ -179,8 +209,15 @@ def waits_for_systemd(path: str) -> bool:
     return False
 
 
-def state(given: dict[str, Any]) -> dict[str, Any]:
-    """All there is to know."""
+def state(given: Data) -> Data:
+    """All there is to know.
+
+    Args:
+        given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text).
+
+    Raises Fault where the machine cannot be worked on.
+    """
+    require_debian()
     wait_for_cloud_init(given["wait"])
     wait_for_locks(given["wait"])
     shm = os.statvfs("/dev/shm")
@@ -189,6 +226,7 @@ def state(given: dict[str, Any]) -> dict[str, Any]:
         "systemctl", "list-unit-files", "--state=enabled", "--no-legend", *(f"{name}.service" for name in CLOCKS)
     )
     return {
+        "missing": missing_packages(given["packages"]),
         "damaged": damaged_lists(),
         "interrupted": is_interrupted(),
         "has_lists": bool(glob.glob("/var/lib/apt/lists/*Packages*")),
@@ -200,10 +238,3 @@ def state(given: dict[str, Any]) -> dict[str, Any]:
         "most_memlock": limit(resource.RLIMIT_MEMLOCK, 1024),
         "shm_is_small": shm.f_blocks * shm.f_frsize < least(given["shm_size"], memory) * 0.99,
     }
-
-
-if __name__ == "__main__":
-    try:
-        print(json.dumps(state(json.loads(sys.argv[1]))))
-    except Fault as fault:
-        print(json.dumps({"fault": str(fault)}))

@@ -1,0 +1,112 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a machine calls itself and others: its hosts file, who else writes it, and what its resolver says.
+
+Private to this collection. Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import socket
+import stat
+
+from ansible_collections.muster.training.plugins.module_utils._etc_hosts import BEGIN, END
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+HOSTS = "/etc/hosts"
+CLOUD_CONFIG = "/etc/cloud/cloud.cfg"
+CLOUD_OURS = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
+# Settings of the provider or the user that came with the machine win over those in cloud.cfg.d.
+CLOUD_USER_DATA = "/var/lib/cloud/instance"
+WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MULTILINE)
+
+
+def read(path: str) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:  # at a boot files come and go
+        return ""
+
+
+def is_sound(path: str) -> bool:
+    """Whether a file is there, is root's, and all can read it and nobody else write it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == 0 and stat.S_IMODE(found.st_mode) == 0o644
+
+
+def block_of(hosts: str) -> str:
+    """The lines of the cluster in the text of a hosts file."""
+    found = re.search(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}$", hosts, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def answers(name: str) -> list[tuple[str, list[str]]]:
+    """What the resolver says of a name, question by question; an answer is a list of addresses or names.
+
+    Gloo, torchrun and MPI ask in these ways.
+    """
+    said = []
+    for question, ask in (
+        ("gethostbyname", lambda: [socket.gethostbyname(name)]),
+        ("getaddrinfo", lambda: sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})),
+        ("getfqdn", lambda: [socket.getfqdn(name)]),
+    ):
+        try:
+            said.append((question, ask()))
+        except OSError as error:
+            said.append((question, [f"nothing ({error})"]))
+    return said
+
+
+def differences(block: str) -> list[str]:
+    """A line for each answer of the resolver that is not what the block says."""
+    found = []
+    canonical: dict[str, str] = {}
+    for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
+        # getfqdn() takes the first line of the address, and of it the first name with a dot.
+        full = canonical.setdefault(address, next((name for name in names if "." in name), names[0]))
+        for name in names:
+            for question, said in answers(name):
+                wanted = full if question == "getfqdn" else address
+                if said != [wanted] and not (question == "gethostbyname" and ":" in address):  # it knows IPv4 only
+                    found.append(f"{question}({name}) says {', '.join(said)}, the block {wanted}")
+    return found
+
+
+def cloud_init() -> Data:
+    """Whether cloud-init is there, and may write the hosts file at the next boot: {"present", "wanted", "modules"}."""
+    texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
+    wanted = any(WANTED.search(text) for text in texts)
+    return {
+        "present": os.path.exists(CLOUD_CONFIG),
+        "wanted": wanted,
+        "config": read(CLOUD_CONFIG) if wanted else "",
+        "ours": read(CLOUD_OURS) if not os.path.exists(CLOUD_OURS) or is_sound(CLOUD_OURS) else "",
+    }
+
+
+def look() -> Data:
+    """All that the role must know."""
+    hosts = read(HOSTS)
+    return {
+        "hostname": os.uname().nodename,
+        "hosts": hosts,
+        "sound": is_sound(HOSTS),
+        "cloud_init": cloud_init(),
+        "differences": differences(block_of(hosts)),
+    }
