@@ -118,13 +118,16 @@ revoked:
   type: list
   elements: str
   sample: [node3/user-2c26b46b68ffc68f]
-revoked_file:
-  description: The list of revoked certificates on the controller, as C(RevokedKeys) and C(RevokedHostKeys) take it.
+revoked_list:
+  description:
+    - The list of revoked certificates in Base64, as C(RevokedKeys) and C(RevokedHostKeys) take it. Empty where check
+      mode has made none.
   returned: success
   type: str
-  sample: /home/me/cluster/ssh_mesh/revoked.krl
+  sample: U1NIS1JMCgA=
 """
 
+import base64
 import copy
 import json
 import os
@@ -223,13 +226,14 @@ def brought(
                 write(directory / "nodes" / f"{name}.json", f"{json.dumps(record, indent=1)}\n")
         if is_new or revoked != revoked_before or not (directory / "revoked.krl").exists():
             write_revoked(directory, revoked)
+    krl = directory / "revoked.krl"
     return {
         "changed": is_new or after != before or revoked != revoked_before,
         "diff": {"before": summary(before, revoked_before), "after": summary(after, revoked)},
         "public_key": authority,
         "certificates": certificates,
         "revoked": revoked,
-        "revoked_file": str(directory / "revoked.krl"),
+        "revoked_list": base64.b64encode(krl.read_bytes()).decode() if krl.exists() else "",
     }
 
 

@@ -67,6 +67,10 @@ options:
       content:
         description: The whole text.
         type: str
+      base64:
+        description: Whether O(files[].content) is in Base64, as what is no text must be.
+        type: bool
+        default: false
       line:
         description: A line, without its end. All others stay.
         type: str
@@ -132,7 +136,9 @@ changed_files:
   sample: [/home/trainer/.ssh/authorized_keys]
 """
 
+import base64
 import functools
+import hashlib
 import os
 import pwd
 from typing import Any
@@ -163,6 +169,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "path": {"type": "str", "required": True},
             "mode": {"type": "str", "default": "0600"},
             "content": {"type": "str"},
+            "base64": {"type": "bool", "default": False},
             "line": {"type": "str", "default": ""},
             "mark": {"type": "str", "default": ""},
             "user": {"type": "str", "default": ""},
@@ -223,6 +230,12 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
     return bool(done["changed"])
 
 
+def in_words(text: str) -> str:
+    """What is shown of a content that is no text."""
+    content = text.encode("utf-8", "surrogateescape")
+    return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n" if content else ""
+
+
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
     """Bring all into the wanted state; in check mode, tell what would be."""
     changed, diff, written = False, [], []
@@ -234,10 +247,14 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
         text, line, mark = wanted["content"], wanted["line"], wanted["mark"]
         if text is None and (not line or not line.endswith(mark)):
             raise UserFileError(f"{path}: line is {line!r}. Needed: a content, or a line that ends with mark")
+        if text is not None and wanted["base64"]:
+            text = base64.b64decode(text).decode("utf-8", "surrogateescape")
         write = functools.partial(_user_files.file, path, mode or 0, check, text, line, mark, wanted["validate"])
         done = _user_files.as_user(entry, write)
         if done["changed"]:
             written.append(path)
+        if wanted["base64"]:
+            done.update({key: in_words(done[key]) for key in ("before", "after")})
         if done["before"] != done["after"]:
             diff.append({"before_header": path, "after_header": path, "before": done["before"], "after": done["after"]})
     home = entry_of(params["user"]).pw_dir

@@ -375,12 +375,20 @@ def apply() -> str:
     return "applied"
 
 
+def is_at_boot() -> bool:
+    """Whether systemd puts the kept rules in force at each boot, and has done so at this one."""
+    asked = (["systemctl", "--quiet", word, UNIT] for word in ("is-enabled", "is-active"))
+    return all(subprocess.run(words, capture_output=True, check=False).returncode == 0 for words in asked)
+
+
 def main(words: list[str]) -> int:
     """Do what the first word says."""
     try:
         with alone():
             if words[:1] == ["try"]:
                 print(try_rules(sys.stdin.read(), int(words[1])))
+                if is_at_boot():
+                    print("at boot")
             else:
                 print({"confirm": confirm, "rollback": rollback, "apply": apply}[words[0]]())
     except Fault as fault:

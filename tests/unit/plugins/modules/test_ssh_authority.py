@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import stat
@@ -74,9 +75,10 @@ def read(certificate: str, tmp_path: Path) -> str:
 
 
 def is_revoked(result: dict[str, Any], certificate: str, tmp_path: Path) -> bool:
-    path = tmp_path / "asked-cert.pub"
+    path, revoked = tmp_path / "asked-cert.pub", tmp_path / "asked.krl"
     path.write_text(certificate)
-    done = subprocess.run(["ssh-keygen", "-Q", "-f", result["revoked_file"], path], capture_output=True, check=False)
+    revoked.write_bytes(base64.b64decode(result["revoked_list"]))
+    done = subprocess.run(["ssh-keygen", "-Q", "-f", revoked, path], capture_output=True, check=False)
     assert done.returncode in (0, 1)
     return done.returncode == 1
 

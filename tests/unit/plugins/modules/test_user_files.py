@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import pwd
@@ -33,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
     directories = [{"mode": None, "closed": False, "user": "", **one} for one in params.get("directories", [])]
-    given = {"mode": "0600", "content": None, "line": "", "mark": "", "user": "", "validate": []}
+    given = {"mode": "0600", "content": None, "base64": False, "line": "", "mark": "", "user": "", "validate": []}
     files = [{**given, **one} for one in params.get("files", [])]
     return user_files.keep({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
@@ -69,6 +70,16 @@ def test_what_was_written_is_named_and_a_text_that_its_judge_refuses_is_not(home
     assert keep(files=files)["changed_files"] == [f"{home}/judged"]
     assert keep(files=files)["changed_files"] == []
     assert sorted(os.listdir(home)) == ["judged", "same"]
+
+
+def test_what_is_no_text_is_written_as_it_is_and_shown_by_its_size(home: Path) -> None:
+    content = bytes(range(256))
+    files = [{"path": "~/list", "content": base64.b64encode(content).decode(), "base64": True}]
+    done = keep(files=files)
+    assert (home / "list").read_bytes() == content
+    assert (done["diff"][0]["before"], done["diff"][0]["after"][:22]) == ("", "256 bytes, SHA-256 40a")
+    again = keep(files=files)
+    assert (again["changed"], again["diff"]) == (False, [])
 
 
 def test_a_file_that_is_a_mount_of_its_own_is_written_where_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +225,7 @@ def refused(**params):
     raise SystemExit(f"not refused: {{params}}")
 def directory(path): return {{"path": path, "mode": "0700", "closed": False, "user": ""}}
 def file(path, mode, content, line, user=""):
-    words = {{"content": content, "line": line, "mark": "", "validate": []}}
+    words = {{"content": content, "base64": False, "line": line, "mark": "", "validate": []}}
     return {{"path": path, "mode": mode, "user": user, **words}}
 print(refused(directories=[directory("~/.ssh")]))
 print(refused(directories=[directory("~/work/new")]))

@@ -1,19 +1,29 @@
-"""Tell, as JSON, what the role must know of a node and its sshd.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-Runs as root, with the arguments USER HOST_KEY OUR_FILE OUR_LIST.
-"""
+"""What the role ssh_mesh must know of a node, its sshd and its user's key. Private to this collection. Runs on the node
+as root, standard library only, Python >= 3.8."""
 
 from __future__ import annotations
 
 import glob
-import json
 import os
 import pwd
 import re
 import subprocess
-import sys
 import time
-from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils import _login, _sshd
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+PROOF = "/var/lib/muster/ssh_mesh.proved"
+"""Of root: which logins from this node were seen to work."""
 
 
 def read(path: str) -> str:
@@ -23,16 +33,6 @@ def read(path: str) -> str:
             return file.read()
     except OSError:
         return ""
-
-
-def sshd_settings() -> tuple[dict[str, str], str]:
-    """What sshd takes its settings to be, and what it says where it cannot."""
-    try:
-        done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
-    except OSError as error:
-        return {}, str(error)
-    words = (line.partition(" ") for line in done.stdout.splitlines())
-    return {name: value for name, _space, value in words}, done.stderr.strip()
 
 
 def read_since_changed(paths: list[str]) -> bool:
@@ -75,12 +75,27 @@ def faults_of(settings: dict[str, str], main_file: str, own_list: str) -> list[s
     return faults
 
 
-def state(user: str, host_key: str, own_file: str, own_list: str) -> dict[str, Any]:
-    """All there is to know."""
-    settings, said = sshd_settings()
+def public_key(user: str, path: str) -> tuple[str, str]:
+    """The public key of a user's private one, and why it cannot be had. Read with the rights of the user."""
+    words = ["runuser", f"--user={user}", "--", "ssh-keygen", "-y", "-P", "", "-f", path]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
+    return (done.stdout.strip(), "") if done.returncode == 0 else ("", done.stderr.strip() or "ssh-keygen fails")
+
+
+def state(asked: Data) -> Data:
+    """All there is to know.
+
+    Args:
+        asked: user ("": who logs in), key (the user's, below the home), host_key, sshd_file and revoked_file (ours).
+    """
+    user = asked["user"] or _login.login_user()
+    told, said = _sshd.settings()
+    settings = dict(told)
+    host_key, own_file = asked["host_key"], asked["sshd_file"]
     main_file = read("/etc/ssh/sshd_config")
     others = [main_file, *(read(path) for path in glob.glob("/etc/ssh/sshd_config.d/*.conf") if path != own_file)]
     public = read(f"{host_key}.pub").strip()
+    own_list = asked["revoked_file"]
     faults = faults_of(settings, main_file, own_list) if settings else [f"sshd does not tell its settings: {said}"]
     if not public:
         faults.append(f"there is no host key {host_key}.pub. Make it: sudo ssh-keygen -A, or set ssh_mesh_host_key")
@@ -90,10 +105,16 @@ def state(user: str, host_key: str, own_file: str, own_list: str) -> dict[str, A
     except KeyError:
         home, group = "", 0
         faults.append(f"there is no user {user}. Needed: the same user on all nodes. Make it, or set ssh_mesh_user")
+    key = f"{home}/{asked['key']}"
+    has_key = bool(home) and os.path.lexists(key)
+    user_key, unusable = public_key(user, key) if has_key else ("", "there is none")
     return {
         "user": user,
         "home": home,
         "group": group,
+        "has_key": has_key,
+        "user_key": user_key,
+        "unusable": unusable,
         "host_key": public,
         # Of our own file none: the default port counts only where no file has a line Port.
         "ports": [int(port) for text in others for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],
@@ -101,9 +122,6 @@ def state(user: str, host_key: str, own_file: str, own_list: str) -> dict[str, A
         # Where systemd listens in sshd's place (Ubuntu from 22.10 on), a new port reaches sshd by its socket.
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": read_since_changed([own_file, f"{host_key}-cert.pub"]),
+        "proof": read(PROOF).strip(),
         "faults": faults,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(state(*sys.argv[1:])))

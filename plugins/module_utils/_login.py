@@ -1,0 +1,36 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who logs in at a node, as root sees it. Private to this collection. Standard library only, Python >= 3.8."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+
+def owner(pid: int, proc: str = "/proc") -> tuple[int, int]:
+    """The parent of a process, and the user who owns it; (0, 0) where it is gone."""
+    try:
+        with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as stream:
+            text = stream.read()
+    except OSError:
+        return 0, 0
+    parent, uid = re.search(r"(?m)^PPid:\s*(\d+)$", text), re.search(r"(?m)^Uid:\s*(\d+)", text)
+    return (int(parent.group(1)), int(uid.group(1))) if parent and uid else (0, 0)
+
+
+def login_user(pid: int = 0, proc: str = "/proc") -> str:
+    """The name of the user who has logged in, and became root by sudo or su in this process.
+
+    It is the nearest one above this process that is not root: the user's shell, or the process of sshd that serves it.
+    Where all are root's, root has logged in.
+    """
+    pid = pid or os.getpid()
+    while pid > 1:
+        pid, uid = owner(pid, proc)
+        if uid:
+            return pwd.getpwuid(uid).pw_name
+    return pwd.getpwuid(0).pw_name

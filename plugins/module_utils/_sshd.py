@@ -1,0 +1,20 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the sshd of a node takes its settings to be. Private to this collection. Runs on the node as root, standard
+library only, Python >= 3.8."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def settings() -> tuple[list[tuple[str, str]], str]:
+    """The settings in their order, names in small letters, some more than once; and what sshd says where it fails."""
+    try:
+        done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return [], str(error)
+    words = (line.partition(" ") for line in done.stdout.splitlines())
+    return [(name.lower(), value) for name, _space, value in words], done.stderr.strip()

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_mesh_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read the state of a node's sshd, and the key of its user
+description:
+  - What the role P(muster.training.ssh_mesh#role) must know of a node. Changes nothing. Needs root.
+  - The user's key is read with the rights of the user.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+options:
+  user:
+    description: Who is to log in from node to node. Empty, the one who logs in for this task, before becoming root.
+    type: str
+    default: ""
+  key:
+    description: The user's private key, below the home.
+    type: str
+    default: .ssh/id_ed25519
+  host_key:
+    description: The private host key.
+    type: path
+    default: /etc/ssh/ssh_host_ed25519_key
+  sshd_file:
+    description: The file of sshd's settings that the role writes.
+    type: path
+    required: true
+  revoked_file:
+    description: The list of revoked certificates that the role writes.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read the state of sshd
+  muster.training.ssh_mesh_info:
+    sshd_file: /etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf
+    revoked_file: /etc/ssh/muster_ssh_mesh_revoked
+  register: node
+  become: true
+"""
+
+RETURN = r"""
+user:
+  description: Who is to log in from node to node.
+  returned: success
+  type: str
+  sample: ubuntu
+home:
+  description: The user's home directory. Empty where there is no such user.
+  returned: success
+  type: str
+  sample: /home/ubuntu
+group:
+  description: Number of the user's group.
+  returned: success
+  type: int
+  sample: 1000
+has_key:
+  description: Whether there is something at the path of the user's key.
+  returned: success
+  type: bool
+  sample: true
+user_key:
+  description: The user's public key, of the private one. Empty where it cannot be used without a question.
+  returned: success
+  type: str
+  sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ
+unusable:
+  description: Why it cannot be used, in the words of ssh-keygen.
+  returned: success
+  type: str
+  sample: ""
+host_key:
+  description: The public host key.
+  returned: success
+  type: str
+  sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKxq
+ports:
+  description: Ports that files of others than the role name, or V(22).
+  returned: success
+  type: list
+  elements: int
+  sample: [22]
+has_port_line:
+  description: Whether one of these files has a line C(Port).
+  returned: success
+  type: bool
+  sample: false
+socket:
+  description: Whether systemd listens in the place of sshd.
+  returned: success
+  type: bool
+  sample: false
+up_to_date:
+  description: Whether sshd has read its files since they were changed last.
+  returned: success
+  type: bool
+  sample: true
+proof:
+  description: Which logins from this node were seen to work, as the role has written it.
+  returned: success
+  type: str
+  sample: ""
+faults:
+  description: What keeps the node from taking part, a sentence each.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _ssh_mesh_node
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "user": {"type": "str", "default": ""},
+    "key": {"type": "str", "default": ".ssh/id_ed25519", "no_log": False},
+    "host_key": {"type": "path", "default": "/etc/ssh/ssh_host_ed25519_key", "no_log": False},
+    "sshd_file": {"type": "path", "required": True},
+    "revoked_file": {"type": "path", "required": True},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, **_ssh_mesh_node.state(module.params))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The block of the cluster in a hosts file, and what the resolver says otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _hosts_file
+from ansible_collections.muster.training.plugins.module_utils._etc_hosts import merge_etc_hosts
+from ansible_collections.muster.training.plugins.module_utils._rank_table import build_rank_table
+
+TABLE = build_rank_table([{"name": f"node{n}", "address": f"10.0.0.{n}", "slots": 1} for n in (1, 2)])
+
+
+def test_the_block_is_what_was_merged_and_nothing_else() -> None:
+    text = merge_etc_hosts("127.0.0.1 localhost\n", TABLE, "node1", "machine")
+    assert _hosts_file.block_of(text) == "10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n"
+    assert _hosts_file.block_of("127.0.0.1 localhost\n") == ""
+
+
+def test_each_answer_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "node1": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
+        "node2": [("gethostbyname", ["127.0.1.1"]), ("getaddrinfo", ["10.0.0.2"]), ("getfqdn", ["localhost"])],
+        "machine": [("gethostbyname", ["10.0.0.1"]), ("getaddrinfo", ["10.0.0.1"]), ("getfqdn", ["node1"])],
+    }
+    monkeypatch.setattr(_hosts_file, "answers", said.__getitem__)
+    assert _hosts_file.differences("# a comment\n10.0.0.1 node1\n10.0.0.2 node2\n10.0.0.1 machine\n") == [
+        "gethostbyname(node2) says 127.0.1.1, the block 10.0.0.2",
+        "getfqdn(node2) says localhost, the block node2",
+    ]
+
+
+def test_a_name_that_leads_nowhere_is_an_answer_too() -> None:
+    (question, found), *_others = _hosts_file.answers("no-such-name.invalid")
+    assert question == "gethostbyname"
+    assert found[0].startswith("nothing (")
+
+
+def test_a_file_that_others_can_write_is_not_sound(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    assert not _hosts_file.is_sound(str(path))
+    path.write_text("")
+    path.chmod(0o644)
+    assert _hosts_file.is_sound(str(path)) == (os.geteuid() == 0)
+    path.chmod(0o666)
+    assert not _hosts_file.is_sound(str(path))

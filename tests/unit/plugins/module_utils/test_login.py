@@ -1,0 +1,46 @@
+"""Who logs in is told by the owners of the processes above."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import _login
+
+ME = pwd.getpwuid(os.geteuid())
+
+
+def processes(proc: Path, *lines: tuple[int, int, int]) -> str:
+    """Write what /proc says: number, parent and owner of each."""
+    for pid, parent, uid in lines:
+        (proc / str(pid)).mkdir()
+        text = f"Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
+        (proc / str(pid) / "status").write_text(text)
+    return str(proc)
+
+
+def test_below_sudo_it_is_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sshd (root), its process for the user, the user's shell, sudo, python."""
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: ME if uid == 1000 else pwd.struct_passwd(["root", *ME[1:]]))
+    proc = processes(tmp_path, (10, 1, 0), (20, 10, 1000), (30, 20, 1000), (40, 30, 0), (50, 40, 0))
+    assert _login.login_user(50, proc) == ME.pw_name
+
+
+def test_where_root_logs_in_it_is_root(tmp_path: Path) -> None:
+    proc = processes(tmp_path, (10, 1, 0), (20, 10, 0), (50, 20, 0))
+    assert _login.login_user(50, proc) == pwd.getpwuid(0).pw_name
+
+
+def test_a_process_above_that_is_gone_ends_the_search(tmp_path: Path) -> None:
+    proc = processes(tmp_path, (50, 40, 0))
+    assert _login.login_user(50, proc) == pwd.getpwuid(0).pw_name
+
+
+def test_this_process_is_of_who_runs_it() -> None:
+    if os.geteuid():
+        assert _login.login_user() == ME.pw_name
+    else:
+        assert pwd.getpwnam(_login.login_user())
