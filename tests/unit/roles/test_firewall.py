@@ -128,11 +128,15 @@ def test_iptables_alone_is_refused_where_it_refuses(firewall: Any, policy: str, 
 
 
 class Machine:
-    """A machine whose ufw is active: its files, what was run on it, and whether the timer that rolls back lives."""
+    """A machine whose ufw is active: its files, and what was run on it.
+
+    timer: whether the one that rolls back lives. at_boot: whether the unit that puts rules in force at boot has done so.
+    """
 
     def __init__(self, firewall: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[tuple[str, ...]] = []
         self.timer = False
+        self.at_boot = False
         self.files = {4: root / "before.rules", 6: root / "before6.rules", 0: root / "ufw"}
         self.files[4].write_text(UFW)
         self.files[6].write_text(UFW)
@@ -159,9 +163,10 @@ class Machine:
         return ""
 
     def run_unchecked(self, words: list[str], **_more: Any) -> Any:
-        is_question = "is-active" in words
-        self.timer = self.timer and is_question
-        return subprocess.CompletedProcess(words, 0 if self.timer or not is_question else 3)
+        if "stop" in words:
+            self.timer = False
+        yes = self.at_boot if words[-1] == "muster_firewall.service" else self.timer or "stop" in words
+        return subprocess.CompletedProcess(words, 0 if yes else 3)
 
     def texts(self) -> list[str]:
         return [path.read_text() for path in self.files.values()]
@@ -220,6 +225,20 @@ def test_a_try_that_goes_on_is_not_rolled_back_when_rules_are_loaded_anew(
     machine.timer = False
     assert call(firewall, capsys, "apply") == "applied"
     assert machine.texts() == tried
+
+
+@pytest.mark.parametrize("at_boot", [False, True])
+def test_a_try_tells_whether_the_rules_come_back_at_each_boot(
+    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_boot: bool
+) -> None:
+    """So that a second run need not ask."""
+    machine.at_boot = at_boot
+    more = ["at boot"] if at_boot else []
+    try_rules(firewall, monkeypatch, RULES)
+    assert capsys.readouterr().out.splitlines() == ["applied", *more]
+    call(firewall, capsys, "confirm")
+    try_rules(firewall, monkeypatch, RULES)
+    assert capsys.readouterr().out.splitlines() == ["unchanged", *more]
 
 
 def test_a_second_try_within_the_first_goes_back_to_what_was_before_both(
