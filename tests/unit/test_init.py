@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import configparser
+import fcntl
 import json
 import os
 import shutil
@@ -93,8 +94,19 @@ class Shell:
 
 @pytest.fixture(scope="session")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, built and installed with ansible-galaxy as its users install it."""
-    directory = tmp_path_factory.mktemp("installed")
+    """The collection, built and installed with ansible-galaxy as its users install it: once, by whoever comes first."""
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "installed"
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "ansible_collections").exists():
+            install(directory)
+    return directory
+
+
+def install(directory: Path) -> None:
+    """Build the collection and install it."""
     shell = Shell(directory, CHECKOUT, directory)
     built = shell(f"ansible-galaxy collection build --output-path {directory}")
     assert built.code == 0, built.output
@@ -102,7 +114,6 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # ansible.posix is there, beside ansible itself, where this ansible-galaxy does not look
     installed = shell(f"ansible-galaxy collection install --offline --no-deps --collections-path {directory} {archive}")
     assert installed.code == 0, installed.output
-    return directory
 
 
 def test_the_installation_of_the_readme_works_also_where_a_checkout_is_linked(

@@ -130,7 +130,7 @@ def test_iptables_alone_is_refused_where_it_refuses(firewall: Any, policy: str, 
 class Machine:
     """A machine whose ufw is active: its files, and what was run on it.
 
-    timer: whether the one that rolls back lives. at_boot: whether the unit that puts rules in force at boot has done so.
+    timer: whether the one that rolls back lives. at_boot: whether the unit for each boot is enabled and has run.
     """
 
     def __init__(self, firewall: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
