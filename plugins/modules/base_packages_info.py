@@ -13,7 +13,6 @@ description:
   - Waits for the end of cloud-init and of other programs that hold the locks of apt and dpkg, then reads what is wrong
     with the package management, and which packages, kernel settings, limits and how much shared memory are missing.
     Changes nothing. Needs root.
-  - Fails where the system is neither Debian nor Ubuntu, and where others do not come to an end in time.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
@@ -56,61 +55,68 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+fault:
+  description:
+    - Why the machine cannot be worked on, where the system is neither Debian nor Ubuntu, or others do not come to an
+      end in time. Nothing else is returned then.
+  returned: where there is one
+  type: str
+  sample: "the system is Rocky Linux 9.4. Needed: Debian or Ubuntu"
 missing:
   description: Packages that are not installed. One that is not given by its plain name is always among them.
-  returned: success
+  returned: without a fault
   type: list
   elements: str
   sample: [git]
 damaged:
   description: Installed packages whose list of files dpkg cannot read, with the path of that list.
-  returned: success
+  returned: without a fault
   type: dict
   sample: {}
 interrupted:
   description: Whether dpkg left something half done.
-  returned: success
+  returned: without a fault
   type: bool
   sample: false
 has_lists:
   description: Whether apt has lists of packages.
-  returned: success
+  returned: without a fault
   type: bool
   sample: true
 broken_sources:
   description: Of O(sources) those that apt refuses, with what it says.
-  returned: success
+  returned: without a fault
   type: dict
   sample: {}
 clocks:
   description: Services that set the clock and are enabled.
-  returned: success
+  returned: without a fault
   type: list
   elements: str
   sample: [systemd-timesyncd.service]
 low:
   description: Of O(sysctl) those that are lower, with the value that is wanted.
-  returned: success
+  returned: without a fault
   type: dict
   sample: {net.core.somaxconn: 4096}
 limits_wait:
   description: Whether systemd has not read the limits of C(/etc/systemd/system.conf.d/90-muster.conf) yet.
-  returned: success
+  returned: without a fault
   type: bool
   sample: false
 most_files:
   description: The most open files that root can allow on this machine; -1 where there is no such limit.
-  returned: success
+  returned: without a fault
   type: int
   sample: -1
 most_memlock:
   description: The most locked memory, in KiB, that root can allow; -1 where there is no such limit.
-  returned: success
+  returned: without a fault
   type: int
   sample: -1
 shm_is_small:
   description: Whether C(/dev/shm) is smaller than O(shm_size).
-  returned: success
+  returned: without a fault
   type: bool
   sample: false
 """
@@ -136,7 +142,7 @@ def main() -> None:
     try:
         state = _machine_state.state(module.params)
     except _machine_state.Fault as fault:
-        module.fail_json(msg=f"{fault}.")
+        state = {"fault": str(fault)}
     module.exit_json(changed=False, **state)
 
 

@@ -44,6 +44,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     ),
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
     "preflight": Bench("Preflight: from one node to 64"),
+    "site": Bench("site.yml where nothing is to be changed, near and far away"),
     "rank_table": Bench("Rank table and what is rendered from it"),
     "paperspace": Bench("Inventory of a Paperspace account"),
     "software": Bench("Python environment with torch, on one node and on four"),

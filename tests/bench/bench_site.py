@@ -1,0 +1,164 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long site.yml takes where nothing is to be changed, beside preflight and launch; near, and far away.
+
+By hand: python -m tests.bench.bench_site --nodes 4 16 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import yaml
+
+from tests.lab import Lab, LabError
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
+LAB = "bench"
+ROUND_TRIP = 150
+"""Milliseconds, of the rows that are far away."""
+LIMITS = {("site.yml", 4, False): 12.0, ("site.yml", 4, True): 20.0, ("site.yml", 64, False): 60.0}
+"""Seconds, by playbook, nodes, and whether they are far away."""
+MOST_TASKS = 45
+EXPLANATION = """\
+Seconds from the start of the command to its end, medians (fastest-slowest) of {rounds} rounds, over connections of an
+earlier one. Nothing is changed: site.yml has run before. far: all that SSH sends comes {half} ms later, both ways.
+site.yml is without python_env and pytorch, which the section on the Python environment measures. launch.yml starts
+a bare script on all nodes, with one rank each, and ends with it.
+tasks: those of site.yml that touch a node."""
+# Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
+SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
+TASKS_ON_NODES = """\
+from ansible.plugins.callback import CallbackBase
+HERE = {"assert", "debug", "fail", "set_fact", "meta", "include_tasks", "include_role", "validate_argument_spec"}
+MUSTER_HERE = {"known_variables", "check_site", "choose_nodes", "ssh_authority"}
+DOCUMENTATION = "name: nodes_touched\\ntype: aggregate\\nshort_description: count\\ndescription: count"
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "nodes_touched"
+    CALLBACK_NEEDS_ENABLED = True
+    touched = frozenset()
+    def v2_runner_on_ok(self, result):
+        name = result.task_fields["action"].rpartition(".")[2]
+        if name not in HERE | MUSTER_HERE:
+            self.touched |= {result._task._uuid if hasattr(result, "_task") else result.task._uuid}
+    def v2_playbook_on_stats(self, stats):
+        self._display.display(f"nodes touched by {len(self.touched)} tasks")
+"""
+
+
+def inventory(lab: Lab, far: bool, directory: Path) -> Path:
+    """The inventory of the test hosts; far away, by a command in between that delays."""
+    text = yaml.safe_load(lab.inventory.read_text())
+    if far:
+        half = ROUND_TRIP / 2
+        relay = shlex.join([sys.executable, str(Path(__file__).with_name("delay.py"))]) + f" %h %p {half:g}"
+        own = text["training"]["vars"].get("ansible_ssh_common_args", "")
+        text["training"]["vars"]["ansible_ssh_common_args"] = f"{own} -o ProxyCommand={shlex.quote(relay)}".strip()
+    path = directory / f"{'far' if far else 'near'}.yml"
+    path.write_text(yaml.safe_dump(text))
+    return path
+
+
+def run(words: list[str], path: Path, directory: Path) -> tuple[float, str]:
+    """How long a playbook takes, and what it prints. Connections are kept, apart for near and far."""
+    environment = {
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(directory / path.stem),
+        "ANSIBLE_CALLBACK_PLUGINS": str(directory),
+        "ANSIBLE_CALLBACKS_ENABLED": "nodes_touched",
+    }
+    start = time.monotonic()
+    done = subprocess.run(
+        [PLAYBOOK, *words, "-i", str(path)],
+        cwd=CHECKOUT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    taken = time.monotonic() - start
+    if done.returncode:
+        raise LabError(f"{words[0]} failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return taken, done.stdout
+
+
+def measure(counts: list[int], rounds: int) -> int:
+    """Print the table; 1 where a limit is not kept."""
+    over = 0
+    print(EXPLANATION.format(rounds=rounds, half=f"{ROUND_TRIP / 2:g}"))
+    print(f"\n{'':<14}{'nodes':>5}  {'':<5}{'seconds':>8}  {'(fastest-slowest)':<18}  {'tasks':>5}  limit")
+    for count in counts:
+        with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
+            directory = Path(made)
+            (directory / "nodes_touched.py").write_text(TASKS_ON_NODES)
+            lab = Lab.up(nodes=count, name=LAB)
+            try:
+                over |= of_size(lab, count, rounds, directory)
+            finally:
+                down(LAB)
+    return over
+
+
+def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
+    """The rows of so many nodes."""
+    script = directory / "job.py"
+    script.write_text("print('done')\n")
+    for node in lab.nodes:
+        lab.exec(node.name, ["install", "-m", "0644", "/dev/null", "/tmp/job.py"])
+    near = inventory(lab, False, directory)
+    run(["playbooks/site.yml", *SITE], near, directory)
+    job = ["-e", f"nnodes={count}", "-e", "launch_script=/tmp/job.py", "-e", "launch_launcher=env"]
+    more = ["-e", "nproc_per_node=1", "-e", f"launch_runs_directory={directory}/runs"]
+    playbooks = {"site.yml": SITE, "preflight.yml": ["-e", f"nnodes={count}"], "launch.yml": [*job, *more]}
+    over = 0
+    for far in (False, True):
+        path = inventory(lab, far, directory)
+        for name, words in playbooks.items():
+            run([f"playbooks/{name}", *words], path, directory)  # opens the connections
+            results = [run([f"playbooks/{name}", *words], path, directory) for _round in range(rounds)]
+            taken = [seconds for seconds, _text in results]
+            median, limit = statistics.median(taken), LIMITS.get((name, count, far))
+            found = re.search(r"nodes touched by (\d+) tasks", results[-1][1])
+            tasks = found.group(1) if found and name == "site.yml" else ""
+            is_kept = (limit is None or median < limit) and int(tasks or 0) <= MOST_TASKS
+            kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
+            span = f"({min(taken):.1f}-{max(taken):.1f})"
+            distance = "far" if far else ""
+            row = f"{name:<14}{count:>5}  {distance:<5}{median:>8.1f}  {span:<18}  {tasks:>5}  {kept}".rstrip()
+            print(row, file=sys.__stdout__, flush=True)
+            over |= not is_kept
+    return int(over)
+
+
+def main() -> int:
+    """Read the command line, measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 16])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    try:
+        return measure(arguments.nodes, arguments.rounds)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
