@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import signal
-from typing import Any, Mapping
+from typing import Any, Mapping, TypedDict
 
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -27,6 +27,19 @@ STOPPED_BY_US = (-signal.SIGTERM, None)
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 # How a process ends that is told to, or that does not heed it.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
+
+
+class Explanation(TypedDict):
+    """What the catalogue of errors knows of a failure.
+
+    seen: the line of the log that tells it, "" where the error itself does. certain: whether it can mean nothing else.
+    """
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+    certain: bool
 
 
 def describe_exit(code: int | None) -> str:
