@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._verdict import (
     render_verdict,
     without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
@@ -187,6 +188,13 @@ def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[
     return from_hub(plan, result) if result is not None else without_hub(plan, reads, time.time())
 
 
+def show(verdict: dict[str, Any], written: str, said: dict[str, Any]) -> None:
+    """Show the verdict, with the cause of the first failure and what to do where the catalogue of errors knows it."""
+    failure = verdict["first_failure"]
+    explanation = explain_failure(failure["error"], []) if failure else None
+    Display().display(as_typed(render_verdict(verdict, written, said, explanation)))
+
+
 def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     """Write the verdict into the record, and show it, also where the record cannot be written."""
     path = record / "result.json"
@@ -200,7 +208,7 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[
             f"the verdict cannot be written to {path}: {problem.strerror}; make room there, or the directory yours, "
             + as_typed(f"and run ansible-playbook status.yml -e run_id={verdict['run_id']}")
         )
-    Display().display(as_typed(render_verdict(verdict, written, said)))
+    show(verdict, written, said)
     return {"changed": bool(written), "record": written, "verdict": verdict}
 
 
@@ -225,7 +233,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         said = verdict.pop("said")
         # one that was given without rank 0's word is mended where that can be had by now
         if verdict["started"] is not None or not (master and master["result"]):
-            Display().display(as_typed(render_verdict(verdict, str(path), said)))
+            show(verdict, str(path), said)
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):

@@ -11,6 +11,8 @@ import re
 import signal
 from typing import Any, Mapping, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
+
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
@@ -30,16 +32,12 @@ ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """What the catalogue of errors knows of a failure.
-
-    seen: the line of the log that tells it, "" where the error itself does. certain: whether it can mean nothing else.
-    """
+    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" where the error itself does."""
 
     id: str
     cause: str
     remedy: str
     seen: str
-    certain: bool
 
 
 def describe_exit(code: int | None) -> str:
@@ -225,10 +223,13 @@ def silence_in_words(seconds: float | None) -> str:
     return "" if seconds is None or seconds < 60 else f" nothing written for {seconds // 60:.0f} min;"
 
 
-def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, Any]) -> str:
+def render_verdict(
+    verdict: Mapping[str, Any], record: str, said: Mapping[str, Any], explanation: Explanation | None = None
+) -> str:
     """The verdict for a terminal.
 
-    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT.
+    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT;
+    explanation: of the first failure, None where it is not known.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -241,13 +242,19 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             if isinstance(value, float)
             else value
         )
-        lines.append(f"  {str(key).replace('_', ' ')}: {shown}")
+        lines.append(f"  {printable(str(key).replace('_', ' '))}: {printable(str(shown))}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
         lines.append(
-            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: {failure['error']}"
+            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
+            f"{printable(failure['error'])}"
         )
+        if explanation is not None:
+            if explanation["seen"]:
+                lines.append(f"  its log says: {printable(explanation['seen'])}")
+            lines.append(f"  cause:        {explanation['cause']}")
+            lines.append(f"  what to do:   {explanation['remedy']}")
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
         if failure["log"] and failure["rank"] is not None:

@@ -114,5 +114,4 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
         "cause": entry.cause,
         "remedy": entry.remedy,
         "seen": "" if best in matches else best.line,
-        "certain": not entry.weak,
     }

@@ -346,9 +346,9 @@ CATALOGUE: tuple[Entry, ...] = (
         texts=(r"an illegal memory access was encountered", r"CUDA error: unspecified launch failure"),
         cause="A fault in a CUDA kernel, mostly in an extension, in torch.compile's output, or for sizes that nobody "
         "has tried; rarely the GPU itself.",
-        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line; then without the extension, """
-        "or in another release of it. Always on the same node: ansible-playbook preflight.yml looks for memory errors of "
-        "its GPUs",
+        remedy="""-e '{"launch_environment": {"CUDA_LAUNCH_BLOCKING": "1"}}' shows the line; then without the """
+        "extension, or in another release of it. Always on the same node: ansible-playbook preflight.yml looks for "
+        "memory errors of its GPUs",
     ),
     Entry(
         id="cuda-after-fork",

@@ -229,6 +229,32 @@ def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: 
     assert (record / "token").exists()
 
 
+def failed_with(error: str) -> dict[str, Any]:
+    result = ended("failed", 1)
+    rank = {"rank": 1, "local_rank": 0, "exit_code": 1, "error": error, "log": "/l"}
+    result["nodes"][1] = {**result["nodes"][1], "report": {**result["nodes"][1]["report"], "ranks": [rank]}}
+    return result
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB.", "expandable_segments:True"),
+        ("ValueError: boom", ""),
+    ],
+)
+def test_a_failure_that_is_known_is_shown_with_its_cause_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str, known: str
+) -> None:
+    opened(tmp_path)
+    for show in (lambda: closed(tmp_path, result=failed_with(error)), lambda: judged(tmp_path, {"node0": None})):
+        show()
+        lines = " ".join(capsys.readouterr().out.split())  # as wide as a terminal
+        assert f"rank 1: {error}" in lines
+        assert (" cause: " in lines, " what to do: " in lines) == (bool(known), bool(known))
+        assert known in lines
+
+
 # --- Judging: a run that nobody has watched to its end ----------------------------------------------------------------
 
 

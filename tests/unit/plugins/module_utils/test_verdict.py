@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _supervisor
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
+    Explanation,
     duration,
     first_failure,
     from_hub,
@@ -414,6 +415,28 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "its server is there, and mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
     )
+
+
+@pytest.mark.parametrize("seen", ["", "Duplicate\x1b[2J GPU detected"])
+def test_a_failure_that_is_known_says_its_cause_and_what_to_do(seen: str) -> None:
+    explanation: Explanation = {"id": "nccl-duplicate-gpu", "cause": "Two on one.", "remedy": "one each", "seen": seen}
+    verdict = from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
+    lines = render_verdict(verdict, "", {}, explanation).splitlines()
+    assert lines[1:-1] == [
+        "  failed first: node node0 (node_rank 0), rank 0: DistBackendError: NCCL error",
+        *(["  its log says: Duplicate [2J GPU detected"] if seen else []),
+        "  cause:        Two on one.",
+        "  what to do:   one each",
+        "  its log:      node0:/run/0.log",
+        "  to read it:   ansible-playbook logs.yml -e run_id=first -e rank=0",
+    ]
+
+
+def test_nothing_that_a_job_says_moves_the_cursor_or_makes_lines_of_its_own() -> None:
+    verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: \x1b[2J\r\n  record: /etc/shadow"))))
+    text = render_verdict(verdict, "", {"accuracy": "\x1b]0;owned\x07\n  record: /etc/passwd"})
+    assert all(line.isprintable() for line in text.splitlines())
+    assert not [line for line in text.splitlines() if line.startswith("  record:")]
 
 
 def test_a_run_that_went_well_says_what_the_job_reported() -> None:
