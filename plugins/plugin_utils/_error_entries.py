@@ -4,7 +4,7 @@
 
 """What jobs write when they fail, what it means, and what to do. Data only. Private to this collection, controller.
 
-docs/what_went_wrong.md is made of this table: make pages.
+docs/what_went_wrong.md is made of it: make pages.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ OPEN_NETWORK = (
     "all TCP ports among themselves (security group, firewall)"
 )
 
-# Where several stand for one line, the first counts: special ones come before general ones.
-CATALOGUE: tuple[Entry, ...] = (
-    # --- Memory of GPUs -----------------------------------------------------------------------------------------------
+MEMORY_OF_GPUS = (
     Entry(
         id="cuda-oom-absurd",
         title="A nonsensical amount of GPU memory is asked for",
@@ -144,7 +142,8 @@ CATALOGUE: tuple[Entry, ...] = (
         remedy="smaller block sizes or num_stages of the kernel, a release of the package that knows this GPU, or its "
         "implementation without Triton",
     ),
-    # --- Memory of the machine ----------------------------------------------------------------------------------------
+)
+MEMORY_OF_MACHINES = (
     Entry(
         id="host-allocator-out-of-memory",
         title="torch finds no memory on the machine",
@@ -237,7 +236,8 @@ CATALOGUE: tuple[Entry, ...] = (
         remedy="read what the rank wrote before; with num_workers=0 the error of the dataset itself is shown",
         kind="consequence",
     ),
-    # --- GPUs, their driver, and what torch was built for -------------------------------------------------------------
+)
+GPUS = (
     Entry(
         id="no-kernel-image",
         title="torch was not built for this GPU",
@@ -426,7 +426,8 @@ CATALOGUE: tuple[Entry, ...] = (
         "and run ansible-playbook site.yml --tags python_env",
         weak=True,
     ),
-    # --- Ranks that do not find each other, or disagree ---------------------------------------------------------------
+)
+RANKS = (
     Entry(
         id="address-in-use",
         title="The port of the rendezvous is taken",
@@ -630,7 +631,8 @@ CATALOGUE: tuple[Entry, ...] = (
         "ansible-playbook preflight.yml looks at the connections and at /dev/shm",
         weak=True,
     ),
-    # --- DeepSpeed, precision -----------------------------------------------------------------------------------------
+)
+DEEPSPEED = (
     Entry(
         id="local-rank-unknown",
         title="The script does not know --local_rank",
@@ -718,7 +720,8 @@ CATALOGUE: tuple[Entry, ...] = (
         cause="The model was loaded in fp16, and mixed precision wants the weights that it trains in fp32.",
         remedy="load with torch_dtype=torch.float32 (LoRA: only the trainable weights), or train in bf16",
     ),
-    # --- Files, disks, mounts -----------------------------------------------------------------------------------------
+)
+FILES = (
     Entry(
         id="disk-full",
         title="The disk is full",
@@ -841,7 +844,8 @@ CATALOGUE: tuple[Entry, ...] = (
         remedy="enter it in the job's requirements (requirements: [...] in the job file, or python_env_requirements) "
         "and run ansible-playbook site.yml --tags python_env; your own modules: ansible-playbook site.yml --tags code",
     ),
-    # --- Hubs ---------------------------------------------------------------------------------------------------------
+)
+HUBS = (
     Entry(
         id="hub-gated",
         title="The model wants to be asked for on the Hugging Face Hub",
@@ -911,7 +915,8 @@ CATALOGUE: tuple[Entry, ...] = (
         cause="The key is valid, but not for the entity or project that the script names.",
         remedy="set your own: wandb_entity and wandb_project, or WANDB_ENTITY and WANDB_PROJECT in launch_environment",
     ),
-    # --- What launchers say -------------------------------------------------------------------------------------------
+)
+LAUNCHERS = (
     Entry(
         id="mpi-slots",
         title="Open MPI counts fewer slots than processes",
@@ -950,3 +955,16 @@ CATALOGUE: tuple[Entry, ...] = (
         kind="consequence",
     ),
 )
+
+# By what they are about. Where several stand for one line, the first counts: special ones come before general ones.
+TOPICS: dict[str, tuple[Entry, ...]] = {
+    "The memory of GPUs": MEMORY_OF_GPUS,
+    "The memory of machines": MEMORY_OF_MACHINES,
+    "GPUs, their driver, and what torch was built for": GPUS,
+    "Ranks that do not find each other, or disagree": RANKS,
+    "DeepSpeed and precision": DEEPSPEED,
+    "Files, disks, mounts, packages": FILES,
+    "Hugging Face Hub, Weights & Biases": HUBS,
+    "What launchers say": LAUNCHERS,
+}
+CATALOGUE = tuple(entry for entries in TOPICS.values() for entry in entries)
