@@ -11,14 +11,12 @@ import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from ansible_collections.muster.training.plugins.module_utils._verdict import Explanation
+from ansible_collections.muster.training.plugins.module_utils._verdict import ESCAPE, Explanation, plain
 from ansible_collections.muster.training.plugins.plugin_utils._error_entries import CATALOGUE, Entry
 
 LONGEST_TEXT = 1_000_000  # characters of a text that are looked at: its last ones, since what ends a job comes last
 LONGEST_LINE = 300  # characters of a line that are shown
 BEFORE = 100  # of them before what was found, in a longer line
-# A colour, a move of the cursor, or the title of a window. Bounded: a job may write anything.
-ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,11 @@ def compiled(text: str) -> re.Pattern[str]:
     return re.compile(text, re.MULTILINE)
 
 
-def printable(text: str) -> str:
-    """A text as one line that does nothing to a terminal."""
-    clean = ESCAPE.sub("", text)
-    return " ".join("".join(char if char.isprintable() else " " for char in clean).split())
-
-
 def shown(line: str, place: int) -> str:
     """The part of a line around a place, for a person."""
     if len(line) > 2 * LONGEST_LINE:  # before cleaning, which takes its time
         line = line[max(0, place - BEFORE) :][: 2 * LONGEST_LINE]
-    return printable(line)[:LONGEST_LINE]
+    return " ".join(plain(line).split())[:LONGEST_LINE]
 
 
 def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:

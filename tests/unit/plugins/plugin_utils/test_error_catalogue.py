@@ -15,7 +15,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue i
     LONGEST_TEXT,
     explain,
     explain_failure,
-    printable,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._error_entries import CATALOGUE
 
@@ -145,7 +144,6 @@ def test_a_line_is_shown_without_what_moves_a_cursor_and_never_whole_where_it_is
     assert [match.line for match in explain(f"first\r{line}\rlast")] == ["RuntimeError: CUDA out of memory. txt 2J"]
     (match,) = explain("x" * 5000 + OOM + "y" * 5000)
     assert len(match.line) == LONGEST_LINE and OOM in match.line
-    assert printable("\x1b]0;title\x07a\tb\x00c") == "a b c"
 
 
 # --- A failure --------------------------------------------------------------------------------------------------------
