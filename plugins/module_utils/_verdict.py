@@ -247,7 +247,7 @@ def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     watched: whether all output of the first node's first rank has been on the screen. It is not shown twice.
     """
     failure = verdict["first_failure"] or {}
-    shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank["local_rank"] == 0]
+    shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
     if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in shown):
         return ""
     whose = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
