@@ -99,6 +99,10 @@ lab-down: $(RUN_READY) ## Remove the test hosts and all that came with them
 bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and parallel ssh; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
 
+.PHONY: pages
+pages: $(TEST_READY) $(TREE) ## Write the pages of docs/ that are made of the code
+	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
+
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test

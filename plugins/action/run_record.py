@@ -22,9 +22,11 @@ from ansible.utils.display import Display
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     from_hub,
+    render_last_lines,
     render_verdict,
     without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
@@ -173,7 +175,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
-    answer = settle(record, verdict, args["said"])
+    answer = settle(record, verdict, args["said"], watched=args["result"] is not None)
     if verdict["state"] != "succeeded":
         # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
         raise Refusal(
@@ -187,8 +189,21 @@ def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[
     return from_hub(plan, result) if result is not None else without_hub(plan, reads, time.time())
 
 
-def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict into the record, and show it, also where the record cannot be written."""
+def show(verdict: dict[str, Any], written: str, said: dict[str, Any], watched: bool) -> None:
+    """Show the verdict; before it, what failed last wrote, and in it cause and cure where the catalogue knows them."""
+    failure = verdict["first_failure"]
+    explanation = explain_failure(failure["error"], failure.get("last_lines", [])) if failure else None
+    last_lines = render_last_lines(verdict, watched)
+    if last_lines:
+        Display().display(last_lines)
+    Display().display(as_typed(render_verdict(verdict, written, said, explanation)))
+
+
+def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any], watched: bool = False) -> dict[str, Any]:
+    """Write the verdict into the record, and show it, also where the record cannot be written.
+
+    watched: whether the run was shown to its end.
+    """
     path = record / "result.json"
     written = str(path)
     try:
@@ -200,7 +215,7 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any]) -> dict[
             f"the verdict cannot be written to {path}: {problem.strerror}; make room there, or the directory yours, "
             + as_typed(f"and run ansible-playbook status.yml -e run_id={verdict['run_id']}")
         )
-    Display().display(as_typed(render_verdict(verdict, written, said)))
+    show(verdict, written, said, watched)
     return {"changed": bool(written), "record": written, "verdict": verdict}
 
 
@@ -225,7 +240,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         said = verdict.pop("said")
         # one that was given without rank 0's word is mended where that can be had by now
         if verdict["started"] is not None or not (master and master["result"]):
-            Display().display(as_typed(render_verdict(verdict, str(path), said)))
+            show(verdict, str(path), said, watched=False)
             return {"changed": False, "record": str(path), "verdict": verdict}
     runs = [run for run in reads.values() if run is not None]
     if any(run["run_id"] != plan["run_id"] for run in runs):

@@ -401,6 +401,23 @@ def last_words(text: str) -> str:
     return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
+def log_of_failure(report: Data) -> str:
+    """Return the log of the rank that failed first, or the launcher's where none has; "" where nothing has failed."""
+    well = (0, None, -signal.SIGTERM)
+    ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
+    failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
+    failed.sort(key=lambda rank: not rank.get("first"))
+    if failed:
+        return str(failed[0]["log"])
+    return "" if report["exit_code"] in well or report["ended_by_us"] else str(report["launcher_log"])
+
+
+def last_lines(path: str) -> str:
+    """Return the last lines of a log as a terminal leaves them: at most 20, and at most 4 KiB."""
+    lines = read_tail(path).rstrip().split("\n")[-20:]
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)[-4096:]
+
+
 def launcher_error(code: int | None, text: str) -> str:
     """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
 
@@ -1582,6 +1599,8 @@ class Supervisor:
             "unwritten": self.unwritten,
             "shortened": self.shortened,
         }
+        self.report["last_log"] = log_of_failure(self.report)
+        self.report["last_lines"] = last_lines(self.report["last_log"])
         shorten_report(self.report)
         if not self.stop_reason:
             self.set_state("ended", "")
@@ -1818,6 +1837,8 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("container", str, ""),
     ("unwritten", str, ""),
     ("shortened", str, ""),
+    ("last_log", str, ""),
+    ("last_lines", str, ""),
 )
 RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("rank", int, -1),
@@ -1856,10 +1877,11 @@ def checked_report(told: Data) -> Data:
 
 
 def shorten_report(report: Data) -> None:
-    """Keep a report within one line of the lifeline: shorter error texts, then only those ranks that tell most."""
+    """Keep a report within one line of the lifeline: shorter texts, then only those ranks that tell most."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
+        report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]
     if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: their logs' paths alone are too long

@@ -9,7 +9,9 @@ from __future__ import annotations
 import posixpath
 import re
 import signal
-from typing import Any, Mapping
+from typing import Any, Mapping, TypedDict
+
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
 
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -24,9 +26,27 @@ AFTERMATH = (
     60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
 )
 STOPPED_BY_US = (-signal.SIGTERM, None)
+# A colour, a move of the cursor, or the title of a window. Bounded: a job may write anything.
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
+MOST_LINES = 20  # of a log that are shown with the verdict ...
+LONGEST_LINE = 500  # ... and the most characters of each
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 # How a process ends that is told to, or that does not heed it.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
+
+
+class Explanation(TypedDict):
+    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" where the error itself does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+
+
+def plain(text: str) -> str:
+    """What a job says, as one line that does nothing to a terminal."""
+    return printable(ESCAPE.sub("", text))
 
 
 def describe_exit(code: int | None) -> str:
@@ -49,6 +69,12 @@ def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, 
     if len(same) == 1:
         return {"rank": rank["rank"], "error": error}
     return {"rank": None, "error": f"one of its ranks {same[0]} to {same[-1]}: {error}"}
+
+
+def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
+    """The last lines of a log, [] where the report does not have them. Bounded: a node may say anything."""
+    text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
+    return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
 
 
 def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -83,6 +109,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **base,
                 **of_whom(rank, report["ranks"], error),
                 "log": rank["log"],
+                "last_lines": last_lines_of(report, rank["log"]),
                 "weight": CONSEQUENCE if secondary else int(untold or told),
                 "since": node["since"],
                 "first": rank.get("first", False),
@@ -96,6 +123,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "rank": None,
                 "error": error,
                 "log": report["launcher_log"],
+                "last_lines": last_lines_of(report, report["launcher_log"]),
                 "weight": CONSEQUENCE + 1 if stopped or told_to_end else 1,
                 "since": node["since"],
                 "first": False,
@@ -124,8 +152,9 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
         node = next((node for node in lost if node["name"] == first_node), lost[0])
         error = node.get("why") or result["reason"]
         log = node["launcher_log"] or None
-        return {"node": node["name"], "node_rank": node["node_rank"], "rank": None, "error": error, "log": log}
-    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log")} if best else None
+        base = {"node": node["name"], "node_rank": node["node_rank"]}
+        return {**base, "rank": None, "error": error, "log": log, "last_lines": []}
+    return {key: best[key] for key in ("node", "node_rank", "rank", "error", "log", "last_lines")} if best else None
 
 
 def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,10 +241,27 @@ def silence_in_words(seconds: float | None) -> str:
     return "" if seconds is None or seconds < 60 else f" nothing written for {seconds // 60:.0f} min;"
 
 
-def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, Any]) -> str:
+def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
+    """What the one that failed first wrote last, for a terminal; "" where nothing of it is known.
+
+    watched: whether all output of the first node's first rank has been on the screen. It is not shown twice.
+    """
+    failure = verdict["first_failure"] or {}
+    shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
+    if not failure.get("last_lines") or (watched and failure["node_rank"] == 0 and failure["log"] in shown):
+        return ""
+    whose = "the launcher" if failure["rank"] is None else f"rank {failure['rank']}"
+    lines = [f"    {plain(line)}".rstrip() for line in failure["last_lines"]]
+    return "\n".join([f"the last lines of {whose} on {failure['node']}:", *lines])
+
+
+def render_verdict(
+    verdict: Mapping[str, Any], record: str, said: Mapping[str, Any], explanation: Explanation | None = None
+) -> str:
     """The verdict for a terminal.
 
-    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT.
+    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT;
+    explanation: of the first failure, None where it is not known.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -228,13 +274,19 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             if isinstance(value, float)
             else value
         )
-        lines.append(f"  {str(key).replace('_', ' ')}: {shown}")
+        lines.append(f"  {plain(str(key).replace('_', ' '))}: {plain(str(shown))}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
         lines.append(
-            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: {failure['error']}"
+            f"  failed first: node {failure['node']} (node_rank {failure['node_rank']}){rank}: "
+            f"{plain(failure['error'])}"
         )
+        if explanation is not None:
+            if explanation["seen"]:
+                lines.append(f"  its log says: {plain(explanation['seen'])}")
+            lines.append(f"  cause:        {explanation['cause']}")
+            lines.append(f"  what to do:   {explanation['remedy']}")
         if failure["log"]:
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
         if failure["log"] and failure["rank"] is not None:

@@ -167,7 +167,8 @@ verdict:
       sample: 1795234112.8
     first_failure:
       description:
-        - What failed first, with C(node), C(node_rank), C(rank), C(error) and C(log). V(null) where nothing failed.
+        - What failed first, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), at most 20 of that
+          log. V(null) where nothing failed.
       type: dict
       sample:
         node: node1
@@ -175,6 +176,7 @@ verdict:
         rank: 8
         error: "ValueError: boom"
         log: /home/ubuntu/.muster/runs/first-try/node1/launcher.log
+        last_lines: ["ValueError: boom"]
     nodes:
       description:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes

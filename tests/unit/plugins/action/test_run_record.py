@@ -229,6 +229,48 @@ def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: 
     assert (record / "token").exists()
 
 
+def failed_with(error: str, last_lines: str = "") -> dict[str, Any]:
+    result = ended("failed", -15)
+    rank = {"rank": 1, "local_rank": 0, "exit_code": 1, "error": error, "log": "/l"}
+    told = {"ranks": [rank], "exit_code": 1, "last_log": "/l", "last_lines": last_lines}
+    result["nodes"][1] = {**result["nodes"][1], "report": {**result["nodes"][1]["report"], **told}}
+    return result
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 56.00 MiB.", "expandable_segments:True"),
+        ("ValueError: boom", ""),
+    ],
+)
+def test_a_failure_that_is_known_is_shown_with_its_cause_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str, known: str
+) -> None:
+    opened(tmp_path)
+    for show in (lambda: closed(tmp_path, result=failed_with(error)), lambda: judged(tmp_path, {"node0": None})):
+        show()
+        lines = " ".join(capsys.readouterr().out.split())  # as wide as a terminal
+        assert f"rank 1: {error}" in lines
+        assert (" cause: " in lines, " what to do: " in lines) == (bool(known), bool(known))
+        assert known in lines
+
+
+def test_the_last_lines_of_what_failed_are_shown_and_tell_what_the_error_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+    said = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage"
+    seen = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10"
+    closed(tmp_path, result=failed_with(said, f"Last error:\n{seen}\x1b[2J"))
+    first = capsys.readouterr().out
+    assert first.startswith(f"the last lines of rank 1 on node1:\n    Last error:\n    {seen}\nrun first failed")
+    assert f"its log says: {seen}" in " ".join(first.split()) and "torch.cuda.set_device" in first
+    assert json.loads((record / "result.json").read_text())["first_failure"]["last_lines"][0] == "Last error:"
+    judged(tmp_path, {"node0": None})
+    assert capsys.readouterr().out == first, "who asks later sees the same"
+
+
 # --- Judging: a run that nobody has watched to its end ----------------------------------------------------------------
 
 
@@ -282,6 +324,7 @@ def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
         "rank": None,
         "error": "node0 is lost: nothing heard of it",
         "log": "/runs/first/node1/launcher.log",
+        "last_lines": [],
     }
 
 

@@ -41,8 +41,10 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor import
     describe_exit,
     first_error,
     is_rank,
+    last_lines,
     last_words,
     launcher_error,
+    log_of_failure,
     make_private,
     process_table,
     proof,
@@ -489,6 +491,8 @@ def report_of(errors: list[str]) -> dict[str, Any]:
             {"rank": n, "local_rank": n, "exit_code": 1, "error": error, "log": f"{LONG}/{n}/stderr.log"}
             for n, error in enumerate(errors)
         ],
+        "last_log": f"{LONG}/0/stderr.log",
+        "last_lines": "\U0001f4a5" * 4096,
     }
 
 
@@ -505,6 +509,35 @@ def test_a_report_fits_into_one_line_of_the_lifeline(ranks: int, character: str,
     shorten_report(report)
     assert len(json.dumps({"type": "report", "report": report}).encode()) < MAX_LINE
     assert len(report["ranks"]) >= min(ranks, 100)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code", "log"),
+    [
+        ([(1, 1, "ValueError: boom", {}), (0, None, "", {})], 1, "/1"),
+        ([(0, 1, "Connection closed by peer", {}), (1, 1, "ValueError: boom", {"first": True})], 1, "/1"),
+        ([(0, -15, "SignalException", {"closed": True}), (1, -9, "", {})], 1, "/1"),
+        ([(0, None, "", {}), (1, None, "", {})], 127, "/launcher"),
+        ([(0, -15, "", {}), (1, None, "", {})], -15, ""),
+        ([(0, 0, "", {}), (1, 0, "", {})], 0, ""),
+    ],
+)
+def test_the_last_lines_are_those_of_the_rank_that_failed_first(
+    ranks: list[tuple[int, int | None, str, dict[str, bool]]], code: int, log: str
+) -> None:
+    reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
+    report = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
+    assert log_of_failure(report) == log
+
+
+def test_last_lines_are_as_a_terminal_leaves_them_and_few(tmp_path: Path) -> None:
+    log = tmp_path / "stderr.log"
+    log.write_text("".join(f"line {n}\n" for n in range(90)) + " 1%\r 2%\r 3%\nValueError: boom\r\n\n")
+    lines = last_lines(str(log)).split("\n")
+    assert lines == [*(f"line {n}" for n in range(72, 90)), " 3%", "ValueError: boom"]
+    log.write_text("x" * 10_000 + "\nend")
+    assert last_lines(str(log)).endswith("x\nend") and len(last_lines(str(log))) == 4096
+    assert last_lines("") == last_lines(str(tmp_path / "none")) == ""
 
 
 def test_the_rank_that_failed_is_in_the_report_of_a_thousand() -> None:

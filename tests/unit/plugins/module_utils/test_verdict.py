@@ -10,9 +10,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _supervisor
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
+    Explanation,
     duration,
     first_failure,
     from_hub,
+    render_last_lines,
     render_verdict,
     without_hub,
 )
@@ -343,7 +345,14 @@ def test_rank_0_is_gone_and_its_peers_say_why() -> None:
     reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
     verdict = without_hub(PLAN, reads, 5000.0)
     assert (verdict["state"], verdict["reason"], verdict["started"], verdict["ended"]) == ("failed", lost, None, 5000.0)
-    assert verdict["first_failure"] == {"node": "node0", "node_rank": 0, "rank": None, "error": lost, "log": None}
+    assert verdict["first_failure"] == {
+        "node": "node0",
+        "node_rank": 0,
+        "rank": None,
+        "error": lost,
+        "log": None,
+        "last_lines": [],
+    }
     assert [node["state"] for node in verdict["nodes"]] == ["lost", "failed", "failed"]
 
 
@@ -414,6 +423,53 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "its server is there, and mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
     )
+
+
+@pytest.mark.parametrize("seen", ["", "Duplicate\x1b[2J GPU detected"])
+def test_a_failure_that_is_known_says_its_cause_and_what_to_do(seen: str) -> None:
+    explanation: Explanation = {"id": "nccl-duplicate-gpu", "cause": "Two on one.", "remedy": "one each", "seen": seen}
+    verdict = from_hub({}, result(report(1, rank(0, 1, "DistBackendError: NCCL error"))))
+    lines = render_verdict(verdict, "", {}, explanation).splitlines()
+    assert lines[1:-1] == [
+        "  failed first: node node0 (node_rank 0), rank 0: DistBackendError: NCCL error",
+        *(["  its log says: Duplicate GPU detected"] if seen else []),
+        "  cause:        Two on one.",
+        "  what to do:   one each",
+        "  its log:      node0:/run/0.log",
+        "  to read it:   ansible-playbook logs.yml -e run_id=first -e rank=0",
+    ]
+
+
+def failed_on(node_rank: int, lines: list[str], **more: Any) -> dict[str, Any]:
+    """The verdict on a run of two nodes whose second or first node's first rank has failed."""
+    told = {"last_log": f"/run/{2 * node_rank}.log", "last_lines": "\n".join(lines), **more}
+    reports = [report(TERMINATED), report(TERMINATED)]
+    reports[node_rank] = report(1, {**rank(2 * node_rank, 1, "ValueError: boom"), "local_rank": 0}, **told)
+    return from_hub({}, result(*reports))
+
+
+def test_the_last_lines_of_what_failed_are_shown_once() -> None:
+    lines = ["Traceback:", "\x1b[31mValueError: boom"]
+    shown = "the last lines of rank 2 on node1:\n    Traceback:\n    ValueError: boom"
+    assert [render_last_lines(failed_on(1, lines), watched) for watched in (True, False)] == [shown, shown]
+    first = "the last lines of rank 0 on node0:\n    Traceback:"
+    assert [render_last_lines(failed_on(0, lines[:1]), watched) for watched in (True, False)] == ["", first]
+    assert render_last_lines(failed_on(1, []), False) == ""
+    assert render_last_lines(failed_on(1, lines, last_log="/run/3.log"), False) == "", "another rank's"
+    assert render_last_lines(from_hub({}, result(report(0), state="succeeded")), False) == ""
+
+
+def test_of_a_node_that_says_more_than_it_should_the_end_counts() -> None:
+    failure = failed_on(1, [str(n) * 1000 for n in range(100)])["first_failure"]
+    assert [line[:2] for line in failure["last_lines"]] == [str(n) for n in range(80, 100)]
+    assert {len(line) for line in failure["last_lines"]} == {500}
+
+
+def test_nothing_that_a_job_says_moves_the_cursor_or_makes_lines_of_its_own() -> None:
+    verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: \x1b[2J\r\n  record: /etc/shadow"))))
+    text = render_verdict(verdict, "", {"accuracy": "\x1b]0;owned\x07\n  record: /etc/passwd"})
+    assert all(line.isprintable() for line in text.splitlines())
+    assert not [line for line in text.splitlines() if line.startswith("  record:")]
 
 
 def test_a_run_that_went_well_says_what_the_job_reported() -> None:

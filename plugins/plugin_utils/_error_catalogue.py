@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which entries of the catalogue of errors a log matches. Pure. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import ESCAPE, Explanation, plain
+from ansible_collections.muster.training.plugins.plugin_utils._error_entries import CATALOGUE, Entry
+
+LONGEST_TEXT = 1_000_000  # characters of a text that are looked at: its last ones, since what ends a job comes last
+LONGEST_LINE = 300  # characters of a line that are shown
+BEFORE = 100  # of them before what was found, in a longer line
+
+
+@dataclass(frozen=True)
+class Match:
+    """An entry, and the line of the text in which it was found: without control characters, at most LONGEST_LINE."""
+
+    entry: Entry
+    line: str
+
+
+@functools.cache
+def compiled(text: str) -> re.Pattern[str]:
+    """A text of the catalogue as a pattern. Compiled when a job has failed, not whenever a playbook starts."""
+    return re.compile(text, re.MULTILINE)
+
+
+def shown(line: str, place: int) -> str:
+    """The part of a line around a place, for a person."""
+    if len(line) > 2 * LONGEST_LINE:  # before cleaning, which takes its time
+        line = line[max(0, place - BEFORE) :][: 2 * LONGEST_LINE]
+    return " ".join(plain(line).split())[:LONGEST_LINE]
+
+
+def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
+    """Where the first line begins in which an entry stands, and what of it is shown; None where it does not stand.
+
+    taken: where lines begin that others have explained. A line is looked at once, however often it holds the words.
+    """
+    lines: dict[int, str] = {}
+    for pattern in map(compiled, entry.texts):
+        position = 0
+        while len(lines) < entry.at_least or entry.at_least == 1:
+            match = pattern.search(text, position)
+            if match is None:
+                break
+            start = text.rfind("\n", 0, match.start()) + 1
+            end = text.find("\n", match.end())
+            position = len(text) if end == -1 else end
+            if start not in taken:
+                lines[start] = shown(text[start:position], match.start() - start)
+                if entry.at_least == 1:
+                    break
+    return min(lines.items()) if len(lines) >= entry.at_least else None
+
+
+def order(match: Match) -> int:
+    """How much a match counts, the least number most.
+
+    What may have ended the job, what proves it from outside, what is a mere hint, and what only follows from others.
+    """
+    if match.entry.kind == "root":
+        return 2 if match.entry.weak else 0
+    return 1 if match.entry.kind == "confirmation" else 3
+
+
+def explain(text: str) -> list[Match]:
+    """What a text tells of in the catalogue's words, what counts most first, each entry once; [] where nothing does.
+
+    text: of a log or an error, whatever a job has written there; a carriage return ends a line too. A line is explained
+    by one entry alone, the first of the catalogue.
+    """
+    lines = ESCAPE.sub("", text[-LONGEST_TEXT:]).replace("\r", "\n")
+    taken: set[int] = set()
+    matches = []
+    for entry in CATALOGUE:
+        place = found(entry, lines, taken)
+        if place is not None:
+            taken.add(place[0])
+            matches.append(Match(entry, place[1]))
+    return sorted(matches, key=order)  # stable: else as in the catalogue
+
+
+def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
+    """Why a rank or a launcher has failed, None where the catalogue does not know.
+
+    error: in the words of its exception, or how it ended. last_lines: of its log. They count where the error itself is
+    unknown, only a hint or only a consequence, and then only for what may have ended a job.
+    """
+    matches = explain(error)
+    of_log = [match for match in explain("\n".join(last_lines)) if order(match) < 2]
+    best = min([*matches, *of_log], key=order, default=None)
+    if best is None:
+        return None
+    entry = best.entry
+    return {
+        "id": entry.id,
+        "cause": entry.cause,
+        "remedy": entry.remedy,
+        "seen": "" if best in matches else best.line,
+    }

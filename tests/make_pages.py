@@ -1,0 +1,101 @@
+"""Write the pages of docs/ that are made of the code: make pages
+
+tests/unit/test_pages.py fails where they differ from it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import IDS, NEEDED
+from ansible_collections.muster.training.plugins.plugin_utils._error_entries import TOPICS, Entry
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
+COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
+
+HEAD = """\
+# What went wrong
+
+<!-- Made of the code by `make pages`. Do not change it here. -->
+
+A run that has failed ends with the node and the rank that failed first, its error, and, where the error is known, with
+`cause:` and `what to do:` as they stand below. What a rank itself wrote: `ansible-playbook logs.yml -e rank=3`; all
+logs: `-e fetch=true`.
+
+- [What a job says](#what-a-job-says), by topic
+- [What a check finds](#what-a-check-finds) before a run starts
+
+## What a job says
+
+The words may stand anywhere in the log of any rank, and the last ones are rarely the cause. What is marked *hint* has
+other causes too. What is marked *consequence* follows from something else: look at the other ranks, and further up.
+What is marked *proof* stands in the kernel's log (`dmesg`), not in the job's.
+"""
+
+CHECKS = """\
+## What a check finds
+
+`preflight.yml` and `launch.yml` name these by their id, with what was found, what is needed and what to do, on which
+node. One that you know better than we do is left out by `-e preflight_skip=ID`, several with commas between; all but
+{needed}, without which no run can be planned.
+
+| id | what it means |
+|---|---|
+"""
+
+
+def code(text: str) -> str:
+    """A text as a code span of Markdown, whatever is in it."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def prose(text: str) -> str:
+    """A text whose stars, brackets and angles are no markup; commands, and what is between backquotes, become code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    parts = [part for text in parts for part in ([text] if text.startswith("`") else split_commands(text))]
+    return "".join(part if part.startswith("`") else re.sub(r"([*<[])", r"\\\1", part) for part in parts)
+
+
+def split_commands(text: str) -> list[str]:
+    """The pieces of a text; those that are commands as code."""
+    pieces, end = [], 0
+    for match in COMMAND.finditer(text):
+        pieces += [text[end : match.start()], code(match[0])]
+        end = match.end()
+    return [*pieces, text[end:]]
+
+
+def rendered_entry(entry: Entry) -> str:
+    """One entry of the catalogue of errors: the words, what they mean, what to do."""
+    mark = {"root": " (*hint*)" if entry.weak else "", "consequence": " (*consequence*)", "confirmation": " (*proof*)"}
+    often = f", in {entry.at_least} lines or more" if entry.at_least > 1 else ""
+    return (
+        f"#### {prose(entry.title)}\n\n"
+        f"- `{entry.id}`{mark[entry.kind]}: {code(entry.seen)}{often}\n"
+        f"- {prose(entry.cause)}\n"
+        f"- What to do: {prose(entry.remedy)}.\n"
+    )
+
+
+def what_went_wrong() -> str:
+    """The page with all entries of the catalogue of errors, and all that checks find."""
+    parts = [HEAD]
+    for topic, entries in TOPICS.items():
+        parts += [f"### {topic}\n", *(rendered_entry(entry) for entry in entries)]
+    rows = "".join(f"| `{name}` | {prose(IDS[name])} |\n" for name in sorted(IDS))
+    return "\n".join([*parts, CHECKS.format(needed=", ".join(f"`{name}`" for name in NEEDED)) + rows])
+
+
+PAGES = {"what_went_wrong.md": what_went_wrong}
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, render in PAGES.items():
+        (DOCS / name).write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

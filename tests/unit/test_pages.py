@@ -1,0 +1,35 @@
+"""Pages that are made of the code say what it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import IDS
+from ansible_collections.muster.training.plugins.plugin_utils._error_entries import CATALOGUE
+from tests.make_pages import DOCS, PAGES, code, prose
+
+
+@pytest.mark.one_core
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_the_code_makes_of_it(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "make pages writes it anew"
+
+
+@pytest.mark.one_core
+def test_the_page_holds_each_entry_and_each_id_once() -> None:
+    page = (DOCS / "what_went_wrong.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- `([\w-]+)`", page, re.MULTILINE) == [entry.id for entry in CATALOGUE]
+    assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == sorted(IDS)
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    assert len(titles) == len(set(titles)), "two headings share an address"
+
+
+@pytest.mark.one_core
+def test_words_of_an_entry_are_no_markup_and_commands_are_code() -> None:
+    assert code("a `b`") == "`` a `b` ``"
+    assert prose("NCCL_* <N/A> [x] `a*b`") == "NCCL_\\* \\<N/A> \\[x] `a*b`"
+    assert prose('ansible-playbook site.yml --tags a,b -e x=1.2, or -e \'{"a": "*"}\'.') == (
+        '`ansible-playbook site.yml --tags a,b -e x=1.2`, or `-e \'{"a": "*"}\'`.'
+    )
