@@ -32,11 +32,11 @@ WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MU
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty where there is none: at a boot files come and go. What cannot be read raises OSError."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.read()
-    except OSError:  # at a boot files come and go
+    except (FileNotFoundError, NotADirectoryError):
         return ""
 
 

@@ -75,7 +75,11 @@ from ansible_collections.muster.training.plugins.module_utils import _hosts_file
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    module.exit_json(changed=False, **_hosts_file.look())
+    try:
+        found = _hosts_file.look()
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. See whether its disk is well")
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -47,3 +47,26 @@ def test_a_file_that_others_can_write_is_not_sound(tmp_path: Path) -> None:
     assert _hosts_file.is_sound(str(path)) == (os.geteuid() == 0)
     path.chmod(0o666)
     assert not _hosts_file.is_sound(str(path))
+
+
+def test_user_data_that_have_the_file_written_are_found_and_what_cannot_be_read_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a boot the directory comes and goes; a file that is there and cannot be read may say anything."""
+    monkeypatch.setattr(_hosts_file, "CLOUD_USER_DATA", f"{tmp_path}/instance")
+    monkeypatch.setattr(_hosts_file, "CLOUD_CONFIG", f"{tmp_path}/cloud.cfg")
+    assert (_hosts_file.cloud_init()["present"], _hosts_file.cloud_init()["wanted"]) == (False, False)
+    (tmp_path / "instance").symlink_to("instances/gone")
+    assert not _hosts_file.cloud_init()["wanted"]
+    (tmp_path / "instances" / "gone" / "scripts").mkdir(parents=True)
+    (tmp_path / "cloud.cfg").write_text("cloud_init_modules: [update_etc_hosts]\n")
+    data = tmp_path / "instances" / "gone" / "scripts" / "cloud-config.txt"
+    data.write_text("manage_etc_hosts: false\n")
+    assert (_hosts_file.cloud_init()["wanted"], _hosts_file.cloud_init()["config"]) == (False, "")
+    data.write_text('#cloud-config\nmanage_etc_hosts: "localhost"\n')
+    found = _hosts_file.cloud_init()
+    assert (found["wanted"], found["config"]) == (True, "cloud_init_modules: [update_etc_hosts]\n")
+    data.unlink()
+    data.mkdir()
+    with pytest.raises(IsADirectoryError):
+        _hosts_file.cloud_init()

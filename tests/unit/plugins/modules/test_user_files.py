@@ -34,7 +34,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
     directories = [{"mode": None, "closed": False, "user": "", **one} for one in params.get("directories", [])]
-    given = {"mode": "0600", "content": None, "base64": False, "line": "", "mark": "", "user": "", "validate": []}
+    given: dict[str, Any] = {
+        "mode": "0600",
+        "content": None,
+        "base64": False,
+        "line": "",
+        "mark": "",
+        "user": "",
+        "validate": [],
+    }
     files = [{**given, **one} for one in params.get("files", [])]
     return user_files.keep({"user": ME.pw_name, "directories": directories, "files": files}, check)
 
