@@ -32,7 +32,7 @@ WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MU
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none: at a boot files come and go. What cannot be read raises OSError."""
+    """The text of a file, empty where there is none: at a boot files come and go. Raises OSError for all else."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.read()
