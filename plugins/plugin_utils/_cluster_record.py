@@ -5,8 +5,8 @@
 
 It lies in .muster/clusters/CLUSTER.json beside the inventory, readable by its owner alone. That something is about to
 be asked for is written before the request, and its id after the answer, so that a crash between the two is seen by the
-next run. The record helps and proves; it is not the truth: without it everything but fixed addresses is found by network
-and name.
+next run. The record helps and proves; it is not the truth: without it all but fixed addresses is found by network and
+name.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ class ClusterRecord:
             entry["id"] = thing_id
             self._write()
 
-    def forget(self, what: str, name: str) -> None:
-        """Note that a thing is gone, or was never made."""
-        if self._entry(what, name) is not None:
+    def forget(self, what: str, name: str, thing_id: str = "") -> None:
+        """Note that the thing of this id is gone, or, without one, that it was never made."""
+        entry = self._entry(what, name)
+        if entry is not None and entry["id"] in ("", thing_id):
             self._drop(what, name)
             self._write()
 
@@ -140,8 +141,8 @@ class ClusterRecord:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise RecordError(
-                f"the record {self.path} cannot be written: {error.strerror}. Nothing is made that is not recorded first: "
-                "make room, or give another place with directory"
+                f"the record {self.path} cannot be written: {error.strerror}. Nothing is made that is not recorded "
+                "first: make room, or give another place with directory"
             ) from None
 
 

@@ -164,7 +164,7 @@ def _absent(
         {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
         for script in own_scripts(cluster, machines, there)
     ]
-    kept = []
+    kept: list[str] = []
     if network is None:
         return steps, kept
     if wanted["remove_drive"]:

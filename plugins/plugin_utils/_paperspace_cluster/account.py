@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
@@ -39,28 +39,32 @@ def read_account(client: Client) -> There:
         "networks": read_networks(client),
         "drives": read_drives(client),
         "scripts": read_scripts(client),
-        "addresses": [address_of(one) for one in operations.list_public_ips(client)],
+        "addresses": [address_of(one) for one in _alive(operations.list_public_ips(client))],
     }
 
 
 def read_machines(client: Client) -> list[Machine]:
     """All machines."""
-    return [machine_of(one) for one in operations.list_machines(client) if not one.get("dtDeleted")]
+    return [machine_of(one) for one in _alive(operations.list_machines(client))]
 
 
 def read_networks(client: Client) -> list[Network]:
     """All private networks."""
-    return [network_of(one) for one in operations.list_networks(client) if not one.get("dtDeleted")]
+    return [network_of(one) for one in _alive(operations.list_networks(client))]
 
 
 def read_drives(client: Client) -> list[Drive]:
     """All network drives, without their passwords."""
-    return [drive_of(one) for one in operations.list_drives(client) if not one.get("dtDeleted")]
+    return [drive_of(one) for one in _alive(operations.list_drives(client))]
 
 
 def read_scripts(client: Client) -> list[Script]:
     """All startup scripts."""
-    return [script_of(one) for one in operations.list_startup_scripts(client) if not one.get("dtDeleted")]
+    return [script_of(one) for one in _alive(operations.list_startup_scripts(client))]
+
+
+def _alive(items: Iterable[Any]) -> list[Mapping[str, Any]]:
+    return [item for item in items if not item.get("dtDeleted")]
 
 
 def machine_of(raw: Mapping[str, Any]) -> Machine:

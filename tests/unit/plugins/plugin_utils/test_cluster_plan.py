@@ -150,8 +150,9 @@ def accounts(draw: st.DrawFn) -> There:
         machine(name, f"own-{place}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
         for place, name in enumerate(own)
     ]
-    if machines and draw(st.booleans()):
-        machines[0].update(fixed_address=True, public_ip="198.51.100.1")
+    has_address = draw(st.booleans())
+    if machines and has_address:
+        machines[0]["fixed_address"], machines[0]["public_ip"] = True, "198.51.100.1"
     homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own else ["", "nw-bert-2"])
     strangers = [
         machine(draw(STRANGE), f"other-{place}", network=draw(homes), machine_type="C1")
@@ -217,7 +218,7 @@ def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
 
 @given(accounts(), WISHES)
 def test_a_step_names_what_is_the_clusters(there: There, wish: dict[str, Any]) -> None:
-    strange = {one["id"] for kind in ("machines", "networks", "drives", "scripts") for one in foreign(there)[kind]}  # type: ignore[literal-required]
+    strange = {one["id"] for kind in ("machines", "networks", "drives", "scripts") for one in foreign(there)[kind]}
     for step in plan(wanted(**wish), there, NOTHING)["steps"]:
         assert step["id"] not in strange
         assert step["action"] != "remove" or wish["stand"] == "absent"
