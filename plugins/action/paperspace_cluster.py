@@ -72,8 +72,8 @@ def checked_cluster(name: str) -> str:
         raise PlanRefused("no cluster is named. Say which one: -e cluster=bert")
     if not CLUSTER_NAME.fullmatch(name):
         raise PlanRefused(
-            f"cluster is {one_line(name, 60)!r}. Needed: a lower-case letter, then up to 30 lower-case letters, digits and "
-            "hyphens, with no hyphen at the end"
+            f"cluster is {one_line(name, 60)!r}. Needed: a lower-case letter, then up to 30 lower-case letters, digits "
+            "and hyphens, with no hyphen at the end"
         )
     return name
 
@@ -85,7 +85,7 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
     types = [one.strip() for one in args["machine_types"] if one.strip()]
     if not types:
         raise PlanRefused(
-            "no type of machine is given. Say which, the first that is to be had: -e machine_types=A6000x2"
+            "no type of machine is given. Say which ones will do, best first: -e machine_types=A6000x2"
         )
     if not args["region"]:
         raise PlanRefused("no region is given. Say where: -e region=ny2, ca1 or ams1")

@@ -13,13 +13,13 @@ short_description: Make, stop and remove the machines of a cluster at Paperspace
 description:
   - Makes a private network, on request a network drive, and as many machines as are missing, and waits until all are
     ready. What is there is left as it is. Surplus is never removed, and no machine is given another type.
-  - All or nothing. Where capacity lacks for one of the machines, those that were made for the cluster are removed again,
-    and the next of O(machine_types) is tried.
+  - All or nothing. Where capacity lacks for one of the machines, those that were made for the cluster are removed
+    again, and the next of O(machine_types) is tried.
   - Nothing is made before all is checked and the price is known to be at most O(max_usd_per_hour).
   - Paperspace has no tags. The private network C(muster-CLUSTER) is one. A machine is the cluster's where it lies in
     this network and is called C(CLUSTER-0), C(CLUSTER-1) and so on. All else is left alone, whatever it is called.
-  - What is asked for is recorded before the request in C(.muster/clusters/CLUSTER.json), and looked for where the answer
-    is lost. Interrupted at any moment and run again, it goes on, and makes nothing twice.
+  - What is asked for is recorded before the request in C(.muster/clusters/CLUSTER.json), and looked for where the
+    answer is lost. Interrupted at any moment and run again, it goes on, and makes nothing twice.
   - In check mode only requests are sent that read. The plan is exact but for capacity.
   - Was tested against a server that does as the API's document says, and never against Paperspace itself.
 extends_documentation_fragment:
@@ -68,8 +68,8 @@ options:
     default: ""
   template:
     description:
-      - What the disks begin with. Id of a template, name of one of the team's own, or a part of the name or of the system
-        of one of Paperspace's, of which the newest is taken from which the type can be made.
+      - What the disks begin with. Id of a template, name of one of the team's own, or a part of the name or of the
+        system of one of Paperspace's, of which the newest is taken from which the type can be made.
     type: str
     default: ML-in-a-Box
   disk_gb:
@@ -121,7 +121,8 @@ options:
     default: false
   directory:
     description:
-      - Where the record lies on the controller. A relative path begins beside the inventory. Empty, C(.muster/clusters).
+      - Where the record lies on the controller. A relative path begins beside the inventory.
+      - Empty, C(.muster/clusters).
     type: path
     default: ""
   api_key:

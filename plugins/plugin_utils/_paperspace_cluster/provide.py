@@ -259,7 +259,7 @@ def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
 
 
 def remove_with_addresses(work: Work, machines: list[Machine]) -> dict[str, str]:
-    """Remove machines and then their fixed addresses, which would stay and cost; return what is still there, and why."""
+    """Remove machines, then their fixed addresses, which would stay and cost; return what is still there, and why."""
     fixed = [machine for machine in machines if machine["fixed_address"] and machine["public_ip"]]
     work.record.note_addresses({machine["public_ip"]: machine["id"] for machine in fixed})
     left = remove_machines(work, {machine["id"]: machine["name"] for machine in machines})
