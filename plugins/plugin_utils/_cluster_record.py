@@ -101,10 +101,6 @@ class ClusterRecord:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
-    def open_intents(self) -> list[Entry]:
-        """What was asked for, and nobody knows whether it was made."""
-        return [entry for entry in self.content["entries"] if not entry["id"]]
-
     def unsettled(self, what: str) -> dict[str, str]:
         """Ids, by name, of what was made since the cluster last stood whole."""
         entries = [entry for entry in self.content["entries"] if entry["what"] == what]

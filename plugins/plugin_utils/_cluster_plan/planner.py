@@ -91,7 +91,7 @@ def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
 def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[Step]:
     cluster, network = wanted["cluster"], found["network"]
     missing = missing_names(wanted, found["nodes"])
-    _refuse_taken(wanted, noted, found, missing)
+    _refuse_taken(wanted, noted, found)
     _refuse_differing(wanted, found)
     steps: list[Step] = []
     if network is None:
@@ -111,14 +111,8 @@ def _asked_twice(machine: Machine, noted: Noted) -> bool:
     return f"machine {machine['name']}" in noted["asked_twice"]
 
 
-def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan, missing: Sequence[str]) -> None:
+def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
     cluster, network = wanted["cluster"], found["network"]
-    taken = [machine for machine in found["namesakes"] if machine["name"] in missing]
-    if taken:
-        raise PlanRefused(
-            f"the name {cluster} is taken: {_named(taken)} lie{'s' if len(taken) == 1 else ''} outside of the network "
-            f"{network_name(cluster)} and belong{'s' if len(taken) == 1 else ''} to somebody else. Choose another name"
-        )
     known = network is not None and network["id"] in noted["ids"].values()
     if network and found["strangers"] and not found["nodes"] and not known:
         raise PlanRefused(

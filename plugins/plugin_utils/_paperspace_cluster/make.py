@@ -49,7 +49,7 @@ class Work:
 
 
 def look(work: Work, wait: bool = True) -> There:
-    """What is there, once it is known what became of requests that an earlier command, or this one, got no answer to.
+    """What is there, once it is known what became of all that was asked for, by an earlier command as well.
 
     wait: for what was asked for less than a minute ago and is in no list yet.
     """
@@ -58,14 +58,14 @@ def look(work: Work, wait: bool = True) -> There:
         there = read_account(work.client)
         now = work.clock()
         unseen = []
-        for entry in work.record.open_intents():
+        for entry in work.record.content["entries"]:
             found = find(work, there, entry["what"], entry["name"])
-            if found:
+            if found and not entry["id"]:
                 work.say(
                     f"{entry['what']} {entry['name']} ({found}) is there: it was asked for, and the answer was lost"
                 )
                 work.record.made(entry["what"], entry["name"], found)
-            elif now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
+            elif not found and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
                 unseen.append(entry["name"])
         if not unseen or not wait:
             return there

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     LostAnswerError,
+    NotFoundError,
     PaperspaceError,
     RequestError,
 )
@@ -34,8 +35,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import own_addresses, plan
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import (
+    machine_of,
     read_account,
-    read_machines,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import first_boot
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import (
@@ -242,11 +243,13 @@ def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
     Raises ClusterError where one could not be removed: nothing more is made then.
     """
     new = work.record.unsettled("machine")
-    machines = {machine["id"]: machine for machine in read_machines(work.client)}
-    left = remove_with_addresses(work, [machines[one] for one in new.values() if one in machines])
+    machines = []
     for name, machine_id in new.items():
-        if machine_id not in machines:
+        try:
+            machines.append(machine_of(operations.get_machine(work.client, machine_id)))  # no list may have it yet
+        except NotFoundError:
             work.record.forget("machine", name, machine_id)
+    left = remove_with_addresses(work, machines)
     started = [step for step in way.plan["steps"] if step["action"] == "start" and step["id"] not in new.values()]
     if started:
         stop_and_wait(work, {step["id"]: step["name"] for step in started})

@@ -36,6 +36,7 @@ class _Leaving:
     name: str
     asked: float | None = None
     lost: bool = False
+    state: str = "ready"
     tries: int = 0
     refused: str = ""
 
@@ -79,7 +80,7 @@ def _ask(work: Work, machine_id: str, one: _Leaving) -> None:
     except (RequestError, ForbiddenError) as error:
         # the documentation wants a machine off before it is removed; others remove running ones
         one.refused, one.asked = error.what, work.clock()
-        one.tries += 1
+        one.tries += one.state in ("ready", "off")  # on its way somewhere it will have another chance
         with contextlib.suppress(RequestError, ForbiddenError, NotFoundError, LostAnswerError):
             operations.stop_machine(work.client, machine_id)
 
@@ -87,6 +88,7 @@ def _ask(work: Work, machine_id: str, one: _Leaving) -> None:
 def _is_gone(work: Work, machine_id: str, one: _Leaving, machine: Machine | None) -> bool:
     waited = work.clock() - (one.asked or 0.0)
     if machine is not None:
+        one.state = machine["state"]
         may_be_asked = machine["state"] == "off" or waited > ASK_AGAIN
         if (one.refused and may_be_asked) or (one.lost and waited > ASK_AGAIN):
             one.asked = None

@@ -286,11 +286,6 @@ def test_of_two_machines_of_a_name_the_one_in_the_record_stays() -> None:
         ),
         (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "there are: nw1 in ny2"),
         (
-            account(machine("bert-1", network="nw-other")),
-            {},
-            "the name bert is taken: bert-1 (ps-bert-1) lies outside of the network muster-bert",
-        ),
-        (
             account(machine("mine"), networks=[network("muster-bert")]),
             {},
             "the name bert is taken: the network muster-bert (nw-bert) holds mine (ps-mine) and no machine of",
