@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,9 +24,11 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace import
 from ansible_collections.muster.training.plugins.module_utils._paperspace import errors as paperspace
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client, quoted
 from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import Response, _transport_error
-from tests.paperspace_server.account import Account, Outcome, cursor, machine
+from tests.paperspace_server.account import Account, Outcome, cursor
 from tests.paperspace_server.document import DOCUMENT
-from tests.paperspace_server.server import Fault, PaperspaceServer
+from tests.paperspace_server.faults import Fault
+from tests.paperspace_server.objects import machine
+from tests.paperspace_server.server import PaperspaceServer
 
 KEY = "s3cret-0123456789abcdef"
 
@@ -376,6 +379,12 @@ def test_a_change_without_an_event_is_done_at_once() -> None:
 # --- Over real HTTP
 
 
+@pytest.fixture(autouse=True)
+def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests without TLS read the machine's certificates all the same, and that takes most of a test's time."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+
+
 @pytest.fixture
 def server() -> Iterator[PaperspaceServer]:
     with PaperspaceServer(Account([machine(n) for n in range(300)])) as running:
@@ -423,7 +432,13 @@ def test_the_answer_for_a_wrong_and_for_a_missing_path(server: PaperspaceServer)
 def test_a_machine_is_made_started_stopped_and_deleted() -> None:
     with PaperspaceServer(Account([])) as server:
         client = live(server)
-        body = {"name": "a", "machineType": "A6000x2", "templateId": "t1", "diskSize": 50, "region": "East Coast (NY2)"}
+        body = {
+            "name": "a",
+            "machineType": "A6000x2",
+            "templateId": "t0nspur5",
+            "diskSize": 50,
+            "region": "East Coast (NY2)",
+        }
         made = client.change("POST", "/machines", {**body, "startOnCreate": False})
         assert made.event is not None
         assert made.data["state"] == "provisioning"
