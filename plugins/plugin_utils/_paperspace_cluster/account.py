@@ -39,7 +39,7 @@ def read_account(client: Client) -> There:
         "networks": read_networks(client),
         "drives": read_drives(client),
         "scripts": read_scripts(client),
-        "addresses": [address_of(one) for one in _alive(operations.list_public_ips(client))],
+        "addresses": read_addresses(client),
     }
 
 
@@ -61,6 +61,11 @@ def read_drives(client: Client) -> list[Drive]:
 def read_scripts(client: Client) -> list[Script]:
     """All startup scripts."""
     return [script_of(one) for one in _alive(operations.list_startup_scripts(client))]
+
+
+def read_addresses(client: Client) -> list[Address]:
+    """All fixed addresses."""
+    return [address_of(one) for one in _alive(operations.list_public_ips(client))]
 
 
 def _alive(items: Iterable[Any]) -> list[Mapping[str, Any]]:

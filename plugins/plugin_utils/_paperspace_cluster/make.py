@@ -61,9 +61,7 @@ def look(work: Work, wait: bool = True) -> There:
         for entry in work.record.content["entries"]:
             found = find(work, there, entry["what"], entry["name"])
             if found and not entry["id"]:
-                work.say(
-                    f"{entry['what']} {entry['name']} ({found}) is there: it was asked for, and the answer was lost"
-                )
+                work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")
                 work.record.made(entry["what"], entry["name"], found)
             elif not found and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
                 unseen.append(entry["name"])
@@ -95,14 +93,16 @@ def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
         try:
             made = ask()
         except LostAnswerError as error:
-            made = find(work, look(work), what, name)
-            if not made and f"{what} {name}" in work.noted["asked_twice"]:
+            found = find(work, look(work), what, name)
+            if found:
+                return found
+            if f"{what} {name}" in work.noted["asked_twice"]:
                 raise error.cause from None
         except PaperspaceError as error:
             if error.refused:
                 work.record.forget(what, name)
             raise
-        if made:
+        else:
             work.record.made(what, name, made)
             work.say(f"made {what} {name} ({made})")
             return made

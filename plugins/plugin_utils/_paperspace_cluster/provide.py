@@ -33,13 +33,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     What,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import own_addresses, plan
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import plan
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import (
     machine_of,
     read_account,
+    read_addresses,
+    read_machines,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import first_boot
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import (
+    LOOK_AGAIN,
+    SEEN_AFTER,
     ClusterError,
     Work,
     look,
@@ -266,22 +270,31 @@ def remove_with_addresses(work: Work, machines: list[Machine]) -> dict[str, str]
     fixed = [machine for machine in machines if machine["fixed_address"] and machine["public_ip"]]
     work.record.note_addresses({machine["public_ip"]: machine["id"] for machine in fixed})
     left = remove_machines(work, {machine["id"]: machine["name"] for machine in machines})
-    if not work.noted["addresses"]:
-        return left
-    there = read_account(work.client)
-    alive = {machine["id"] for machine in there["machines"]}
-    mine = own_addresses([], there, work.noted)
-    for ip, machine_id in work.noted["addresses"].items():
-        if machine_id in alive:
-            continue
-        if ip not in mine:
-            work.say(f"address {ip} is not given back: it is gone, or somebody else's by now")
-            work.record.forget_address(ip)
-            continue
-        why = remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})
+    for ip, machine_id in list(work.noted["addresses"].items()):
+        why = _give_back(work, ip, machine_id)
         if why:
             left[f"address {ip}"] = why
     return left
+
+
+def _give_back(work: Work, ip: str, machine_id: str) -> str:
+    """Release the fixed address of a machine that is gone; return why it could not be.
+
+    One that somebody else has by now is theirs. One that is in no list is looked for a minute long before that is
+    believed.
+    """
+    began = work.clock()
+    while True:
+        if machine_id in [machine["id"] for machine in read_machines(work.client)]:
+            return ""  # it goes with its machine, once that goes
+        holder = {address["ip"]: address["machine"] for address in read_addresses(work.client)}.get(ip)
+        if holder in ("", machine_id):
+            return remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})
+        if holder or work.clock() - began > SEEN_AFTER:
+            work.say(f"address {ip} is not given back: it is gone already, or somebody else's by now")
+            work.record.forget_address(ip)
+            return ""
+        work.sleep(LOOK_AGAIN)
 
 
 def _remove_rest(work: Work, failed: list[str]) -> None:
