@@ -132,7 +132,7 @@ def read_key(given: str) -> str:
 def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) -> dict[str, Any]:
     """What the module returns besides `changed`."""
     names = ("name", "id", "state", "private_ip", "public_ip", "machine_type")
-    drives = [{key: drive[key] for key in ("name", "id", "size_gb", "share", "username")} for drive in now["drives"]]  # type: ignore[literal-required]
+    drives = [{key: drive[key] for key in ("name", "id", "size_gb", "share", "username")} for drive in now["drives"]]
     result: dict[str, Any] = {
         "cluster": wanted["cluster"],
         "network": now["network"]["id"] if now["network"] else "",

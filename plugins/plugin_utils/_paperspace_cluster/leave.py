@@ -88,7 +88,7 @@ def remove(work: Work, remove_drive: bool = False, check: bool = False) -> Done:
             if why:
                 reasons[f"{step['what']} {step['name']} ({step['id']})"] = why
     now = plan(wanted, look(work), work.noted)
-    if not now["steps"]:  # a list may be behind
+    if first["steps"] and not now["steps"]:  # a list may be behind
         work.sleep(LOOK_AGAIN)
         now = plan(wanted, look(work), work.noted)
     left = [f"{step['what']} {step['name']} ({step['id']})" for step in now["steps"]]
