@@ -31,9 +31,9 @@ notes:
     C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
     C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
     (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars an hour), C(paperspace_created)."
-  - "C(node_price_per_hour) is what a machine costs an hour while it is on, in US dollars. It is the sum of the two rates,
-    or the first alone where the API does not tell the second. That the second is for an hour, too, is not documented,
-    and is taken from its size."
+  - "C(node_price_per_hour) is what a machine costs an hour while it is on, in US dollars. It is the sum of the two
+    rates, or the first alone where the API does not tell the second. That the second is for an hour, too, is not
+    documented, and is taken from its size."
   - What the API says is data and never a template. Control characters in it become blanks, and texts of more than
     255 characters are shortened.
   - A machine is called by its name. Names that are not unique at Paperspace, that hold other characters than letters,
