@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     one_line,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import CLUSTER_NAME, PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, locked, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_runs import runs_on
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import known_region, public_key
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Agree, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import provide
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.way import Ask
@@ -50,7 +52,9 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "ssh_public_key": {"type": "str", "default": ""},
     "network_id": {"type": "str", "default": ""},
     "remove_drive": {"type": "bool", "default": False},
+    "force": {"type": "bool", "default": False},
     "directory": {"type": "path", "default": ""},
+    "runs_directory": {"type": "path", "default": ""},
     "api_key": {"type": "str", "no_log": True},
     "api_url": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 30.0},
@@ -59,11 +63,11 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 MOST_NODES = 512  # what no account has; a slip of the finger costs less
 
 
-def records_directory(given: str, sources: list[str]) -> Path:
-    """Where the records lie: beside the first source of the inventory that is a file, unless another place is given."""
+def beside_inventory(given: str, sources: list[str]) -> Path:
+    """A path as it is meant: a relative one begins beside the first source of the inventory that is a file."""
     beside = next((Path(one) for one in sources if "," not in one and Path(one).exists()), Path.cwd())
     base = beside if beside.is_dir() else beside.parent
-    return base / (given or ".muster/clusters")
+    return base / given
 
 
 def checked_cluster(name: str) -> str:
@@ -84,9 +88,7 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
     if not types:
-        raise PlanRefused(
-            "no type of machine is given. Say which ones will do, best first: -e machine_types=A6000x2"
-        )
+        raise PlanRefused("no type of machine is given. Say which ones will do, best first: -e machine_types=A6000x2")
     if not args["region"]:
         raise PlanRefused("no region is given. Say where: -e region=ny2, ca1 or ams1")
     for name in ("disk_gb", "drive_gb", "max_usd_per_hour", "price_per_hour", "wait_minutes"):
@@ -148,12 +150,23 @@ def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) ->
     return result
 
 
-def carry_out(work: Work, args: dict[str, Any], check: bool, diff: bool) -> dict[str, Any]:
+def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> None:
+    """Raise PlanRefused where a run may be alive on machines that are about to go."""
+    runs = runs_on(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
+    if runs:
+        raise PlanRefused(
+            f"{cluster} may be at work: {directory} has no end of {', '.join(runs[:4])}. See with `ansible-playbook "
+            f"status.yml -e run_id={runs[0]}` where it stands, stop it, or go on with -e force=true"
+        )
+
+
+def carry_out(work: Work, args: dict[str, Any], agree: Agree, check: bool, diff: bool) -> dict[str, Any]:
     """Bring the cluster to its state. Raises PlanRefused, ClusterError, RecordError, PaperspaceError."""
     if args["state"] == "present":
         done = provide(work, ask_of(args, check), check)
         return {"changed": done.changed, **result_of(done.way.wanted, done.way.plan, done.now, done.cost, diff)}
-    end = stop(work, check) if args["state"] == "stopped" else remove(work, args["remove_drive"], check)
+    stopped = args["state"] == "stopped"
+    end = stop(work, check, agree) if stopped else remove(work, args["remove_drive"], check, agree)
     result = {"changed": end.changed, **result_of(end.wanted, end.first, end.now, end.cost, diff), "left": end.left}
     return {**result, "failed": True, "msg": end.words} if end.left else {**result, "msg": end.words}
 
@@ -170,7 +183,14 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display, check = Display(), self._task.check_mode
-        directory = records_directory(args["directory"], task_vars.get("ansible_inventory_sources") or [])
+        sources = task_vars.get("ansible_inventory_sources") or []
+        directory = beside_inventory(args["directory"] or ".muster/clusters", sources)
+        runs = beside_inventory(args["runs_directory"] or "runs", sources)
+
+        def agree(machines: Sequence[Machine]) -> None:
+            if not args["force"]:
+                refuse_runs(args["cluster"], runs, machines)
+
         try:
             cluster = checked_cluster(args["cluster"])
             if args["state"] == "present":
@@ -184,10 +204,10 @@ class ActionModule(ActionBase):
             )
             if check:
                 record = read_record(directory, cluster, "paperspace", keep=False)
-                return carry_out(self.work(client, record, args), args, check, self._task.diff)
+                return carry_out(self.work(client, record, args), args, agree, check, self._task.diff)
             with locked(directory, cluster):
                 record = read_record(directory, cluster, "paperspace")
-                return carry_out(self.work(client, record, args), args, check, self._task.diff)
+                return carry_out(self.work(client, record, args), args, agree, check, self._task.diff)
         except (PlanRefused, ClusterError, RecordError, PaperspaceError) as error:
             raise Refusal(as_typed(str(error))) from None
 

@@ -119,6 +119,16 @@ options:
     description: Whether O(state=absent) removes the network drive, too, and with it what is on it.
     type: bool
     default: false
+  force:
+    description: >-
+      Whether machines may be stopped or removed while a run may be alive on them, which is one whose record in
+      O(runs_directory) has no end.
+    type: bool
+    default: false
+  runs_directory:
+    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
+    type: path
+    default: ""
   directory:
     description:
       - Where the record lies on the controller. A relative path begins beside the inventory.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
@@ -14,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost
     plan_lines,
     usd,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import plan
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import (
     LOOK_AGAIN,
@@ -25,6 +26,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import remove_with_addresses
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.remove import remove_other
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.wait import stop_and_wait
+
+Agree = Callable[[Sequence[Machine]], None]
 
 
 class Done(NamedTuple):
@@ -54,12 +57,16 @@ def _wanted(work: Work, stand: str, remove_drive: bool) -> Wanted:
     }
 
 
-def stop(work: Work, check: bool = False) -> Done:
-    """Stop all machines of the cluster. Raises PlanRefused, ClusterError where one stays on, PaperspaceError."""
+def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
+    """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
+
+    Raises PlanRefused, ClusterError where one stays on, PaperspaceError.
+    """
     operations.session(work.client)
     wanted = _wanted(work, "stopped", False)
     first = plan(wanted, look(work, wait=not check), work.noted)
     _tell(work, wanted, first)
+    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
     if check:
         return Done(bool(first["steps"]), wanted, first, first, cost_of(wanted, first), [], "")
     machines = {machine["id"]: machine["name"] for machine in [*first["nodes"], *first["doubles"]]}
@@ -73,12 +80,16 @@ def stop(work: Work, check: bool = False) -> Done:
     return Done(bool(first["steps"]), wanted, first, now, cost, [], words)
 
 
-def remove(work: Work, remove_drive: bool = False, check: bool = False) -> Done:
-    """Remove all of the cluster and prove it. Raises PlanRefused, PaperspaceError; what stays is in left."""
+def remove(work: Work, remove_drive: bool = False, check: bool = False, agree: Agree = lambda machines: None) -> Done:
+    """Remove all of the cluster and prove it. agree: as for stop(). What stays is in left.
+
+    Raises PlanRefused, PaperspaceError.
+    """
     operations.session(work.client)
     wanted = _wanted(work, "absent", remove_drive)
     first = plan(wanted, look(work, wait=not check), work.noted)
     _tell(work, wanted, first)
+    agree([machine for machine in first["nodes"] if machine["state"] != "off"])
     if check:
         return Done(bool(first["steps"]), wanted, first, first, cost_of(wanted, first), [], "")
     reasons = remove_with_addresses(work, [*first["nodes"], *first["doubles"]])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -102,6 +103,18 @@ def test_a_teardown_lists_and_wants_the_name(server: PaperspaceServer, tmp_path:
     assert code == 2
     assert "to remove: machine bert-1 (ps000002)" in said
     assert "nothing was touched: the name bert was not typed" in said
+
+
+def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_path: Path) -> None:
+    record = tmp_path / "runs" / "first"
+    record.mkdir(parents=True)
+    (record / "token").write_text("secret")
+    plan = {"nodes": [{"name": "bert-0", "address": server.account.machines[0]["privateIp"]}]}
+    (record / "plan.json").write_text(json.dumps(plan))
+    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
+    assert code == 2
+    assert "bert may be at work: " in said
+    assert f"has no end of first. See with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
 
 
 def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
