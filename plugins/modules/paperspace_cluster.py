@@ -209,8 +209,9 @@ steps:
   sample: [make network muster-bert, make machine bert-0]
 cost:
   description:
-    - What the cluster costs in US dollars, with C(per_hour), C(per_day), C(stopped_per_month) (V(null) where a price is
-      not known), C(unknown) (what has no known price), C(source) and C(date) of the prices.
+    - What the cluster costs in US dollars, with C(per_hour), C(per_day), C(disks_per_month) (on or off; V(null) where a
+      price is not known), C(unknown) (what has no known price), C(source) and C(date) of the price of an hour, and
+      C(disk_source).
   returned: success
   type: dict
 left:

@@ -88,12 +88,15 @@ class ClusterRecord:
         if self.content["addresses"].pop(ip, None) is not None:
             self._write()
 
-    def settle(self) -> None:
-        """Note that the cluster stands whole."""
-        self.content["entries"] = [entry for entry in self.content["entries"] if entry["id"]]
-        for entry in self.content["entries"]:
+    def settle(self, before: float | None = None) -> None:
+        """Note that the cluster stands whole, or what was asked for before a time is no longer to be rolled back."""
+        kept = [entry for entry in self.content["entries"] if entry["id"] or before is not None]
+        loose = [entry for entry in kept if not entry["settled"] and (before is None or entry["asked"][-1] < before)]
+        for entry in loose:
             entry["settled"] = True
-        self._write()
+        if loose or len(kept) < len(self.content["entries"]):
+            self.content["entries"] = kept
+            self._write()
 
     def end(self) -> None:
         """Remove the file: nothing is left."""

@@ -54,10 +54,11 @@ def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None) -> 
     return {
         "per_hour": None if on is None else round(on, 4),
         "per_day": None if on is None else round(on * 24, 2),
-        "stopped_per_month": _sum([price.usd if price else None for price in prices]),
+        "disks_per_month": _sum([price.usd if price else None for price in prices]),
         "unknown": unknown,
         "source": "what the machines themselves say" if said else listed.source if listed else "given by you",
         "date": "" if said or not listed else listed.date,
+        "disk_source": ", ".join(sorted({f"{price.source}, {price.date}" for price in prices if price})),
     }
 
 
@@ -114,14 +115,13 @@ def usd(amount: float | None) -> str:
 
 def cost_words(cost: Cost, stand: Stand) -> str:
     """The cost of a cluster in one line."""
+    words = "0 USD an hour"
     if stand == "present":
-        words = f"{usd(cost['per_hour'])} an hour, {usd(cost['per_day'])} a day; stopped, its disks cost "
-        words += f"{usd(cost['stopped_per_month'])} a month"
-    else:
-        words = f"0 USD an hour; its disks cost {usd(cost['stopped_per_month'])} a month"
-    source = f" ({cost['source']}{', ' + cost['date'] if cost['date'] else ''})"
-    unknown = f"; not known, and on top: {', '.join(cost['unknown'])}" if cost["unknown"] else ""
-    return words + source + unknown
+        source = f" ({cost['source']}{', ' + cost['date'] if cost['date'] else ''})"
+        words = f"{usd(cost['per_hour'])} an hour, {usd(cost['per_day'])} a day{source}"
+    source = f" ({cost['disk_source']})" if cost["disk_source"] else ""
+    words += f"; its disks, on or off, {usd(cost['disks_per_month'])} a month{source}"
+    return words + (f"; not known, and on top: {', '.join(cost['unknown'])}" if cost["unknown"] else "")
 
 
 def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:

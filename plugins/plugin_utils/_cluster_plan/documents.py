@@ -135,11 +135,15 @@ class Plan(TypedDict):
 
 
 class Cost(TypedDict):
-    """What a cluster costs. None where a part of it is not known: unknown says which."""
+    """What a cluster costs. None where a part of it is not known: unknown says which. source, date: of per_hour.
+
+    disks_per_month is for the disks of its machines, on or off; disk_source: where that is from.
+    """
 
     per_hour: float | None
     per_day: float | None
-    stopped_per_month: float | None
+    disks_per_month: float | None
     unknown: list[str]
     source: str
     date: str
+    disk_source: str

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import (
     cost_of,
     cost_words,
@@ -23,7 +24,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     Work,
     look,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import remove_with_addresses
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import (
+    recorded,
+    remove_with_addresses,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.remove import remove_other
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.wait import stop_and_wait
 
@@ -83,7 +87,7 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
 def remove(work: Work, remove_drive: bool = False, check: bool = False, agree: Agree = lambda machines: None) -> Done:
     """Remove all of the cluster and prove it. agree: as for stop(). What stays is in left.
 
-    Raises PlanRefused, PaperspaceError.
+    Raises PlanRefused, ClusterError, PaperspaceError.
     """
     operations.session(work.client)
     wanted = _wanted(work, "absent", remove_drive)
@@ -92,6 +96,13 @@ def remove(work: Work, remove_drive: bool = False, check: bool = False, agree: A
     agree([machine for machine in first["nodes"] if machine["state"] != "off"])
     if check:
         return Done(bool(first["steps"]), wanted, first, first, cost_of(wanted, first), [], "")
+    try:
+        return _carry_out(work, wanted, first)
+    except PaperspaceError as error:
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
+
+
+def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
     reasons = remove_with_addresses(work, [*first["nodes"], *first["doubles"]])
     for step in first["steps"]:
         if step["what"] in ("script", "drive", "network"):

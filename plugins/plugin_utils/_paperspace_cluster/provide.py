@@ -67,6 +67,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     way_with,
 )
 
+#: Seconds. A rollback takes what an earlier, interrupted command has made as well, but nothing that is so old that
+#: somebody may be using it.
+ROLLBACK_WITHIN = 3600.0
 START_AGAIN = 60.0  # seconds between two tries to start all machines, while capacity is waited for
 
 
@@ -86,6 +89,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     """
     team = operations.session(work.client).get("team") or {}
     there = look(work, wait=not check)
+    work.record.settle(work.clock() - ROLLBACK_WITHIN)
     refused: list[str] = []
     ways = [way_with(work, ask, one, there, check, refused) for one in types_to_try(work, ask, there)]
     possible = [way for way in ways if way is not None]
@@ -101,7 +105,10 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     if not first.plan["steps"] and all(machine["state"] == "ready" for machine in first.plan["nodes"]):
         work.record.settle()
         return Provided(False, first, first.plan, first.cost)
-    return _try_in_turn(work, ask, possible, refused)
+    try:
+        return _try_in_turn(work, ask, possible, refused)
+    except PaperspaceError as error:
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
 
 
 def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -> Provided:
@@ -113,11 +120,10 @@ def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -
             if again is None:
                 continue
             way = again
-        troubles = _carry_out(work, ask, way)
+        ready, troubles = _carry_out(work, ask, way)
         if not troubles:
             return _finish(work, ask, way, first)
         words = "; ".join(f"{name} {why}" for name, why in troubles.items())
-        ready = ask.nnodes - len(troubles)
         failed.append(f"{ready} of {ask.nnodes} {way.wanted['machine_type']} are ready, {words}")
         _roll_back(work, way, failed)
     _remove_rest(work, failed)
@@ -130,8 +136,8 @@ def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -
 # --- The steps
 
 
-def _carry_out(work: Work, ask: Ask, way: Way) -> dict[str, str]:
-    """Take the steps in their order, and wait; return why machines are not ready, by name."""
+def _carry_out(work: Work, ask: Ask, way: Way) -> tuple[int, dict[str, str]]:
+    """Take the steps in their order, and wait; return how many machines are ready, and why others are not, by name."""
     network_id = way.plan["network"]["id"] if way.plan["network"] else ""
     script_id = way.script_id
     awaited = {machine["id"]: machine["name"] for machine in way.plan["nodes"]}
@@ -151,12 +157,12 @@ def _carry_out(work: Work, ask: Ask, way: Way) -> dict[str, str]:
                 awaited[_make_machine(work, ask, way, step, network_id, script_id)] = step["name"]
         except PaperspaceError as error:
             if error.refused and not error.passing:
-                return {step["name"]: f"was refused: {error}"}
-            raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
+                return 0, {step["name"]: f"was refused: {error}"}
+            raise
     troubles = wait_until_ready(work, awaited)
     if troubles and ask.on_shortage == "wait":
         troubles = _wait_for_capacity(work, awaited, ask.wait_minutes, troubles)
-    return troubles
+    return len(awaited) - len(troubles), troubles
 
 
 def _make_network(work: Work, way: Way, step: Step) -> str:

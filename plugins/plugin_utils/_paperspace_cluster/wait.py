@@ -93,14 +93,14 @@ def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | 
     if machine["state"] == "off" and waited >= OFF_FOR:
         events = operations.machine_events(work.client, machine_id)
         failed = failure_of(events)
-        if failed or any(event.get("state") not in EVENT_ENDED for event in events):
+        if failed or (waited < STUCK_AFTER and any(event.get("state") not in EVENT_ENDED for event in events)):
             return failed
         if watched.restarted:
             return f"{NO_CAPACITY} in {machine['region']} (off after its start)"
         watched.restarted, watched.since = True, work.clock()
         with contextlib.suppress(RequestError, LostAnswerError):  # it starts already; its state tells
             operations.start_machine(work.client, machine_id)
-    if machine["state"] == "coming" and waited >= SLOW_AFTER:
+    if machine["state"] in ("coming", "going") and waited >= SLOW_AFTER:
         failed = failure_of(operations.machine_events(work.client, machine_id))
         if not failed and waited >= STUCK_AFTER:
             raise ClusterError(

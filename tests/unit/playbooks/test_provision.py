@@ -64,8 +64,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         "there: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "to make: machine bert-2 of type A6000x2 with 250 GB",
         "to start: machine bert-1 (ps000002)",
-        "bert: 11.34 USD an hour, 272.16 USD a day; stopped, its disks cost 30.00 USD a month "
-        "(Paperspace's console, 2025-12-28)",
+        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 30.00 USD",
         '+  "bert-2": "ready"',
         '-  "bert-1": "off"',
     ):

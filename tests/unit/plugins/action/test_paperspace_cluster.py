@@ -417,6 +417,20 @@ def test_a_settled_cluster_is_not_rolled_back(bench: Bench) -> None:
     assert own["state"] == "off"
 
 
+def test_a_rollback_takes_nothing_that_may_be_in_use(bench: Bench) -> None:
+    """What a command made that was killed before it ended goes with the next one's, but only within the hour."""
+    for minutes, left in ((59, []), (61, ["bert-0", "bert-1"])):
+        bench.fresh()
+        assert broken_off(bench, "killed after a change", 5, bench.provide)
+        assert bench.nodes() == ["bert-0", "bert-1"]
+        bench.now += minutes * 60
+        bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
+        with pytest.raises(ClusterError, match="no host found"):
+            bench.provide(nnodes=3, max_usd_per_hour=20.0)
+        assert bench.nodes() == left
+        assert len(bench.networks()) == bool(left)
+
+
 def test_a_rollback_that_is_refused_ends_everything(bench: Bench) -> None:
     bench.account.capacity["A6000x2"] = 1 + 2
     body = '{"code": "BAD_REQUEST", "message": "no"}'
@@ -474,7 +488,7 @@ def test_an_error_without_a_text_is_no_error(bench: Bench) -> None:
 def test_stopped_machines_come_back(bench: Bench) -> None:
     bench.provide()
     done = stop(bench.work())
-    assert "2 machines are off; 0 USD an hour; its disks cost 20.00 USD a month" in done.words
+    assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.words
     assert {one["state"] for one in bench.own().values()} == {"off"}
     assert not stop(bench.work()).changed
     bench.provide()

@@ -339,14 +339,14 @@ def test_the_cost_of_a_plan_is_that_of_what_will_be_there() -> None:
     found = cost.cost_of(want, plan(want, there, NOTHING))
     assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
     assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
-    assert found["stopped_per_month"] == 30.0
+    assert found["disks_per_month"] == 30.0
     assert (found["source"], found["date"], found["unknown"]) == (prices.SOURCE, prices.DATE, [])
 
 
 def test_an_unknown_price_is_called_so() -> None:
     want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
     found = cost.cost_of(want, plan(want, account(), NOTHING))
-    assert (found["per_hour"], found["per_day"], found["stopped_per_month"]) == (None, None, None)
+    assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
     assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
     assert "the price of B300x8 is unknown here" in cost.over_budget(found, 10.0, "B300x8")
     told = cost.cost_of(want, plan(want, account(), NOTHING), price_per_hour=2.0)
@@ -387,6 +387,6 @@ def test_the_plan_in_words_and_as_a_difference() -> None:
     assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
     assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
     assert cost.cost_words(costs, "present") == (
-        "7.56 USD an hour, 181.44 USD a day; stopped, its disks cost 20.00 USD a month "
-        "(Paperspace's console, 2025-12-28)"
+        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 20.00 USD "
+        "a month (cloudypad's documentation of costs, 2024-09)"
     )
