@@ -266,7 +266,8 @@ def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
     plan = planned(STATIC, FOUR, 1, gpus=there)
     assert plan["gpu_samples"] == [
         "/usr/bin/nvidia-smi",
-        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw",
+        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,"
+        "power.limit",
         "--format=csv,noheader,nounits",
     ]
     assert plan["files"] == {"gpus.csv": HEADER}
