@@ -18,14 +18,18 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "directory": {"type": "path", "required": True},
+    "what": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
+ON_NODE = ["_gpu_samples", "_node_clock", "_reported", "_packed_files", "_supervisor", "_run"]
 MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
 KEEP_FREE = 1 << 30  # bytes of a disk here that no logs may take
 
@@ -76,8 +80,23 @@ def unpack(archive: IO[bytes], target: Path) -> None:
                         shutil.copyfileobj(content, stream)
 
 
+def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
+    """Which files of a run a node has kept for itself, "" where there is none."""
+    files = [one for one in left_out["files"] if one["kept"] == 0]
+    if not files:
+        return ""
+    size = sum(one["size"] for one in files)
+    more = left_out["count"] - len(left_out["files"]) + len(files) - 1
+    others = "" if more == 0 else " and 1 other" if more == 1 else f" and {more} others"
+    return as_typed(
+        f"{node} has kept what run {run_id} measured, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{others} "
+        f"(a node's {left_out['limit'] >> 20} MiB are brought, the smallest files first). To have all of them: "
+        f"ansible-playbook fetch.yml -e run_id={run_id}"
+    )
+
+
 class ActionModule(ActionBase):
-    """A few calls to the node: pack, then 8 MiB a call."""
+    """A call to the node that packs and brings 8 MiB, and one for each further 8 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -90,7 +109,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {"changed": True, "directory": args["directory"]}
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, ["_run"], {**request, "operation": "pack"}, task_vars)
+        packed = call_node(self, ON_NODE, {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
             what = (
                 f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
@@ -101,13 +120,13 @@ class ActionModule(ActionBase):
         target.mkdir(parents=True, exist_ok=True)
         require_room(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
-            last = False
-            while not last and archive.tell() <= packed["size"]:
+            piece = packed
+            archive.write(base64.b64decode(piece["data"]))
+            while not piece["last"] and archive.tell() <= packed["size"]:
                 piece = call_node(
                     self, ["_run"], {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
                 archive.write(base64.b64decode(piece["data"]))
-                last = piece["last"]
             archive.seek(0)
             try:
                 unpack(archive, target)
@@ -116,4 +135,7 @@ class ActionModule(ActionBase):
                     f"what {request['node']} sent is not a whole archive of logs ({problem}): try again, or see who "
                     "else may write to the run's directory on this node"
                 ) from problem
+        told = left_out_in_words(request["node"], args["run_id"], packed["left_out"])
+        if told:
+            Display().warning(told)
         return {"changed": True, "directory": str(target)}

@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
-from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, unpack
+from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, left_out_in_words, unpack
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -111,10 +111,9 @@ class Node:
     def __call__(
         self, _action: object, _files: list[str], request: dict[str, Any], _variables: object
     ) -> dict[str, Any]:
-        if request["operation"] == "pack":
-            return {"size": self.size}
         self.sent += 1
-        return {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
+        piece = {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
+        return {"size": self.size, **piece} if request["operation"] == "pack" else piece
 
 
 def fetch(monkeypatch: pytest.MonkeyPatch, node: Node, directory: Path) -> None:
@@ -133,7 +132,7 @@ def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatc
         AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, and the disk of /\S+ has 3.0 GB free"
     ):
         fetch(monkeypatch, node, tmp_path)
-    assert node.sent == 0
+    assert node.sent == 1, "the first piece comes with the size"
 
 
 def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
@@ -143,3 +142,21 @@ def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
     with pytest.raises(AnsibleActionFail, match="what node1 sent is not a whole archive of logs"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
+
+
+# --- What is packed ---------------------------------------------------------------------------------------------------
+
+LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
+
+
+def test_what_a_node_has_kept_is_told() -> None:
+    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
+    shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
+    assert left_out_in_words("gpu1", "first", LEFT) == ""
+    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
+    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
+        "gpu1 has kept what run first measured, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are brought, the smallest "
+        "files first). To have all of them: ansible-playbook fetch.yml -e run_id=first"
+    )
+    many = left_out_in_words("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
+    assert "140 MB" in many and "big.csv and 3 others (" in many
