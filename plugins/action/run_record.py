@@ -173,13 +173,18 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
-    answer = settle(record, verdict, args["said"])
+    answer = settle(record, verdict, reported_in(reads.get(master)) | args["said"])
     if verdict["state"] != "succeeded":
         # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
         raise Refusal(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": answer["record"]}
         )
     return answer
+
+
+def reported_in(run: dict[str, Any] | None) -> dict[str, Any]:
+    """What the job has reported of itself, by what was read on rank 0's node."""
+    return (run or {}).get("said") or {}
 
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
@@ -236,7 +241,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
         return nothing
-    return settle(record, verdict_on(plan, result, reads), said)
+    return settle(record, verdict_on(plan, result, reads), said | reported_in(master))
 
 
 class ActionModule(ActionBase):

@@ -146,6 +146,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "shortened": report.get("shortened", ""),
+                "oom_kills": report.get("oom_kills"),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )

@@ -236,6 +236,23 @@ def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dic
     return judge_record(directory, {"run_id": run_id, "reads": reads})
 
 
+def test_what_a_job_reported_while_nobody_watched_is_in_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+    over = {**RUNNING, "state": "succeeded"}
+    judged(tmp_path, {"node0": {**over, "result": ended(), "said": {"accuracy": 0.97}}, "node1": {**over, "said": {}}})
+    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97}
+    assert "  accuracy: 0.97" in capsys.readouterr().out
+
+
+def test_what_was_reported_after_the_watch_had_lost_sight_is_added(tmp_path: Path) -> None:
+    record = opened(tmp_path)
+    read = {**RUNNING, "state": "succeeded", "result": ended(), "said": {"accuracy": 0.97, "loss": 0.1}}
+    closed(tmp_path, reads={"node0": read, "node1": RUNNING}, said={"loss": 0.1})
+    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97, "loss": 0.1}
+
+
 @pytest.mark.parametrize("run_id", ["first", ""])
 def test_who_asks_after_the_end_gets_the_verdict_and_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str

@@ -280,6 +280,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
     assert verdict["nodes"][0]["ranks"] == [
         {"host": "node0", "rank": 0, "local_rank": 0, "exit_code": 1, "error": "ValueError: boom", "log": "/run/0.log"}
     ]
+    assert verdict["nodes"][0]["oom_kills"] == 0
     assert verdict["nodes"][1] == {
         "name": "node1",
         "node_rank": 1,
@@ -292,6 +293,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "container": "",
         "unwritten": "",
         "shortened": "",
+        "oom_kills": None,
         "ranks": [],
     }
     assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
