@@ -11,6 +11,8 @@ import re
 import signal
 from typing import Any, Mapping
 
+from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, cost_of, money
+
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
@@ -158,6 +160,8 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
         "nnodes": result["nnodes"],
         "started": result["started"],
         "ended": result["ended"],
+        "cost": cost_of(plan, result["started"], result["ended"]),
+        "currency": plan.get("currency", CURRENCY),
         "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
         "nodes": nodes,
     }
@@ -230,6 +234,8 @@ def render_verdict(verdict: Mapping[str, Any], record: str, said: Mapping[str, A
             else value
         )
         lines.append(f"  {str(key).replace('_', ' ')}: {shown}")
+    if verdict.get("cost") is not None:  # records of former versions have none
+        lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""

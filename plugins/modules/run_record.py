@@ -165,6 +165,16 @@ verdict:
       description: When the run ended, in seconds since 1970.
       type: float
       sample: 1795234112.8
+    cost:
+      description:
+        - What the run has cost, from C(started) to C(ended), by the prices in its plan. V(null) where the price of one
+          of the nodes, or the start, is not known.
+      type: float
+      sample: 0.42
+    currency:
+      description: Currency of it.
+      type: str
+      sample: USD
     first_failure:
       description:
         - What failed first, with C(node), C(node_rank), C(rank), C(error) and C(log). V(null) where nothing failed.

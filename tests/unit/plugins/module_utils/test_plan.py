@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
+from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE, Code, Machine
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.module_utils._plan import (
@@ -209,9 +210,11 @@ def test_the_plan_of_a_node() -> None:
         "rank_logs": "launcher",
         "node": {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 2},
         "nodes": [
-            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0},
-            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2},
+            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0, **NO_MACHINE},
+            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2, **NO_MACHINE},
         ],
+        "code": None,
+        "currency": "USD",
         "world_size": 4,
         "elastic": False,
         "max_restarts": 0,
@@ -231,6 +234,14 @@ def test_the_plan_of_a_node() -> None:
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7},
     }
+
+
+def test_the_plan_says_what_the_machines_are() -> None:
+    known: Machine = {**NO_MACHINE, "price_per_hour": 2.5}
+    code: Code = {"commit": "a" * 40, "dirty": None}
+    plan = node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
+    assert [node["price_per_hour"] for node in plan["nodes"]] == [2.5, None]
+    assert (plan["code"], plan["currency"]) == (code, "EUR")
 
 
 def test_nodes_of_one_machine_are_not_units_of_one_name() -> None:
