@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_command imp
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "directory": {"type": "path", "required": True},
+    "required": {"type": "bool", "default": True},
     "what": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
@@ -108,6 +109,20 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": True, "directory": args["directory"]}
+        try:
+            return self.fetch(args, task_vars)
+        except (AnsibleError, OSError) as problem:
+            if args["required"]:
+                raise
+            node = task_vars["inventory_hostname"]
+            what = f"what run {args['run_id']} has measured on {node} is not in its record: {problem}"
+            Display().warning(
+                as_typed(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
+            )
+            return {"changed": False, "directory": None, "msg": what}
+
+    def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Have the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
         packed = call_node(self, ON_NODE, {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:

@@ -32,7 +32,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._refusal import Re
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["opened", "dropped", "read", "closed", "judged"], "required": True},
+    "state": {
+        "type": "str",
+        "choices": ["opened", "dropped", "read", "closed", "judged", "succeeded"],
+        "required": True,
+    },
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
     "run_id": {"type": "str", "default": ""},
@@ -40,6 +44,8 @@ ARGUMENT_SPEC = {
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
+    "fail": {"type": "bool", "default": True},
+    "verdict": {"type": "dict"},
 }
 LATEST = "latest"  # the link to the newest record
 ACTIVE_STATES = ("starting", "running", "stopping", "ended")
@@ -157,7 +163,7 @@ def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> P
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict, show it, and fail where the run has not succeeded."""
+    """Write the verdict, show it, and fail where the run has not succeeded, unless that is left to another task."""
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
     master = plan["nodes"][0]["name"]
@@ -174,12 +180,19 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
     answer = settle(record, verdict, reported_in(reads.get(master)) | args["said"])
-    if verdict["state"] != "succeeded":
+    if args["fail"] and verdict["state"] != "succeeded":
         # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
         raise Refusal(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": answer["record"]}
         )
     return answer
+
+
+def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Fail where a run has not succeeded, whose verdict is on the screen."""
+    if verdict["state"] != "succeeded":
+        raise Refusal(f"run {verdict['run_id']} {verdict['state']}", result={"changed": False})
+    return {"changed": False}
 
 
 def reported_in(run: dict[str, Any] | None) -> dict[str, Any]:
@@ -256,7 +269,11 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
             argument_spec=ARGUMENT_SPEC,
-            required_if=[("state", "opened", ("plan",)), ("state", "closed", ("plan",))],
+            required_if=[
+                ("state", "opened", ("plan",)),
+                ("state", "closed", ("plan",)),
+                ("state", "succeeded", ("verdict",)),
+            ],
         )
         if not args["run_id"] and args["state"] in ("opened", "dropped", "closed"):
             raise AnsibleActionFail(f"state is {args['state']}, which needs the name of a run: set run_id")
@@ -264,6 +281,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"
             )
+        if args["state"] == "succeeded":
+            return require_success(args["verdict"])
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "read":
             refuse_lost_words()

@@ -25,8 +25,8 @@ def read_price(name: str, told: object) -> float | None:
         price = math.nan
     if not 0 <= price < math.inf:
         raise ValueError(
-            f"node_price_per_hour of {name} is {ascii(told)[:60]}; give a number, such as 2.49: what the machine costs an "
-            "hour (its currency is launch_currency)"
+            f"node_price_per_hour of {name} is {ascii(told)[:60]}; give a number, such as 2.49: what the machine costs "
+            "an hour (its currency is launch_currency)"
         )
     return price
 

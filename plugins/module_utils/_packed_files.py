@@ -22,7 +22,7 @@ TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Iterator
-    from typing import Any, Dict, List, TypedDict
+    from typing import Any, Dict, TypedDict
 
     Data = Dict[str, Any]
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         """Content of left_out.json."""
 
         limit: int  # bytes that are taken of what a job has measured
-        files: List[LeftFile]  # at most MOST_TOLD of them
+        files: list[LeftFile]  # at most MOST_TOLD of them
         count: int  # how many there are
         size: int  # bytes of them that are not packed
 

@@ -38,7 +38,7 @@ def depth(value: Any) -> int:
 
 
 def reported(line: str) -> Data | None:
-    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None where the line is none, or is not to be trusted.
+    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None where it is none, or is not to be trusted.
 
     A job may print anything. What it prints must never end what shows it, nor what reads the record later.
     """

@@ -874,7 +874,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 
 def results_between(path: str, start: int, end: int, most: int = CHUNK) -> bytes:
-    """Return the last lines with RESULT_MARK, at most so many bytes, of a part of a log that begins with a whole line."""
+    """Return the lines with RESULT_MARK of a part of a log that begins with a whole line; the last `most` bytes."""
     from ansible_collections.muster.training.plugins.module_utils import _supervisor
 
     found = []

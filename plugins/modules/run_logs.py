@@ -45,6 +45,10 @@ options:
         missing.
     type: path
     required: true
+  required:
+    description: Whether the task fails where the logs cannot be had. Otherwise there is a warning.
+    type: bool
+    default: true
   what:
     description:
       - V(logs) brings all of this.
@@ -74,7 +78,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 directory:
-  description: The directory that has taken the logs, V(null) where the node knows of no such run.
+  description: >-
+    The directory that has taken the logs, V(null) where the node knows of no such run, or gave nothing that was not
+    O(required).
   returned: success
   type: str
   sample: logs/first-try

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
@@ -116,13 +116,14 @@ class Node:
         return {"size": self.size, **piece} if request["operation"] == "pack" else piece
 
 
-def fetch(monkeypatch: pytest.MonkeyPatch, node: Node, directory: Path) -> None:
+def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: Any) -> dict[str, Any]:
     """Fetch the logs of a run from a node."""
     monkeypatch.setattr(run_logs, "call_node", node)
     action = ActionModule.__new__(ActionModule)
-    action._task = types.SimpleNamespace(check_mode=False, args={"run_id": "first", "directory": str(directory)})
+    arguments = {"run_id": "first", "directory": str(directory), **given}
+    action._task = types.SimpleNamespace(check_mode=False, args=arguments)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
-    action.run(None, {"inventory_hostname": "node1"})
+    return action.run(None, {"inventory_hostname": "node1"})
 
 
 def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +143,24 @@ def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
     with pytest.raises(AnsibleActionFail, match="what node1 sent is not a whole archive of logs"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
+
+
+@pytest.mark.parametrize(
+    "problem", [AnsibleConnectionFailure("no route"), AnsibleActionFail("no Python"), OSError(28, "No space left")]
+)
+def test_what_is_not_required_costs_a_warning_where_it_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise problem
+
+    answer = fetch(monkeypatch, refuse, tmp_path, what="measured", required=False)
+    assert answer["directory"] is None and not answer.get("failed")
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "what run first has measured on node1 is not in its record" in warned
+    assert "logs.yml -e run_id=first -e fetch=true" in warned
+    with pytest.raises(type(problem)):
+        fetch(monkeypatch, refuse, tmp_path)
 
 
 # --- What is packed ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.action.run_record import (
     open_record,
     read_record,
     records_directory,
+    require_success,
 )
 
 PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
@@ -41,7 +42,7 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
 
 
 def closed(directory: Path, **given: Any) -> dict[str, Any]:
-    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, **given}
+    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, "fail": True, **given}
     try:
         return close_record(directory, arguments)
     except AnsibleActionFail as problem:
@@ -191,6 +192,18 @@ def test_a_run_that_did_not_go_well_fails_the_task(
     assert "verdict" not in result, "Ansible would print it behind the last lines"
     assert capsys.readouterr().out.count(f"run first {state}") == 1
     assert json.loads((record / "result.json").read_text())["state"] == state
+
+
+def test_what_comes_after_a_run_that_did_not_go_well_may_come_before_its_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path)
+    result = closed(tmp_path, result=ended("failed", 1), fail=False)
+    assert result["verdict"]["state"] == "failed" and "run first failed" in capsys.readouterr().out
+    with pytest.raises(AnsibleActionFail, match="^run first failed$"):
+        require_success(result["verdict"])
+    assert require_success({**result["verdict"], "state": "succeeded"}) == {"changed": False}
+    assert capsys.readouterr().out == ""
 
 
 RUNNING = {

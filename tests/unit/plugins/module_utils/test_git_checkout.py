@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _git_checkout
-from ansible_collections.muster.training.plugins.module_utils._git_checkout import CodeQuestion, commit_of, git_directory
+from ansible_collections.muster.training.plugins.module_utils._git_checkout import (
+    CodeQuestion,
+    commit_of,
+    git_directory,
+)
 
 OTHER = "b" * 40
 

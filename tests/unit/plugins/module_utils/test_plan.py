@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
-from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE, Code, Machine
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
+from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE, Code, Machine
 from ansible_collections.muster.training.plugins.module_utils._plan import (
     hostfiles,
     launcher_of,
@@ -277,8 +277,7 @@ def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
     plan = planned(STATIC, FOUR, 1, gpus=there)
     assert plan["gpu_samples"] == [
         "/usr/bin/nvidia-smi",
-        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,"
-        "power.limit",
+        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,power.limit",
         "--format=csv,noheader,nounits",
     ]
     assert plan["files"] == {"gpus.csv": HEADER}
