@@ -68,6 +68,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "silence_timeout": {"type": "int", "default": 10},
     "stop_grace": {"type": "int", "default": 5},
     "log_limit": {"type": "int", "default": 10},
+    "outputs": {"type": "list", "elements": "str", "default": []},
     "replace": {"type": "bool", "default": False},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},

@@ -19,6 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
@@ -32,17 +33,6 @@ ARGUMENT_SPEC = {
 }
 ON_NODE = ["_gpu_samples", "_node_clock", "_reported", "_packed_files", "_supervisor", "_run"]
 MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
-KEEP_FREE = 1 << 30  # bytes of a disk here that no logs may take
-
-
-def require_room(where: Path, size: int, what: str) -> None:
-    """Raise AnsibleActionFail where a disk would hold less than KEEP_FREE bytes after so many more."""
-    free = shutil.disk_usage(where).free
-    if free - size < KEEP_FREE:
-        raise AnsibleActionFail(
-            f"{what} take {size / 1e9:.1f} GB, and the disk of {where} has {free / 1e9:.1f} GB free, of which "
-            f"{KEEP_FREE / 1e9:.1f} GB are kept: make room here, or look at the logs on the node"
-        )
 
 
 def unpack(archive: IO[bytes], target: Path) -> None:

@@ -60,14 +60,17 @@ def is_log(name: str) -> bool:
     return name.endswith(".log") or name.startswith("flight_recorder_rank_") or name in LOGS
 
 
-def files_below(directory: str) -> Iterator[tuple[str, int]]:
-    """Yield the regular files below a directory, in the order of their names: relative path, bytes."""
-    looked_at = 0
+def files_below(directory: str, most: int = 0) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the regular files below a directory, in the order of their names: relative path, what lstat says.
+
+    most: how many are looked at, MOST_LOOKED_AT where it is 0.
+    """
+    most, looked_at = most or MOST_LOOKED_AT, 0
     for place, directories, names in os.walk(directory):  # it follows no link
         directories.sort()
         for name in sorted(names):
             looked_at += 1
-            if looked_at > MOST_LOOKED_AT:
+            if looked_at > most:
                 return
             path = os.path.join(place, name)
             try:
@@ -75,7 +78,7 @@ def files_below(directory: str) -> Iterator[tuple[str, int]]:
             except OSError:
                 continue
             if stat.S_ISREG(found.st_mode):
-                yield os.path.relpath(path, directory), found.st_size
+                yield os.path.relpath(path, directory), found
 
 
 def measured_files(directory: str, logs: bool) -> list[tuple[str, int]]:
@@ -84,12 +87,12 @@ def measured_files(directory: str, logs: bool) -> list[tuple[str, int]]:
     All of MEASURED, and files with curves wherever they lie. logs: whether what lies in `ranks` is packed anyway.
     """
     found = [
-        (path, size)
-        for path, size in files_below(directory)
+        (path, one.st_size)
+        for path, one in files_below(directory)
         if path.startswith(MEASURED + os.sep)
         or (CURVES.fullmatch(os.path.basename(path)) and not (logs and path.startswith("ranks" + os.sep)))
     ]
-    return sorted(found, key=lambda one: (one[1], one[0]))
+    return sorted(found, key=lambda pair: (pair[1], pair[0]))
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:

@@ -191,6 +191,7 @@ def node_plan(
         "working_directory": facts["working_directory"]["path"],
         "environment": environment,
         "variables": sorted(job.variables),
+        "outputs": list(job.outputs),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,

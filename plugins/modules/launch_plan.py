@@ -223,6 +223,13 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
+  outputs:
+    description:
+      - Paths or patterns of what the job writes besides what is in its run directory, for
+        M(muster.training.run_outputs). Relative ones are in O(working_directory).
+    type: list
+    elements: str
+    default: []
   log_limit:
     description:
       - GB of disk that the logs of a run may take on a node. Beyond that the middle of the longest is removed, and the

@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
 from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, left_out_in_words, unpack
+from ansible_collections.muster.training.plugins.plugin_utils import _disk_room
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -85,7 +86,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
     assert len(bomb.getvalue()) < 10_000
-    with_free(monkeypatch, run_logs.KEEP_FREE + 4_000_000)
+    with_free(monkeypatch, _disk_room.KEEP_FREE + 4_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept: make room"
     ):
@@ -128,7 +129,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: 
 
 def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=2_000_000_000, last=False)
-    with_free(monkeypatch, run_logs.KEEP_FREE + 1_900_000_000)
+    with_free(monkeypatch, _disk_room.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, and the disk of /\S+ has 3.0 GB free"
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ def test_what_a_launcher_cannot_do_is_said(job: dict[str, Any], table: RankTable
 
 def test_the_plan_of_a_node() -> None:
     job = make_job(run_id="first", variables=("WANDB_API_KEY", "A"), start_timeout=60, silence_timeout=20, stop_grace=7)
+    job = replace(job, outputs=("out/*.pt",))
     mounts = [{"point": "/data", "state": "ok"}, {"point": "/stale", "state": "stale"}]
     plan = planned(job, FOUR, 1, storage={"mounts": mounts})
     for key in ("command", "environment"):
@@ -229,6 +231,7 @@ def test_the_plan_of_a_node() -> None:
         "variables": ["A", "WANDB_API_KEY"],
         "temporary_directory": temporary_directory("first", 1),
         "mounts": ["/data"],
+        "outputs": ["out/*.pt"],
         "gpu_samples": [],
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
