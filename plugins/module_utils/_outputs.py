@@ -38,7 +38,8 @@ MOST_LOOKED_AT = 2_000_000  # files in a directory, those that are not the job's
 PIECE = 32 * 2**20  # bytes of files that one answer carries
 BLOCK = 2**20  # bytes read at a time
 # What lies in a run directory and is not the job's, besides logs.
-OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token", *_packed_files.LOGS}
+OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
+OURS.update((_packed_files.PICTURE, *_packed_files.LOGS))
 
 
 def is_ours(path: str, plan: Data) -> bool:

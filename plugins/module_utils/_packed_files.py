@@ -49,7 +49,9 @@ NAMED_LIMIT = 32 * 2**20  # bytes of the end of a file of ours, where not all lo
 LOG_LIMIT = 8 * 2**20  # the same of a log of rank 0
 MOST_LOOKED_AT = 100_000  # files in a run directory
 MOST_TOLD = 1000
-OURS = ("events.jsonl", _gpu_samples.FILE, "nvidia-smi.txt", _reported.FILE)
+PICTURE = "nvidia-smi.txt"  # all that nvidia-smi has shown, once in the middle of the run
+PICTURE_LIMIT = 65536  # bytes of it; 16 GPUs take some 8 KB
+OURS = ("events.jsonl", _gpu_samples.FILE, _reported.FILE)
 LOGS = (*OURS, "plan.json", "status.json", "result.json", "ranks")
 # Files with a curve in them, wherever they lie: of TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
 CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
@@ -176,6 +178,7 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
             packing.add_end(name, NAMED_LIMIT)
         for log in dict.fromkeys(rank_logs):
             packing.add_end(os.path.relpath(log, path), LOG_LIMIT)
+    packing.add_end(PICTURE, PICTURE_LIMIT)
     packing.add_measured(logs)
     left_out = packing.left_out()
     if left_out["count"]:
