@@ -1487,7 +1487,9 @@ class Supervisor:
             code = exit_code(ended[self.sampler])
             pictured = self.sampler == self.picture
             self.sampler = None
-            if code >= 0 and not pictured:
+            if pictured:
+                self.picture = 0  # another process may have its number
+            elif code >= 0:
                 self.heed_sample(code)
         if self.last_look is not None:
             if self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:

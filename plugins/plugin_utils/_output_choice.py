@@ -47,18 +47,28 @@ def is_safe(name: object) -> bool:
     return len(parts) > 1 and parts[0] in ("run", "work", "root") and not {"", ".", ".."} & set(parts)
 
 
+def output_of(told: Mapping[str, Any]) -> Output | None:
+    """A file that a node tells of, None where it cannot be one."""
+    name, size, mtime = told.get("name"), told.get("size"), told.get("mtime")
+    if not isinstance(name, str) or not is_safe(name):
+        return None
+    if not isinstance(size, int) or not isinstance(mtime, int) or isinstance(size, bool) or isinstance(mtime, bool):
+        return None
+    return Output(name, size, mtime) if 0 <= size < LATEST and 0 <= mtime < LATEST else None
+
+
 def outputs_of(told: Any) -> tuple[list[Output], list[str]]:
     """The files that a node tells of, and the names of those that cannot be what it says."""
-    files, refused = [], []
+    files: list[Output] = []
+    refused: list[str] = []
     seen = set()
     for one in told if isinstance(told, list) else []:
-        name, size, mtime = (one.get(key) for key in ("name", "size", "mtime")) if isinstance(one, dict) else (one,) * 3
-        numbers = all(isinstance(value, int) and not isinstance(value, bool) for value in (size, mtime))
-        if is_safe(name) and numbers and 0 <= size < LATEST and 0 <= mtime < LATEST and name not in seen:
-            seen.add(name)
-            files.append(Output(name, size, mtime))
+        output = output_of(one) if isinstance(one, dict) else None
+        if output is None or output.name in seen:
+            refused.append(ascii(one.get("name") if isinstance(one, dict) else one)[:200])
         else:
-            refused.append(ascii(name)[:200])
+            seen.add(output.name)
+            files.append(output)
     return files, refused
 
 

@@ -69,8 +69,10 @@ def directory(tmp_path: Path) -> Path:
         "launch_working_directory": str(project),
         "node_slots": 1,
     }
-    hosts = {"a": {"node_address": "127.0.5.1", "node_price_per_hour": 2.5}, "b": {"node_address": "127.0.5.2"}}
-    hosts["b"]["node_price_per_hour"] = "5.06"
+    hosts: dict[str, dict[str, object]] = {
+        "a": {"node_address": "127.0.5.1", "node_price_per_hour": 2.5},
+        "b": {"node_address": "127.0.5.2", "node_price_per_hour": "5.06"},
+    }
     (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     return tmp_path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import types
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ FILES = [{"name": name, "size": len(text), "mtime": 1_700_000_000_000_000_000} f
 class Node:
     """A node with these files; after so many calls the connection breaks."""
 
-    def __init__(self, calls: int = 1000, **problems: str) -> None:
-        self.calls, self.problems, self.asked = calls, problems, list[tuple[str, int, int]]()
+    def __init__(self, calls: int = 1000, problems: dict[str, str] | None = None) -> None:
+        self.calls, self.problems, self.asked = calls, problems or {}, list[tuple[str, int, int]]()
 
     def __call__(self, _action: object, _modules: object, request: dict[str, Any], _variables: object) -> Any:
         if self.calls == 0:
@@ -86,7 +87,7 @@ def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, monkeypat
 def test_a_file_that_cannot_be_had_is_told_and_the_others_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = fetch(monkeypatch, Node(**{"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
+    answer = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
     assert answer["failures"] == {"run/deep/last.pt": "it has changed [2J since"} and answer["changed"]
     assert set(here(tmp_path)) == {"work/empty", "root/scratch/log"}
     assert "gpu1 did not give run/deep/last.pt: it has changed" in " ".join(capsys.readouterr().err.split())
@@ -131,7 +132,7 @@ def test_a_name_that_leads_out_is_refused_before_anything_comes(
 
 def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = types.SimpleNamespace(free=_disk_room.KEEP_FREE + 10)
-    monkeypatch.setattr(_disk_room.shutil, "disk_usage", lambda _path: free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: free)
     node = Node()
     with pytest.raises(AnsibleActionFail, match=r"the outputs of gpu1 take 0.0 GB, .* make room here, or bring fewer"):
         fetch(monkeypatch, node, tmp_path)

@@ -34,7 +34,15 @@ def told(run: Run, *more: str) -> list[str]:
 
 
 def test_what_the_job_wrote_into_its_run_directory_and_nothing_of_ours(tmp_path: Path) -> None:
-    ours = ("launcher.log", "nccl.a.1.log", "ranks/0/stdout.log", "bin/ssh", "token", "environment.json", "gpus.csv")
+    ours: tuple[str, ...] = (
+        "launcher.log",
+        "nccl.a.1.log",
+        "ranks/0/stdout.log",
+        "bin/ssh",
+        "token",
+        "environment.json",
+        "gpus.csv",
+    )
     ours += ("supervisor.py", "status.json", "rules.json", "said.jsonl", "nvidia-smi.txt", ".cache/hub/model", "a.tmp")
     run = written(tmp_path, *ours, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log")
     (run.node(0) / "link.pt").symlink_to(run.node(0) / "token")

@@ -82,9 +82,9 @@ A, B, C = Output("run/a", 5, 1), Output("run/a", 6, 1), Output("run/b", 5, 2)
 def test_what_several_nodes_have_comes_once_from_the_first() -> None:
     files = {"n0": [A, C], "n1": [A], "n2": [B, C]}
     assert to_compare(files) == {"n0": ["run/a", "run/b"], "n1": ["run/a"], "n2": ["run/b"]}
-    same = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
+    same: dict[str, dict[str, Any]] = {"n0": {"run/a": "x", "run/b": "y"}, "n1": {"run/a": "x"}, "n2": {"run/b": "y"}}
     assert each_once(files, same) == {"n0": [A, C], "n1": [], "n2": [B]}
-    other = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
+    other: dict[str, dict[str, Any]] = {**same, "n1": {"run/a": "z"}, "n2": {"run/b": None}}
     assert each_once(files, other) == files, "other content, or not known"
     assert each_once(files, {}) == files
 

@@ -6,7 +6,7 @@ import os
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._node_clock import read_clock, zone_name
 from ansible_collections.muster.training.plugins.plugin_utils._sample_times import clock_of, epoch_seconds
+
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.module_utils._node_clock import Clock
 
 BERLIN = "Europe/Berlin"
 SUMMER_ENDS = 1792890000.0  # 2026-10-25 01:00 UTC: 3:00 becomes 2:00
@@ -56,7 +59,7 @@ def test_a_run_across_a_change_of_summer_time_has_no_gap_and_no_fold(change: flo
 
 def test_where_the_zone_is_not_known_its_offset_is_taken() -> None:
     for zone in ("", "No/Where", "../../etc/passwd", "x" * 5000, "\0", "Asia/Tokyo"):  # the last one does not fit
-        node = {"utc_offset": 3600, "now": SUMMER_ENDS, "zone": zone}
+        node: Clock = {"utc_offset": 3600, "now": SUMMER_ENDS, "zone": zone}
         assert epoch_seconds("2026/10/25 02:00:00.000", node) == SUMMER_ENDS, ascii(zone)[:40]
 
 
