@@ -95,7 +95,7 @@ def start(
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
     path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
     variables = play.directory / "variables.json"
-    kept = {"launch_fetch_record": False} if playbook == "launch.yml" else {}
+    kept = {"launch_fetch_record": False} if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml") else {}
     variables.write_text(json.dumps({**kept, **extra}))
 
     def run() -> None:

@@ -11,7 +11,6 @@ below the run directory, work/PATH below the job's working directory, root/PATH 
 from __future__ import annotations
 
 import base64
-import glob
 import hashlib
 import os
 import stat
@@ -53,20 +52,6 @@ def is_ours(path: str, plan: Data) -> bool:
     )
 
 
-def told_places(plan: Data, more: list[str]) -> list[str]:
-    """Return the paths that launch_outputs names, absolute, each once. more: such besides those in the plan."""
-    work = plan["working_directory"]
-    patterns = [os.path.join(work, os.path.expanduser(one)) for one in dict.fromkeys([*plan.get("outputs", ()), *more])]
-    found = [place for pattern in patterns for place in sorted(glob.glob(pattern, recursive=True))]
-    return list(dict.fromkeys(os.path.normpath(place) for place in found))
-
-
-def name_of(path: str, plan: Data) -> str:
-    """Return the name of a file of this absolute path."""
-    work = plan["working_directory"].rstrip("/") + "/"
-    return f"work/{path[len(work) :]}" if path.startswith(work) else f"root{path}"
-
-
 def path_of(name: str, directory: str, plan: Data) -> str:
     """Return where a file of this name lies. directory: of the run."""
     where, _slash, rest = name.partition("/")
@@ -78,20 +63,8 @@ def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple
     for path, found in _packed_files.files_below(directory, MOST_LOOKED_AT):
         if not is_ours(path, plan):
             yield f"run/{path}", found
-    seen = set()
-    for place in told_places(plan, more):
-        if place == directory or place.startswith(directory + "/"):
-            continue
-        if os.path.isdir(place):
-            below = (
-                (os.path.join(place, path), found) for path, found in _packed_files.files_below(place, MOST_LOOKED_AT)
-            )
-        else:
-            below = ((path, os.lstat(path)) for path in [place] if os.path.isfile(path) and not os.path.islink(path))
-        for path, found in below:
-            if path not in seen and not path.startswith(directory + "/"):
-                seen.add(path)
-                yield name_of(path, plan), found
+    for path, found in _packed_files.told_files(directory, plan, more, MOST_LOOKED_AT):
+        yield _packed_files.name_of(path, plan), found
 
 
 def tell(directory: str, plan: Data, request: Data) -> Data:

@@ -10,6 +10,7 @@ go on to write: a link is not followed, what is no regular file is not opened, a
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
@@ -83,18 +84,55 @@ def files_below(directory: str, most: int = 0) -> Iterator[tuple[str, os.stat_re
                 yield os.path.relpath(path, directory), found
 
 
-def measured_files(directory: str, logs: bool) -> list[tuple[str, int]]:
-    """Return what a job has measured, the smallest first: relative path, bytes.
+def told_places(plan: Data, more: list[str]) -> list[str]:
+    """Return the paths that launch_outputs names, absolute, each once. more: such besides those in the plan."""
+    work = plan["working_directory"]
+    patterns = [os.path.join(work, os.path.expanduser(one)) for one in dict.fromkeys([*plan.get("outputs", ()), *more])]
+    found = [place for pattern in patterns for place in sorted(glob.glob(pattern, recursive=True))]
+    return list(dict.fromkeys(os.path.normpath(place) for place in found))
 
-    All of MEASURED, and files with curves wherever they lie. logs: whether what lies in `ranks` is packed anyway.
+
+def told_files(directory: str, plan: Data, more: list[str], most: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files in these places, each once: absolute path, what lstat says. Not those of the run directory.
+
+    most: how many are looked at in each place.
+    """
+    seen = set()
+    for place in told_places(plan, more):
+        if place == directory or place.startswith(directory + "/"):
+            continue
+        if os.path.isdir(place):
+            below = ((os.path.join(place, path), found) for path, found in files_below(place, most))
+        else:
+            below = ((path, os.lstat(path)) for path in [place] if os.path.isfile(path) and not os.path.islink(path))
+        for path, found in below:
+            if path not in seen and not path.startswith(directory + "/"):
+                seen.add(path)
+                yield path, found
+
+
+def name_of(path: str, plan: Data) -> str:
+    """Return what a file outside of the run directory is called: work/PATH in the working directory, else root/PATH."""
+    work = plan["working_directory"].rstrip("/") + "/"
+    return f"work/{path[len(work) :]}" if path.startswith(work) else f"root{path}"
+
+
+def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, int, str]]:
+    """Return what a job has measured, the smallest first: name, bytes, absolute path.
+
+    All of MEASURED, and files with curves wherever they lie in the run directory, or where launch_outputs says: those
+    are called outputs/NAME. logs: whether what lies in `ranks` is packed anyway.
     """
     found = [
-        (path, one.st_size)
+        (path, one.st_size, os.path.join(directory, path))
         for path, one in files_below(directory)
         if path.startswith(MEASURED + os.sep)
         or (CURVES.fullmatch(os.path.basename(path)) and not (logs and path.startswith("ranks" + os.sep)))
     ]
-    return sorted(found, key=lambda pair: (pair[1], pair[0]))
+    for path, one in told_files(directory, plan, [], MOST_LOOKED_AT):
+        if CURVES.fullmatch(os.path.basename(path)):
+            found.append((f"outputs/{name_of(path, plan)}", one.st_size, path))
+    return sorted(found, key=lambda one: (one[1], one[0]))
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
@@ -139,15 +177,15 @@ class Packing:
         if len(data) < size and size > limit:
             self.left.append({"file": name, "size": size, "kept": len(data)})
 
-    def add_measured(self, logs: bool) -> None:
+    def add_measured(self, plan: Data, logs: bool) -> None:
         """Put what a job has measured into the archive, each file whole, as far as there is room."""
         room = MEASURED_LIMIT
-        for name, size in measured_files(self.directory, logs):
+        for name, size, path in measured_files(self.directory, plan, logs):
             if size > room:
                 self.left.append({"file": name, "size": size, "kept": 0})
                 continue
             try:
-                data = read_end(os.path.join(self.directory, name), size)[0]
+                data = read_end(path, size)[0]
             except OSError:  # it is gone
                 continue
             room -= len(data)
@@ -179,7 +217,7 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
         for log in dict.fromkeys(rank_logs):
             packing.add_end(os.path.relpath(log, path), LOG_LIMIT)
     packing.add_end(PICTURE, PICTURE_LIMIT)
-    packing.add_measured(logs)
+    packing.add_measured(plan, logs)
     left_out = packing.left_out()
     if left_out["count"]:
         packing.write(FILE, json.dumps(left_out).encode())

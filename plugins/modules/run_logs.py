@@ -15,7 +15,8 @@ description:
     (C(gpus.csv)) on the node, and unpacks them on the controller.
   - With them comes what the job has measured. That is all below C(measured) in its run directory
     (C($MUSTER_RUN_DIRECTORY/measured)), event files of TensorBoard, C(metrics.csv) and C(trainer_state.json) wherever
-    they lie in the run directory, and of the node of rank 0 all that the job reported by C(MUSTER_RESULT)
+    they lie in the run directory or where O(muster.training.launch_plan#module:outputs) says (as C(outputs/NAME)), and
+    of the node of rank 0 all that the job reported by C(MUSTER_RESULT)
     (C(said.jsonl)). At most 64 MiB a node are taken of it, the smallest files first. What is left out stands in
     C(left_out.json), and is told.
   - C(clock.json) tells by which clock the node wrote its times, with C(utc_offset) in seconds, C(zone), and C(now) in

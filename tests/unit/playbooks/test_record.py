@@ -128,7 +128,7 @@ def test_a_run_that_nobody_watched_tells_what_it_reached(directory: Path) -> Non
     assert code == 0 and "  step: 2\n" in output and "\n  cost: 0.0" in output, output
     record = directory / "runs" / "first"
     assert read(record / "result.json")["said"] == {"step": 2, "loss": 1 / 3}
-    assert not (record / "logs").exists()
+    assert (record / "logs" / "node1" / "measured" / "loss1.csv").exists()
 
 
 def test_a_price_that_is_none_is_refused(directory: Path) -> None:

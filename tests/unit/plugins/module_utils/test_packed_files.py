@@ -110,10 +110,25 @@ def test_whatever_a_job_puts_there_is_neither_followed_nor_waited_for(tmp_path: 
     assert set(files) == {"clock.json", "said.jsonl", "measured/good"}
 
 
+def test_files_with_curves_come_from_where_the_job_is_said_to_write(tmp_path: Path) -> None:
+    run = finished(tmp_path / "runs", *OURS)
+    run.plans[0].update(working_directory=str(tmp_path / "work"), outputs=["lightning_logs", str(tmp_path / "tb")])
+    write(run.node(0) / "plan.json", json.dumps(run.plans[0]))
+    write(tmp_path / "work/lightning_logs/version_0/metrics.csv", "step,loss\n")
+    write(tmp_path / "work/lightning_logs/version_0/last.ckpt", "weights")
+    write(tmp_path / "work/other/metrics.csv", "nobody has said so")
+    write(tmp_path / "tb/events.out.tfevents.1", "events")
+    files, _left_out = packed(run, "measured")
+    assert {name for name in files if name.startswith("outputs/")} == {
+        "outputs/work/lightning_logs/version_0/metrics.csv",
+        f"outputs/root{tmp_path}/tb/events.out.tfevents.1",
+    }
+
+
 def test_a_directory_without_end_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_packed_files, "MOST_LOOKED_AT", 20)
     run = finished(tmp_path, *((f"measured/{number}", "x") for number in range(50)))
-    assert len(_packed_files.measured_files(str(run.node(0)), False)) < 20
+    assert len(_packed_files.measured_files(str(run.node(0)), run.plans[0], False)) < 20
 
 
 def test_a_run_is_not_told_to_be_over_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
