@@ -32,21 +32,29 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
 }
 ON_NODE = ["_gpu_samples", "_node_clock", "_reported", "_packed_files", "_supervisor", "_run"]
+MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of it
 MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
 
 
-def unpack(archive: IO[bytes], target: Path) -> None:
+def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
     """Unpack what a node has packed: files and directories below the target, for their owner alone.
 
     An archive of a few megabytes may hold any number of files of any size, so the room on the disk here is looked at
-    before each of them.
+    before each of them. most: bytes that all of them may have, None where only that room counts.
 
     Whoever has the node writes the archive, so nothing else is taken from it: no link, no device, no mode and no owner.
     (tarfile's own filter for that is not in Python 3.11.0 to 3.11.3, one of which is Debian 12's.)
     Raises AnsibleActionFail where a name leads out of the target, and where there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
+        size = 0
         for number, member in enumerate(tar, 1):
+            size += member.size
+            if most is not None and size > most:
+                raise AnsibleActionFail(
+                    f"the node's archive has more than {most >> 20} MiB, which is more than is ever measured: nothing "
+                    f"more was unpacked below {target}; see who else may write to the run's directory on this node"
+                )
             if number > MOST_FILES:
                 raise AnsibleActionFail(
                     f"the node's archive has more than {MOST_FILES} files: nothing more was unpacked below {target}; "
@@ -134,7 +142,7 @@ class ActionModule(ActionBase):
                 archive.write(base64.b64decode(piece["data"]))
             archive.seek(0)
             try:
-                unpack(archive, target)
+                unpack(archive, target, MOST_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as problem:
                 raise AnsibleActionFail(
                     f"what {request['node']} sent is not a whole archive of logs ({problem}): try again, or see who "

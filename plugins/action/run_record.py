@@ -19,6 +19,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._cost import so_far
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     from_hub,
@@ -253,6 +254,9 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         return nothing
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
+        cost = so_far(plan, master.get("started") if master else None, time.time())
+        if cost:
+            Display().display(f"run {plan['run_id']} {cost}")
         return nothing
     return settle(record, verdict_on(plan, result, reads), said | reported_in(master))
 

@@ -60,6 +60,16 @@ def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> flo
     return rate * max(0.0, ended - started) / 3600 if rate is not None and started is not None else None
 
 
+def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
+    """What a run that goes on costs and has cost, in words; "" where that is not known. Times as for cost_of()."""
+    rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
+    if rate is None or not isinstance(started, (int, float)):
+        return ""
+    spent = cost_of(plan, float(started), now) or 0.0
+    currency = plan.get("currency", CURRENCY)
+    return f"costs {money(rate, currency)} an hour, {money(spent, currency)} so far"
+
+
 def money(amount: float, currency: str) -> str:
     """An amount in words: two decimals, or two digits of less than a tenth."""
     return f"{amount:.2f} {currency}" if amount >= 0.1 or amount == 0 else f"{amount:.2g} {currency}"

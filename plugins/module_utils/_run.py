@@ -710,6 +710,7 @@ def describe(path: str, plan: Data) -> Data:
         "state": state,
         "message": message,
         "since": status["since"],
+        "started": status.get("started"),
         "last_line": last_line(newest),
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": gpus_now(path) if state == "running" else None,

@@ -39,8 +39,8 @@ options:
         a later task), or where it was lost sight of.
       - V(succeeded) fails where a run has not succeeded, by O(verdict). It shows and writes nothing.
       - V(judged) is for a run that nobody has watched to its end. It shows the verdict, and writes it where it is not
-        there yet. It does nothing where the run goes on, where the node of rank 0 and another one could not be read, or
-        without a record. How the run went fails no task.
+        there yet. It does nothing where the run goes on (but tells what it costs, where the prices are known), where
+        the node of rank 0 and another one could not be read, or without a record. How the run went fails no task.
     type: str
     choices: [opened, dropped, read, closed, judged, succeeded]
     required: true

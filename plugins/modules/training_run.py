@@ -182,6 +182,10 @@ run:
       description: When it came into this state, in seconds since 1970.
       type: float
       sample: 1795234086.7
+    started:
+      description: When its supervisor was started, in seconds since 1970. V(null) where it has not said so yet.
+      type: float
+      sample: 1795234080.2
     last_line:
       description: The last line that the first rank of this node has written.
       type: str

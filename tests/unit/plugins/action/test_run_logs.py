@@ -94,6 +94,14 @@ def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, mo
     assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]
 
 
+def test_of_what_was_measured_no_more_than_can_be_is_unpacked(tmp_path: Path) -> None:
+    members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
+    unpack(packed(*members), tmp_path, most=3000)
+    with pytest.raises(AnsibleActionFail, match="more than is ever measured"):
+        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", most=3000)
+    assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
+
+
 def test_an_archive_of_too_many_files_is_not_unpacked_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

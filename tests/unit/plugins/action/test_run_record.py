@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,15 @@ def test_no_verdict_on_a_run_that_goes_on_or_may_do_so(tmp_path: Path, reads: di
     record = opened(tmp_path)
     assert judged(tmp_path, reads) == {"changed": False, "record": "", "verdict": None}
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
+
+
+def test_what_a_run_that_goes_on_costs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path)
+    plan = {**PLAN, "run_id": "first", "nodes": [{"name": f"node{n}", "price_per_hour": 1.8} for n in (0, 1)]}
+    (tmp_path / "first" / "plan.json").write_text(json.dumps(plan))
+    reads = {"node0": {**RUNNING, "started": time.time() - 3600}, "node1": RUNNING}
+    assert judged(tmp_path, reads)["verdict"] is None
+    assert capsys.readouterr().out == "run first costs 3.60 USD an hour, 3.60 USD so far\n"
 
 
 def test_no_verdict_on_a_run_from_elsewhere(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._cost import (
     money,
     read_price,
     read_prices,
+    so_far,
     total,
 )
 
@@ -50,6 +51,12 @@ def test_a_run_costs_its_time_on_all_nodes() -> None:
     for unknown in (plan(3.6, None), plan(), {}, {"nodes": [{"name": "of a former version"}]}):
         assert cost_of(unknown, 1000.0, 1100.0) is None
     assert cost_of(plan(3.6), None, 1100.0) is None
+
+
+def test_what_a_run_that_goes_on_costs() -> None:
+    assert so_far({**plan(3.6, 7.2), "currency": "EUR"}, 1000, 1100.0) == "costs 10.80 EUR an hour, 0.30 EUR so far"
+    for unknown in (so_far(plan(3.6, None), 1000.0, 1100.0), so_far(plan(3.6), None, 1100.0), so_far({}, 1.0, 2.0)):
+        assert unknown == ""
 
 
 @pytest.mark.parametrize(
