@@ -87,7 +87,7 @@ def parts_below(target: Path) -> Iterator[Path]:
 
 
 class ActionModule(ActionBase):
-    """A call to the node; to fetch, one for each 32 MiB."""
+    """A call to the node; to fetch, one for each 16 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True

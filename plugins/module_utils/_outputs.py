@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 100_000  # of a node
 MOST_LOOKED_AT = 2_000_000  # files in a directory, those that are not the job's included
-PIECE = 32 * 2**20  # bytes of files that one answer carries
+PIECE = 16 * 2**20  # bytes of files that one answer carries
 BLOCK = 2**20  # bytes read at a time
 # What lies in a run directory and is not the job's, besides logs.
 OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}

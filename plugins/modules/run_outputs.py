@@ -12,7 +12,7 @@ version_added: 0.1.0
 short_description: Bring what the job of a run has written on a node
 description:
   - Tells which files the job of a run has written on a node, compares some by their content, and brings them to the
-    controller in parts of 32 MiB.
+    controller in parts of 16 MiB.
   - These are the files in the run directory that are neither logs nor our own, and those that are told of by
     O(muster.training.launch_plan#module:outputs) and O(outputs). No link is followed.
   - A file that is here with the same size and the same time of its last change is not brought again. One of which a

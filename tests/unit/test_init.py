@@ -36,6 +36,7 @@ OTHER_FILES = [
     "ansible.cfg",
     "bucket_move.yml",
     "checkpoints.yml",
+    "fetch.yml",
     "group_vars/training.yml",
     "launch.yml",
     "logs.yml",

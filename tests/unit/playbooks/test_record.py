@@ -21,10 +21,13 @@ from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 JOB = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 
-measured = Path(os.environ["MUSTER_RUN_DIRECTORY"], "measured")
+directory = Path(os.environ["MUSTER_RUN_DIRECTORY"])
+while (directory / "gpus.csv").read_text().count("\\n") < 2:  # the first sample is taken at the start
+    time.sleep(0.01)
+measured = directory / "measured"
 rank = os.environ["NODE_RANK"]
 (measured / f"loss{rank}.csv").write_text("0,1.5\\n")
 for step in range(3):
@@ -109,7 +112,7 @@ def test_a_run_that_failed_leaves_all_that_tells_how_it_went(directory: Path) ->
         assert (node / "measured" / f"loss{rank}.csv").read_text() == "0,1.5\n"
         samples = (node / "gpus.csv").read_text()
         assert samples.startswith(HEADER)
-        sample = read_line(samples.splitlines()[-1])
+        sample = read_line(samples.splitlines()[1])
         assert sample is not None and sample[1]["power_limit_watts"] == 300
         taken = epoch_seconds(sample[0], read(node / "clock.json"))
         assert taken is not None and -60 < taken - result["started"] < 60
