@@ -159,6 +159,7 @@ class Report(TypedDict):
     working_directory: str
     commit: str
     dirty: bool
+    repeat: str  # the command that launches the same again
     environment: list[str]
     settings: dict[str, str]
     metrics: list[Metric]

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,6 +111,7 @@ def compose(record: Record, now: float) -> Report:
         "working_directory": clean(plan.get("working_directory"), 500),
         "commit": clean(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
+        "repeat": repeat(command, rows, clean(plan.get("launcher"), 40), clean(plan.get("working_directory"), 500)),
         "environment": names_of_environment(plan),
         "settings": {},
         "metrics": metrics(said),
@@ -258,7 +261,7 @@ def joined_values(values: Any) -> str:
 
 def arguments(command: list[str]) -> dict[str, str]:
     """The job's own options by name, from what is started: the script and all that comes after it."""
-    start = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+    start = script_at(command)
     if start is None:
         return {}
     found = {"script": command[start]}
@@ -275,6 +278,29 @@ def arguments(command: list[str]) -> dict[str, str]:
             found[f"argument {place + 1}"] = words[place]
         place += 1
     return found
+
+
+def script_at(command: list[str]) -> int | None:
+    """Where in the command the job's script stands."""
+    return next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+
+
+def repeat(command: list[str], rows: list[NodeRow], launcher: str, directory: str) -> str:
+    """The command that launches the same again, as far as the command of a node tells; "" where it does not."""
+    place = script_at(command)
+    slots = {row["slots"] for row in rows}
+    # what has braces Ansible would read as a template, and what was shortened is not what was typed
+    if place is None or len(slots) != 1 or any("{{" in word or "{%" in word or "…" in word for word in command):
+        return ""
+    job = {
+        "nnodes": len(rows),
+        "nproc_per_node": slots.pop(),
+        "launch_launcher": launcher,
+        "launch_working_directory": directory,
+        "launch_script": command[place],
+        "launch_args": command[place + 1 :],
+    }
+    return f"ansible-playbook launch.yml -e {shlex.quote(json.dumps(job, ensure_ascii=False))}"
 
 
 def notes(record: Record, gpus: list[Gpu]) -> list[str]:
@@ -296,8 +322,3 @@ def notes(record: Record, gpus: list[Gpu]) -> list[str]:
         if not is_wandb(link):
             found.append(f"the job printed the address of a run elsewhere: {clean(link, 300)}")
     return [clean(note, 500) for note in found]
-
-
-def rows_by_name(rows: list[NodeRow]) -> dict[str, NodeRow]:
-    """The nodes by their names."""
-    return {row["name"]: row for row in rows}
