@@ -42,6 +42,7 @@ OTHER_FILES = [
     "muster",
     "ping.yml",
     "preflight.yml",
+    "report.yml",
     "runs.yml",
     "site.yml",
     "stage_data.yml",

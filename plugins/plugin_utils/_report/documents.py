@@ -93,7 +93,7 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: the whole of it in three numbers, and points to draw it."""
+    """One curve: the whole of it in a few numbers, and points to draw it, which lie in curves.json beside report.json."""
 
     name: str
     source: str

@@ -32,7 +32,7 @@ INVITATION = "\nWhat you write below this line is kept when the page is made aga
 README = "README.md"
 # What begins a mark anywhere; an underscore between letters begins none, and a bare address becomes a link
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
-AT_START = re.compile(r"([#+=-]|\d+(?=[.)]))")  # what makes a line a heading, a list or a rule
+AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # what makes a line a heading, a list or a rule
 LONGEST_CELL = 200
 MOST_GPUS = 64  # of the table of a page
 TITLE = "# Log book"

@@ -22,7 +22,8 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import COLUMNS
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, number
 
-NAMES = (*COLUMNS, "power_limit_watts")  # of the columns; older records lack the last one
+NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
+FORMER = len(NAMES) - 1  # columns of older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
 MOST_GPUS = 64  # of one node
 MOST_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
@@ -157,7 +158,7 @@ def gpus_of(
         if values[0] == "timestamp":
             names = tuple(values)
             continue
-        if len(values) not in (len(names), len(COLUMNS), len(NAMES)) or not values[0][:1].isdigit():
+        if len(values) not in (len(names), FORMER) or not values[0][:1].isdigit():
             continue
         stamp = values[0]
         begun = minutes.get(stamp[:16])

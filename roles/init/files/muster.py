@@ -15,6 +15,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # what stands alone is the name of a run
+REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 JOB = {
     "-n": "nnodes",
     "--nnodes": "nnodes",
@@ -39,6 +40,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
+    "report": ("report", "launch", "write what a run was worth, or compare runs: ./muster report --runs A,B", REPORT),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
     "stage-data": (
