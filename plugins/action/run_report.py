@@ -16,6 +16,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.run_record import LATEST, records_directory, whole_id
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_comparison, write_report
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
@@ -62,10 +63,10 @@ class ActionModule(ActionBase):
         try:
             return make(args, records_directory(args["directory"], args["group"], task_vars))
         except Exception as problem:
-            what = f"the report of {' and '.join(run for run in args['runs'] if run) or 'the latest run'} "
-            message = what + f"could not be made: {as_text(problem)}"
+            what = " and ".join(run for run in args["runs"] if run) or "the latest run"
+            message = f"the report of {what[:200]} could not be made: {as_text(problem)}"
             if args["required"]:
-                raise AnsibleActionFail(message) from problem
+                raise Refusal(as_typed(message), result={"changed": False}) from problem
             Display().warning(as_typed(f"{message}; to try again: ansible-playbook report.yml{run_ids(args['runs'])}"))
             return {"changed": False, "report": "", "msg": message}
 
