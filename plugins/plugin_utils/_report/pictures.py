@@ -9,7 +9,6 @@ Private to this collection, controller only.
 
 from __future__ import annotations
 
-import copy
 import re
 from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
@@ -37,9 +36,7 @@ def draw(spec: dict[str, Any]) -> Picture:
         import vl_convert  # large, and not on every machine
     except ImportError as problem:
         raise NoPictures(f"plots need the Python package vl-convert-python on this machine: {INSTALL}") from problem
-    alone = copy.deepcopy(spec)
-    alone["background"] = PAPER
-    alone["padding"] = 10
+    alone = {**spec, "background": PAPER, "padding": 10}
     try:
         # no address: data that a specification names would be fetched
         svg = str(vl_convert.vegalite_to_svg(alone, allowed_base_urls=[]))

@@ -236,7 +236,10 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
     for gpu in gpus:
         rows.setdefault(gpu.name if len(gpus) <= ROWS else gpu.node, []).append(gpu)
     shown = list(rows)[: CELLS // LEAST_COLUMNS]
-    columns = max(LEAST_COLUMNS, min(COLUMNS, CELLS // len(shown)))
+    # a column that is narrower than the time between two samples would be empty now and then
+    usual = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
+    most_columns = int((end - start) / (1.25 * max(usual))) if usual else COLUMNS
+    columns = max(1, min(COLUMNS, max(LEAST_COLUMNS, CELLS // len(shown)), most_columns))
     parts = {
         name: buckets(
             (

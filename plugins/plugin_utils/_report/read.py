@@ -241,8 +241,9 @@ class Files:
     def document(self, name: str) -> Any:
         """A JSON file, None where it is none or too large."""
         with self.opened(name) as stream:
-            data = stream.read(LARGEST_DOCUMENT + 1) if stream is not None else b""
-        return parsed(data.decode("utf-8", "replace")) if 0 < len(data) <= LARGEST_DOCUMENT else None
+            if stream is None or os.fstat(stream.fileno()).st_size > LARGEST_DOCUMENT:
+                return None
+            return parsed(stream.read().decode("utf-8", "replace"))
 
     def lines(self, name: str, most: int) -> Iterator[str]:
         """The lines of a file."""

@@ -10,12 +10,12 @@ Private to this collection, controller only.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 LONGEST = 2000  # characters of a text that a person is to read
+LARGEST = 1e100  # nothing that is measured is larger, and sums and products of it are still numbers
 # What turns a terminal's colours on, sets its title and the like: CSI, OSC, and the short ones.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 # What turns the direction of all that follows, or takes no room: a page would read otherwise than it is.
@@ -41,14 +41,14 @@ def clean(value: Any, longest: int = LONGEST) -> str:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, None for all else. True and False are none."""
+    """A number that nothing reckoned with it makes infinite, None for all else. True and False are none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         found = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return found if abs(found) <= LARGEST else None  # nan is not, either
 
 
 def whole(value: Any, most: int = 1_000_000_000) -> int:
