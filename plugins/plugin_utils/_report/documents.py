@@ -93,7 +93,7 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: the whole of it in a few numbers, and points to draw it, which lie in curves.json beside report.json."""
+    """One curve: the whole of it in a few numbers, and points to draw it, which lie in curves.json."""
 
     name: str
     source: str
