@@ -11,12 +11,15 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Write the report of a run, or compare several
 description:
-  - Makes C(report.html) of what the record of a run holds, a page without scripts that opens from a disk, with C(report.json)
-    (all its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and Vega-Lite specification.
+  - Makes C(report.html) of what the record of a run holds, a page without scripts that opens from a disk, with
+    C(report.json) (all its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and Vega-Lite
+    specification.
   - Writes a page of the run into the log book, and the table of all runs there. What stands below the line
     C(<!-- notes -->) of such a page is kept.
-  - Of several runs it makes a page that compares them, settings that differ first. Reports that they do not have yet are made, too.
-  - Plots need the Python package C(vl-convert-python) on the controller. Without it the rest is there, and says how to get it.
+  - Of several runs it makes a page that compares them, settings that differ first. Reports that they do not have yet
+    are made, too.
+  - Plots need the Python package C(vl-convert-python) on the controller. Without it the rest is there, and says how to
+    get it.
   - What nodes have measured is read from C(logs) of the record, into which M(muster.training.run_logs) fetches it.
   - Connects to nothing.
 extends_documentation_fragment:
@@ -92,8 +95,8 @@ report:
   sample: /home/me/cluster/runs/first-try/report.html
 findings:
   description:
-    - What is worth knowing of the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and
-      C(numbers). Empty for a comparison.
+    - What is worth knowing of the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found),
+      C(remedy) and C(numbers). Empty for a comparison.
   returned: when the page was made
   type: list
   elements: dict

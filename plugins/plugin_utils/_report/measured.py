@@ -12,15 +12,17 @@ from __future__ import annotations
 import calendar
 import math
 import re
-import zoneinfo
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.muster.training.plugins.module_utils._gpu_samples import COLUMNS
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, number
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
 FORMER = len(NAMES) - 1  # columns of older records, which lack the last one
@@ -80,15 +82,17 @@ def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
     return Guessed(started) if started is not None else Shifted(0.0)
 
 
-def zone_of(name: str) -> zoneinfo.ZoneInfo | None:
+def zone_of(name: str) -> ZoneInfo | None:
     """A zone by its name, None where there is no such one here."""
+    import zoneinfo  # looks up how Python was built: not in each worker that imports this
+
     try:
         return zoneinfo.ZoneInfo(name) if name else None
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         return None
 
 
-def offset_at(zone: zoneinfo.ZoneInfo, when: float) -> float:
+def offset_at(zone: ZoneInfo, when: float) -> float:
     """Seconds by which a zone is ahead of UTC."""
     found = datetime.fromtimestamp(when, zone).utcoffset()
     return (found or timedelta()).total_seconds()
@@ -122,7 +126,7 @@ class Guessed:
 class InZone:
     """A clock of a zone with summer time. Of the hour that comes twice the second is known by what came before it."""
 
-    def __init__(self, zone: zoneinfo.ZoneInfo) -> None:
+    def __init__(self, zone: ZoneInfo) -> None:
         self.zone = zone
         self.last = -math.inf
         self.hour, self.offsets = -math.inf, (0.0, 0.0)

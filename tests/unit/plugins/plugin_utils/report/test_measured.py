@@ -46,7 +46,8 @@ def test_a_zone_that_does_not_agree_with_the_offset_does_not_count() -> None:
 
 def test_without_a_clock_the_start_of_the_run_tells_the_offset() -> None:
     lines = [line(START + second, 0, SAMPLE, -25200) for second in (2, 17)]
-    for clock in (None, [], {"utc_offset": "x"}, {"utc_offset": 1e9}):
+    clocks: tuple[Any, ...] = (None, [], {"utc_offset": "x"}, {"utc_offset": 1e9})
+    for clock in clocks:
         assert times(lines, clock, started=START) == [START + 2, START + 17]
         assert times(lines, clock) == [START + 2 - 25200, START + 17 - 25200]
 
