@@ -189,7 +189,9 @@ def throughput(report: Report) -> list[tuple[str, str]]:
     if report["world_size"]:
         pairs.append(("of each process", value_of(rate / report["world_size"])))
     if report["samples"]:
-        pairs.append(("samples", f"{report['samples']:.4g}"))
+        pairs.append(
+            ("samples", f"{report['samples']:,.0f}" if report["samples"] < 1e15 else f"{report['samples']:.3g}")
+        )
     return pairs
 
 
@@ -206,7 +208,7 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
         f"{gpu['node']} GPU {gpu['index']}",
         of_figure(gpu["utilization_percent"], "mean", "%"),
         of_figure(gpu["utilization_percent"], "p5", "%"),
-        "" if gpu["idle_share"] is None else f"{gpu['idle_share']:.0%}",
+        "" if gpu["idle_share"] is None else f"{100 * gpu['idle_share']:.0f} %",
         "" if memory is None else f"{memory['peak'] / 1024:.1f}{total} GiB",
         of_figure(gpu["power_watts"], "mean", "W"),
         of_figure(gpu["temperature_celsius"], "peak", "°C"),
