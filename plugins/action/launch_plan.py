@@ -65,6 +65,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "stop_grace": {"type": "int", "default": 5},
     "log_limit": {"type": "int", "default": 10},
     "replace": {"type": "bool", "default": False},
+    "code": {"type": "dict", "default": {}},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }

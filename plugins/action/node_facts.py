@@ -48,6 +48,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": ""},
     "mounts": {"type": "list", "elements": "str", "default": []},
+    "code": {"type": "dict", "default": {}},
     "parts": {
         "type": "list",
         "elements": "str",
@@ -98,6 +99,8 @@ class ActionModule(ActionBase):
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
+        if request["code"]:
+            files["_node_code"] = None
         if request["ports"]:  # who holds one may have to be asked of a command, or is left of an earlier probe
             files.update(dict.fromkeys(["_node_commands", "_peer_probe"]))
         before = time.time()

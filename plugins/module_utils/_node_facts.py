@@ -110,8 +110,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here, but
-    with ports that for connections.
+    parts, mounts (paths that must be mounts), code (see _node_code, or {}), probe (see _peer_probe). Our files for
+    other parts need not be here, but with ports that for connections.
     """
     start = clock()
     parts = set(request["parts"])
@@ -202,6 +202,13 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     if request["run_id"] and not dead(runs_directory):
         taken = _run.node_directories(request)
         facts["run_taken"] = taken[0][0] if taken else ""
+    code = request.get("code")
+    if code:
+        from ansible_collections.muster.training.plugins.module_utils import _node_code
+
+        place = _node_code.code_directory(code)
+        if not dead(place):
+            facts["code"] = _node_code.read_code(place, code, script, interpreter)
     if "software" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
 

@@ -79,6 +79,12 @@ options:
     type: list
     elements: str
     default: []
+  code:
+    description:
+      - The tree of code to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that
+        are not in it are not looked at.
+    type: dict
+    default: {}
   parts:
     description:
       - What to read besides what costs next to nothing.
@@ -121,6 +127,7 @@ options:
         type: int
 seealso:
   - module: muster.training.choose_nodes
+  - module: muster.training.list_code
   - module: muster.training.launch_plan
   - module: muster.training.check_cluster
 """
@@ -250,6 +257,21 @@ facts:
         readable: true
         executable: false
         dead_mount: ""
+    code:
+      description:
+        - The node's copy of O(code), its C(path), whether it is the C(same), and else in how many files and in which it
+          differs, by kind (C(counts), C(names)). Of a tree with thousands of files no names are told.
+        - Whether the tree has O(script), and the hash of the project's requirements that the role python_env has
+          installed beside O(interpreter) (C(required), V(null) where that is in no environment of the role).
+      returned: with O(code)
+      type: dict
+      sample:
+        path: /home/ubuntu/project
+        same: false
+        counts: {older: 1}
+        names: {older: [train.py]}
+        script: true
+        required: null
     runs_directory:
       description: Where the runs of the user lie, as an absolute path.
       type: str
