@@ -99,6 +99,8 @@ class ActionModule(ActionBase):
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
+        if request["code"].get("problem"):  # launch_plan and check_cluster say so
+            request["code"] = {}
         if request["code"]:
             files["_node_code"] = None
         if request["ports"]:  # who holds one may have to be asked of a command, or is left of an earlier probe
