@@ -10,13 +10,14 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.muster.training.plugins.plugin_utils._code_here import read_code_here
+from ansible_collections.muster.training.plugins.plugin_utils._code_here import add_requirements, read_code_here
 
 ARGUMENT_SPEC = {
     "source": {"type": "path", "required": True},
     "exclude": {"type": "list", "elements": "str", "default": []},
     "directory": {"type": "str", "required": True},
     "user": {"type": "str", "default": ""},
+    "requirements": {"type": "bool", "default": False},
 }
 
 
@@ -31,4 +32,6 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         code = read_code_here(args["source"], args["exclude"], args["directory"], args["user"])
+        if args["requirements"]:
+            add_requirements(code)
         return {"changed": False, "code": code}

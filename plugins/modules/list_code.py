@@ -46,6 +46,10 @@ options:
     description: Whose it is on the nodes. Empty, of the one who logs in.
     type: str
     default: ""
+  requirements:
+    description: Whether what the project requires is told, to be compared with what was installed.
+    type: bool
+    default: false
 seealso:
   - module: muster.training.node_facts
   - module: muster.training.compare_code

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._node_code import 
     hash_of,
     packed,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._project_requirements import read_project
 
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._node_code import Tree
@@ -105,3 +106,13 @@ def read_code_here(source: str, patterns: Sequence[str], directory: str, user: s
     here["digest"] = digest_of(tree)
     here["files"] = sum(not name.endswith("/") for name in tree)
     return here
+
+
+def add_requirements(here: CodeHere) -> None:
+    """Add what the project requires. What is wrong with it is the business of site.yml, which installs it."""
+    try:
+        project = read_project(here["source"])
+    except ValueError:
+        return
+    if project:
+        here["requirements"], here["required"] = project["file"], project["digest"]

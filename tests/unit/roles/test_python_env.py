@@ -55,6 +55,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "pip_version": "26.3",
         "uv_version": "0.13.8",
         "environment": {},
+        "project": {},
         "layer": "base",
         "order": 0,
     }
