@@ -1,0 +1,119 @@
+"""Train a small language model with the Trainer of Hugging Face, and DeepSpeed's ZeRO where --deepspeed names a file.
+
+    torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 60
+
+The model is made from a configuration and learns to go on with arithmetic progressions modulo 31: nothing is
+downloaded. GPUs are used where there are any, else the CPU. All options of TrainingArguments can be given. A model of
+yours takes the place of make_model(), and your data that of Progressions.
+
+Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints, and --resume_from_checkpoint true goes on from the newest of
+--output_dir. The last line of rank 0, MUSTER_RESULT, is shown in the summary of a run.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: imported later it keeps it alive
+from torch.distributed.elastic.multiprocessing.errors import record
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+MODULUS = 31
+LENGTH = 16
+
+
+class Progressions(torch.utils.data.Dataset):
+    """Sequences a, a + b, a + 2b ... modulo 31. Those with held-out pairs (a, b) are never seen in training."""
+
+    def __init__(self, held_out: bool) -> None:
+        pairs = torch.cartesian_prod(torch.arange(MODULUS), torch.arange(MODULUS))
+        order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))
+        self.pairs = pairs[order[:160] if held_out else order[160:]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        first, step = self.pairs[index]
+        tokens = (first + step * torch.arange(LENGTH)) % MODULUS
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def make_model() -> GPT2LMHeadModel:
+    """Some 100,000 weights."""
+    torch.manual_seed(0)
+    size = {"n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=MODULUS, **size, **ends, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+
+
+def accuracy(predicted: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
+    """Share of tokens told rightly from the third on: two tell what the progression is."""
+    found, wanted = (torch.as_tensor(one) for one in predicted)
+    return {"accuracy": (found[:, 1:-1] == wanted[:, 2:]).float().mean().item()}
+
+
+def parse_arguments() -> TrainingArguments:
+    """Options of TrainingArguments, some of which have other defaults here."""
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(
+        output_dir=os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "checkpoints"),
+        max_steps=300,
+        learning_rate=3e-3,
+        warmup_steps=10,
+        per_device_train_batch_size=32,
+        per_device_eval_batch_size=40,
+        logging_steps=20,
+        save_steps=100,
+        save_total_limit=2,
+        report_to="none",
+        use_cpu=not torch.cuda.is_available(),
+        disable_tqdm=True,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+    (arguments,) = parser.parse_args_into_dataclasses()
+    return arguments
+
+
+@record  # the traceback of a failed rank goes where the launcher looks for it
+def main() -> None:
+    arguments = parse_arguments()
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # several ranks share the cores
+    train(arguments)
+    gc.collect()  # what holds the group, and so threads of gloo
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def train(arguments: TrainingArguments) -> None:
+    trainer = Trainer(
+        model=make_model(),
+        args=arguments,
+        train_dataset=Progressions(held_out=False),
+        eval_dataset=Progressions(held_out=True),
+        compute_metrics=accuracy,
+        preprocess_logits_for_metrics=lambda logits, _labels: logits.argmax(dim=-1),
+    )
+    resume = str(arguments.resume_from_checkpoint or "").lower()
+    newest = get_last_checkpoint(arguments.output_dir) if os.path.isdir(arguments.output_dir) else None
+    done = trainer.train(resume_from_checkpoint=newest if resume == "true" else arguments.resume_from_checkpoint)
+    told = trainer.evaluate()
+    trainer.save_model()
+    if trainer.is_world_process_zero():
+        result = {
+            "accuracy": round(told["eval_accuracy"], 4),
+            "loss": round(done.training_loss, 4),
+            "samples_per_second": done.metrics["train_samples_per_second"],
+            "checkpoint": os.path.abspath(arguments.output_dir),
+        }
+        print("MUSTER_RESULT " + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
