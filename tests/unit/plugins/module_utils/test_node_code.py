@@ -40,12 +40,12 @@ def node(source: Path, tmp_path: Path) -> Path:
     """What the role code makes of it on a node, where a job has written since."""
     node = tmp_path / "node"
     shutil.copytree(source, node, symlinks=True, ignore=shutil.ignore_patterns("outputs", "*.pyc"))
-    brought = {
+    brought: dict[str, Any] = {
         path.relative_to(node).as_posix(): [path.stat().st_size, NOW]
         for path in node.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    brought |= {"link": ["link", "train.py"], "package/": None, "empty/": None}  # type: ignore[dict-item]
+    brought |= {"link": ["link", "train.py"], "package/": None, "empty/": None}
     (node / ".muster-code.json").write_text(json.dumps(brought))
     (node / "ckpt.pt").write_text("step 20")
     (node / "package" / "cache").write_text("made")
