@@ -2,9 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 60
 
-The model is made from a configuration and learns to go on with arithmetic progressions modulo 31: nothing is
-downloaded. GPUs are used where there are any, else the CPU. All options of TrainingArguments can be given. A model of
-yours takes the place of make_model(), and your data that of Progressions.
+The model is made from a configuration and learns to repeat what it has read: nothing is downloaded. GPUs are used where there are any, else the CPU. All options of TrainingArguments can be given. A model of
+yours takes the place of make_model(), and your data that of Refrains.
 
 Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints, and --resume_from_checkpoint true goes on from the newest of
 --output_dir. The last line of rank 0, MUSTER_RESULT, is shown in the summary of a run.
@@ -23,25 +22,24 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-MODULUS = 31
+WORDS = 31
+PERIOD = 4
 LENGTH = 16
 
 
-class Progressions(torch.utils.data.Dataset):
-    """Sequences a, a + b, a + 2b ... modulo 31. Those with held-out pairs (a, b) are never seen in training."""
+class Refrains(torch.utils.data.Dataset):
+    """Four random words, said four times: what comes after the first time can be known from it."""
 
     def __init__(self, held_out: bool) -> None:
-        pairs = torch.cartesian_prod(torch.arange(MODULUS), torch.arange(MODULUS))
-        order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))
-        self.pairs = pairs[order[:160] if held_out else order[160:]]
+        generator = torch.Generator().manual_seed(int(held_out))
+        words = torch.randint(WORDS, (160 if held_out else 4096, PERIOD), generator=generator)
+        self.lines = words.repeat(1, LENGTH // PERIOD)
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.lines)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        first, step = self.pairs[index]
-        tokens = (first + step * torch.arange(LENGTH)) % MODULUS
-        return {"input_ids": tokens, "labels": tokens}
+        return {"input_ids": self.lines[index], "labels": self.lines[index]}
 
 
 def make_model() -> GPT2LMHeadModel:
@@ -49,13 +47,13 @@ def make_model() -> GPT2LMHeadModel:
     torch.manual_seed(0)
     size = {"n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
     ends = {"bos_token_id": None, "eos_token_id": None}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=MODULUS, **size, **ends, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    return GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, **size, **ends, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
 
 
 def accuracy(predicted: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    """Share of tokens told rightly from the third on: two tell what the progression is."""
+    """Share of words told rightly after the first time."""
     found, wanted = (torch.as_tensor(one) for one in predicted)
-    return {"accuracy": (found[:, 1:-1] == wanted[:, 2:]).float().mean().item()}
+    return {"accuracy": (found[:, PERIOD - 1 : -1] == wanted[:, PERIOD:]).float().mean().item()}
 
 
 def parse_arguments() -> TrainingArguments:
@@ -95,8 +93,8 @@ def train(arguments: TrainingArguments) -> None:
     trainer = Trainer(
         model=make_model(),
         args=arguments,
-        train_dataset=Progressions(held_out=False),
-        eval_dataset=Progressions(held_out=True),
+        train_dataset=Refrains(held_out=False),
+        eval_dataset=Refrains(held_out=True),
         compute_metrics=accuracy,
         preprocess_logits_for_metrics=lambda logits, _labels: logits.argmax(dim=-1),
     )
