@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {"changed": True, "directory": args["directory"]}
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, ["_run"], {**request, "operation": "pack"}, task_vars)
+        packed = call_node(self, "_run.requests", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
             what = (
                 f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
             last = False
             while not last and archive.tell() <= packed["size"]:
                 piece = call_node(
-                    self, ["_run"], {**request, "operation": "piece", "offset": archive.tell()}, task_vars
+                    self, "_run.requests", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
                 archive.write(base64.b64decode(piece["data"]))
                 last = piece["last"]

@@ -31,7 +31,6 @@ ARGUMENT_SPEC = {
 }
 OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_rank_program", SHELL_PROGRAM: "_remote_shell"}
-ON_NODE = {"start": ["_run"], "stop": ["_run"], "remove": ["_run"], "read": ["_gpu_samples", "_supervisor", "_run"]}
 
 
 def own_program(module: str) -> str:
@@ -94,7 +93,7 @@ class ActionModule(ActionBase):
             request["supervisor"] = source_of("_supervisor")
             request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
-            return call_node(self, ON_NODE[request["operation"]], request, task_vars)
+            return call_node(self, "_run.requests", request, task_vars)
         except AnsibleConnectionFailure as problem:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

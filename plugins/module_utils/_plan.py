@@ -12,12 +12,6 @@ from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
 from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import (
-    FILE,
-    HEADER,
-    INTERVAL,
-    sample_command,
-)
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -30,6 +24,12 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTable,
     RankTableError,
     ip_literal,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    FILE,
+    HEADER,
+    INTERVAL,
+    sample_command,
 )
 
 LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")

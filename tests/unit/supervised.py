@@ -17,10 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from ansible_collections.muster.training.plugins.module_utils import _supervisor
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import directory as run_directory
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 
 SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
@@ -113,7 +117,7 @@ class Run:
         """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
         return [
-            _run.start(self.request(rank, plan=self.plans[rank], supervisor=self.source, **given))
+            run_start.start(self.request(rank, plan=self.plans[rank], supervisor=self.source, **given))
             for rank in ranks or range(len(self.plans))
         ]
 
@@ -123,12 +127,12 @@ class Run:
         assert found == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
-        answer: dict[str, Any] = _run.stop(self.request(rank))
+        answer: dict[str, Any] = run_stop.stop(self.request(rank))
         return answer
 
     def read(self, rank: int, name: str) -> Any:
         """A JSON file of a node's run directory, None where it is not there."""
-        return _run.read_json(str(self.node(rank) / name))
+        return run_directory.read_json(str(self.node(rank) / name))
 
     def supervisor(self, rank: int) -> int:
         """The pid of a node's supervisor, once it runs."""
@@ -160,9 +164,9 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Supervisors, guards and job processes of this run, with their command lines."""
-        found = {one["pid"] for one in _run.supervisors() if one["run_id"] == self.run_id}
+        found = {one["pid"] for one in run_alive.supervisors() if one["run_id"] == self.run_id}
         for rank in range(len(self.plans)):
-            found.update(_run.marked_processes(str(self.node(rank))))
+            found.update(run_alive.marked_processes(str(self.node(rank))))
         return {pid: command_line(pid) for pid in found}
 
     def wait_until_gone(self, seconds: float = 60.0) -> None:

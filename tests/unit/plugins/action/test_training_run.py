@@ -15,7 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.muster.training.plugins.action import launch_plan
 from ansible_collections.muster.training.plugins.action.training_run import planned_files
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from tests.unit.healthy import arguments, cluster
 
 CHECKOUT = Path(__file__).resolve().parents[4]
@@ -63,12 +63,14 @@ def test_each_file_that_the_plan_tells_of_is_shown(launcher: dict[str, Any]) -> 
 def test_each_file_that_a_start_writes_is_shown(
     launcher: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_run, "spawn_detached", lambda *_arguments: None)
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
     for name, node in planned(**launcher).items():
         plan = {**node["plan"], "supervision": "process"}
         request = {"plan": plan, "runs_directory": str(tmp_path), "replace": False, "environment": {}, "token": "t"}
         programs = dict.fromkeys(plan["programs"], "")
-        directory = Path(_run.start({**request, "node": name, "supervisor": "", "programs": programs})["directory"])
+        directory = Path(
+            run_start.start({**request, "node": name, "supervisor": "", "programs": programs})["directory"]
+        )
         written = [path for path in directory.rglob("*") if path.is_file()]
         there = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
         assert set(shown(plan, {})) == there

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
 from ansible_collections.muster.training.plugins.module_utils._plan import (
@@ -21,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._plan import (
     temporary_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _rank_program, _remote_shell, _run
+from ansible_collections.muster.training.plugins.module_utils import _rank_program, _remote_shell
 from ansible_collections.muster.training.plugins.module_utils._remote_shell import node_rank_of, read_arguments
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 NODES: list[dict[str, Any]] = [
@@ -91,9 +92,8 @@ def start(run: Run) -> None:
     sources = {"ssh": _remote_shell, "muster-rank": _rank_program}
     programs = {name: Path(str(module.__file__)).read_text() for name, module in sources.items()}
     for rank, plan in enumerate(run.plans):
-        supervisor = (Path(_run.__file__).parent / "_supervisor.py").read_text()
         more = {"token": run.token, "environment": {"FROM_PLAN": f"node {rank}"}, "programs": programs}
-        _run.start(run.request(rank, plan=plan, supervisor=supervisor, **more))
+        run_start.start(run.request(rank, plan=plan, supervisor=run.source, **more))
 
 
 def log(run: Run, rank: int) -> str:

@@ -27,9 +27,9 @@ from ansible_collections.muster.training.plugins.module_utils import (
     _deepspeed_config,
     _rank_program,
     _remote_shell,
-    _run,
     _supervisor,
 )
+from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._supervisor import (
     MAX_BACKLOG,
     MAX_LINE,
@@ -329,8 +329,8 @@ def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
     assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
     json.dumps(told)
     assert rank_end(str(tmp_path), 0)[0] is None
-    assert _run.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
-    assert _run.unfinished(str(tmp_path / "launcher.log"), {}) is not None
+    assert run_watch.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
+    assert run_watch.unfinished(str(tmp_path / "launcher.log"), {}) is not None
 
 
 @pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
