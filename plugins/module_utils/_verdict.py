@@ -11,6 +11,8 @@ import re
 import signal
 from typing import Any, Mapping
 
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
+
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
@@ -24,7 +26,6 @@ AFTERMATH = (
     60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
 )
 STOPPED_BY_US = (-signal.SIGTERM, None)
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 # How a process ends that is told to, or that does not heed it.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
@@ -25,8 +25,9 @@ from ansible_collections.muster.training.plugins.module_utils._run import alive 
 from ansible_collections.muster.training.plugins.module_utils._run import directory as run_directory
 from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, proof
 
-SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
@@ -81,7 +82,7 @@ class Run:
     directory: Path
     plans: list[dict[str, Any]]
     token: str = field(default_factory=lambda: secrets.token_hex(32))
-    source: str = field(default_factory=lambda: SUPERVISOR.read_text(encoding="utf-8"))
+    sources: dict[str, str] = field(default_factory=supervisor_files)
 
     @property
     def run_id(self) -> str:
@@ -117,13 +118,16 @@ class Run:
         """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
         return [
-            run_start.start(self.request(rank, plan=self.plans[rank], supervisor=self.source, **given))
+            run_start.start(self.request(rank, plan=self.plans[rank], supervisor=self.sources, **given))
             for rank in ranks or range(len(self.plans))
         ]
 
     def set_patience(self, name: str, seconds: float) -> None:
         """Give the supervisors that are started from now on another value of one of their constants."""
-        self.source, found = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", self.source, flags=re.MULTILINE)
+        found = 0
+        for path, source in self.sources.items():
+            self.sources[path], here = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", source, flags=re.MULTILINE)
+            found += here
         assert found == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
@@ -213,7 +217,7 @@ def end_by_force(run: Run) -> None:
         if not left:
             break
         assert time.monotonic() < deadline, left
-        _supervisor.signal_all(left, signal.SIGKILL)
+        signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
         with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive it by a moment
@@ -233,7 +237,7 @@ class Voice:
         """The next line of this side."""
         line = json.dumps(message).encode()
         if self.key:
-            line = _supervisor.line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
+            line = line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
             self.lines += 1
         return line + b"\n"
 
@@ -243,7 +247,7 @@ class Voice:
         if self.key:
             mac, _blank, said = said.partition(b" ")
             other = "server" if self.side == "peer" else "peer"
-            assert mac == _supervisor.line_mac(self.key.encode(), other, self.heard_lines, said)
+            assert mac == line_mac(self.key.encode(), other, self.heard_lines, said)
             self.heard_lines += 1
         message: dict[str, Any] = json.loads(said)
         return message
@@ -280,11 +284,11 @@ class Stranger:
     def check_in(self, run: Run, rank: int) -> None:
         """Come in as a node's supervisor does, with the token."""
         nonce = next(self.lines)["nonce"]
-        mac = _supervisor.proof(run.token, "peer", run.run_id, rank, nonce, "mine")
+        mac = proof(run.token, "peer", run.run_id, rank, nonce, "mine")
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
         answer = next(self.lines)
-        assert answer["mac"] == _supervisor.proof(run.token, "server", run.run_id, rank, nonce, "mine")
-        self.voice.key = _supervisor.proof(run.token, "key", run.run_id, rank, nonce, "mine")
+        assert answer["mac"] == proof(run.token, "server", run.run_id, rank, nonce, "mine")
+        self.voice.key = proof(run.token, "key", run.run_id, rank, nonce, "mine")
 
     def close(self) -> None:
         self.socket.close()

@@ -13,6 +13,7 @@ import os
 import pwd
 import shutil
 import sys
+import tempfile
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.alive import supervisors, unit_of
@@ -30,7 +31,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.secrets impor
     SECRETS,
     forget_secrets,
     place_in_memory,
-    write_secrets,
 )
 from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
 from ansible_collections.muster.training.plugins.module_utils._run.unit import (
@@ -93,7 +93,7 @@ def start_alone(request: Data) -> Data:
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         write_secrets(directory, {"environment.json": json.dumps(environment), "token": request["token"]})
-        write_private(os.path.join(directory, "supervisor.py"), request["supervisor"])
+        write_supervisor(directory, request["supervisor"])
         for name, content in plan.get("files", {}).items():
             write_private(os.path.join(directory, name), content)
         for name, source in request.get("programs", {}).items():
@@ -183,6 +183,28 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
             begun = os.path.exists(os.path.join(directory, "supervisor.json"))
             if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
                 forget_secrets(directory)
+
+
+def write_secrets(directory: str, secrets: dict[str, str]) -> None:
+    """Write what only a living run needs: into memory, with links in its directory, where there is a place for it."""
+    place = directory
+    with contextlib.suppress(OSError):  # there is none
+        place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())
+    for name, text in secrets.items():
+        if place != directory:
+            os.symlink(os.path.join(place, name), os.path.join(directory, name))
+        write_private(os.path.join(place, name), text)
+
+
+def write_supervisor(directory: str, files: dict[str, str]) -> None:
+    """Write the supervisor's own files, by their paths in a run directory, for its user alone."""
+    for name, source in files.items():
+        folder = directory
+        for part in name.split("/")[:-1]:
+            folder = os.path.join(folder, part)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+        write_private(os.path.join(directory, name), source)
 
 
 def write_program(path: str, python: str, source: str) -> None:

@@ -10,7 +10,8 @@ import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.runs import alive_elsewhere, node_directories
 
 TYPE_CHECKING = False
@@ -37,8 +38,6 @@ def read(request: Data) -> Data:
 
 def describe(path: str, plan: Data) -> Data:
     """Return what there is to say of a run on this node."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     status = read_json(os.path.join(path, "status.json")) or {
         "state": "starting",
         "message": "",
@@ -49,7 +48,7 @@ def describe(path: str, plan: Data) -> Data:
         state = "died"
         message = "the supervisor is gone without a last word (killed, ended since it hung, or the node went down)"
     local_rank = 0
-    out, err = _supervisor.rank_logs(plan, path, local_rank)
+    out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)
     return {
         "run_id": plan["run_id"],
@@ -71,9 +70,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def last_line(path: str) -> str:
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
-    lines = [line.strip() for line in _supervisor.read_tail(path, 4096).splitlines()]
+    lines = [line.strip() for line in read_tail(path, 4096).splitlines()]
     return next((line[:300] for line in reversed(lines) if line), "")
 
 
@@ -88,8 +85,7 @@ def silence_of(paths: list[str]) -> float | None:
 
 def gpus_now(path: str) -> Data | None:
     """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
-    taken, devices = gpu_samples.last_sample(_supervisor.read_tail(os.path.join(path, gpu_samples.FILE)))
+    taken, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
     return {"age": max(0.0, time.time() - taken), "devices": devices} if devices else None

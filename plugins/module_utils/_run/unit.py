@@ -9,6 +9,7 @@ import json
 import os
 
 from ansible_collections.muster.training.plugins.module_utils._run.identity import as_root
+from ansible_collections.muster.training.plugins.module_utils._run.patience import HANG_MARGIN
 from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
 
 TYPE_CHECKING = False
@@ -17,7 +18,6 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
-HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _supervisor
 # What systemd knows since 240 and 243: without it a supervisor that hangs is ended later, after its stop timeout.
 SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do

@@ -11,8 +11,9 @@ import os
 import time
 
 from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, regular
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
 from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES, silence_of
 
@@ -29,8 +30,6 @@ COLLECTING = 0.5  # seconds for which output is collected before it is handed on
 
 def watch(request: Data) -> Data:
     """Wait up to ``wait`` seconds for something new of a run on this node: lines of a rank, events, the end."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     found = node_directories(request)
     if not found:
         raise RunError(f"there is no run {request['run_id']} on this node")
@@ -51,8 +50,8 @@ def watch(request: Data) -> Data:
             continue
         outputs = {}
         left_out = {}
-        earlier = _supervisor.earlier_logs(plan, path, request["local_rank"])
-        logs = list(dict.fromkeys(_supervisor.rank_logs(plan, path, request["local_rank"])))
+        earlier = earlier_logs(plan, path, request["local_rank"])
+        logs = list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
         for log in earlier + logs:
             begin = cursors.get(log, 0)
             skipped = skip_backlog(log, cursors)
@@ -89,11 +88,9 @@ def watch(request: Data) -> Data:
 
 def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     """Return what was added to a log since the last answer, whole lines only while it may still grow."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     offset = cursors.get(path, 0)
     try:
-        with open(path, "rb", opener=_supervisor.regular) as stream:
+        with open(path, "rb", opener=regular) as stream:
             with contextlib.suppress(OSError):  # there is nothing more, or no way to tell
                 offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)
@@ -115,14 +112,12 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
     The log begins with a whole line there, unless its last line alone is longer than an answer.
     """
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     offset = cursors.get(path, 0)
     try:
         size = os.path.getsize(path)
         if size - offset <= BACKLOG:
             return 0
-        with open(path, "rb", opener=_supervisor.regular) as stream:
+        with open(path, "rb", opener=regular) as stream:
             stream.seek(size - CHUNK)
             begin = stream.read(CHUNK).find(b"\n") + 1
     except OSError:
@@ -133,11 +128,9 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 def results_between(path: str, start: int, end: int) -> bytes:
     """Return the lines with RESULT_MARK of a part of a log that begins with a whole line."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     found = []
     rest = b"\n"
-    with contextlib.suppress(OSError), open(path, "rb", opener=_supervisor.regular) as stream:
+    with contextlib.suppress(OSError), open(path, "rb", opener=regular) as stream:
         stream.seek(start)
         while start < end:
             block = stream.read(min(CHUNK, end - start))
@@ -157,10 +150,8 @@ def results_between(path: str, start: int, end: int) -> bytes:
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
     """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
-    from ansible_collections.muster.training.plugins.module_utils import _supervisor
-
     try:
-        with open(path, "rb", opener=_supervisor.regular) as stream:
+        with open(path, "rb", opener=regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
             text = stream.read(4096).decode("utf-8", "replace")
     except OSError:

@@ -19,13 +19,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
 from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import proof
+from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import HEAD_START, MAX_STRANGERS
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure, from_hub, render_verdict
 from tests.unit.supervised import (
     NETWORK,
@@ -121,7 +123,7 @@ def test_rank_0_starts_ahead_of_the_others(make: RunMaker) -> None:
     run.wait_for("running")
     first, *others = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
     tick = 0.02  # the file system's clock
-    assert min(others) - first > _supervisor.HEAD_START - tick
+    assert min(others) - first > HEAD_START - tick
 
 
 def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
@@ -182,8 +184,8 @@ def test_the_last_words_of_rank_0_count_when_it_hangs_up_behind_them(make: RunMa
             stream.write('{"nonce": "mine"}\n')
             stream.flush()
             theirs = json.loads(stream.readline())["nonce"]
-            mac = _supervisor.proof(run.token, "server", run.run_id, 1, "mine", theirs)
-            voice = Voice("server", _supervisor.proof(run.token, "key", run.run_id, 1, "mine", theirs))
+            mac = proof(run.token, "server", run.run_id, 1, "mine", theirs)
+            voice = Voice("server", proof(run.token, "key", run.run_id, 1, "mine", theirs))
             stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
             stream.flush()
             while voice.heard(stream.readline().encode())["type"] != "report":
@@ -362,10 +364,10 @@ def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
         stranger.setblocking(False)
         stranger.connect_ex(run.lifeline)
         strangers.append(stranger)
-    eventually(lambda: open_files(supervisor) >= _supervisor.MAX_STRANGERS)
+    eventually(lambda: open_files(supervisor) >= MAX_STRANGERS)
     run.start(1)
     run.wait_for("running")
-    assert open_files(supervisor) < _supervisor.MAX_STRANGERS + 32
+    assert open_files(supervisor) < MAX_STRANGERS + 32
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     for stranger in strangers:
@@ -720,9 +722,7 @@ def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMa
 def test_what_does_not_answer_is_told_by_its_error() -> None:
     """A mount that answers, and one that cannot be looked into."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
-        assert (
-            subprocess.run([sys.executable, "-I", "-S", "-c", _supervisor.LOOK, path], check=False).returncode == code
-        )
+        assert subprocess.run([sys.executable, "-I", "-S", "-c", LOOK, path], check=False).returncode == code
 
 
 def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:

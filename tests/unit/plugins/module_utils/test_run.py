@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import grp
-import inspect
 import io
 import json
 import os
@@ -24,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
 from ansible_collections.muster.training.plugins.module_utils._run import identity as run_identity
 from ansible_collections.muster.training.plugins.module_utils._run import requests as run_requests
@@ -37,7 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import unit a
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import FIRST_LINE, MARK, standard_input
-from tests.unit.supervised import SUPERVISOR, end_by_force, eventually, make_run
+from tests.unit.supervised import end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------
 
@@ -469,12 +468,12 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
         run.start()
         run.wait_for("running")
         assert (
-            run_start.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor=""))["changed"]
+            run_start.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor={}))["changed"]
             is False
         )
         other = {**run.plans[0], "world_size": 7}
         with pytest.raises(RunError, match="running here already with another plan"):
-            run_start.start(run.request(0, plan=other, token="", environment={}, supervisor=""))
+            run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
     finally:
         run_stop.remove(run.request(0))
     run.wait_until_gone()
@@ -592,7 +591,7 @@ def test_a_run_that_appeared_after_the_checks_is_named(
     assert not run.node(0).exists()
     monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
     monkeypatch.setattr(run_start, "as_root", lambda _command: None)
-    given = {"token": "", "environment": {}, "supervisor": ""}
+    given = {"token": "", "environment": {}, "supervisor": {}}
     assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
 
@@ -622,24 +621,20 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
         run_stop.stop(run.request(0, check=True)) == run_stop.stop(run.request(0)) == {"changed": False, "stopped": []}
     )
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
-    assert (run_secrets.SECRETS, run_secrets.IN_MEMORY) == (_supervisor.SECRETS, _supervisor.IN_MEMORY)
-    # neither file is there where the other one runs
-    assert inspect.getsource(run_secrets.forget_secrets) == inspect.getsource(_supervisor.forget_secrets)
 
 
 def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
-    for module in (run_secrets, _supervisor):
-        monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(run_secrets, "IN_MEMORY", str(tmp_path / "memory"))
     places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
     for place in places:
         place.mkdir(parents=True)
     secrets = {"environment.json": "{}", "token": "s3cr3t"}
-    run_secrets.write_secrets(str(places[0]), secrets)
+    run_start.write_secrets(str(places[0]), secrets)
     assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
     mine = tmp_path / "memory" / str(os.geteuid())
     mine.mkdir(mode=0o700, parents=True)
-    run_secrets.write_secrets(str(places[1]), secrets)
+    run_start.write_secrets(str(places[1]), secrets)
     (kept,) = mine.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
@@ -737,6 +732,21 @@ def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None
     log = run.node(0) / "supervisor.log"
     eventually(lambda: log.exists() and "TypeError" in log.read_text())
     assert log.stat().st_mode & 0o777 == 0o600
+    run.wait_until_gone()
+
+
+def test_nobody_else_can_read_or_exchange_what_a_supervisor_consists_of(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    before = os.umask(0)
+    try:
+        run.start()
+    finally:
+        os.umask(before)
+    run.wait_until_gone()
+    there = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
+    assert [path for path in there if path.stat().st_mode & 0o077] == []
+    ours = {str(path.relative_to(run.node(0))) for path in there if path.suffix in (".py", ".pyc")}
+    assert ours == set(supervisor_files())
 
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
@@ -755,7 +765,7 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
         job = ["/bin/sh", "-c", 'echo "$USER $HOME"; sleep 600']
         run = make_run(Path(made), [job])
         request = run.request(0, user="nobody")
-        source = {"supervisor": SUPERVISOR.read_text(), "token": run.token, "environment": {}}
+        source = {"supervisor": supervisor_files(), "token": run.token, "environment": {}}
         try:
             answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
             assert answer["supervision"] == "process group", answer
@@ -805,7 +815,6 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
 def test_a_unit_waits_for_signs_of_life_as_long_as_a_guard_does(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
-    assert run_unit.HANG_MARGIN == _supervisor.HANG_MARGIN
 
 
 def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,42 +24,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import (
-    _deepspeed_config,
-    _rank_program,
-    _remote_shell,
-    _supervisor,
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
+from ansible_collections.muster.training.plugins.module_utils._run.directory import (
+    TAIL_BYTES,
+    make_private,
+    read_json,
+    read_tail,
+    write_json,
 )
-from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
-from ansible_collections.muster.training.plugins.module_utils._supervisor import (
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    describe_exit,
+    is_rank,
+    process_table,
+    reap,
+    run_quietly,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.start import write_supervisor
+from ansible_collections.muster.training.plugins.module_utils._run.watch import read_new, unfinished
+from ansible_collections.muster.training.plugins.module_utils._supervisor import entry
+from ansible_collections.muster.training.plugins.module_utils._supervisor import supervisor as loop
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     MAX_BACKLOG,
     MAX_LINE,
+    Wire,
+    proof,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    first_error,
+    last_words,
+    launcher_error,
+    rank_end,
+    rank_reports,
+    recorded_error,
+    torchrun_failures,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
+    REPORT_FIELDS,
+    checked_report,
+    shorten_report,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import (
     RECONNECT_PATIENCE,
     STRANGER_PATIENCE,
     Supervisor,
-    Wire,
-    attempt_directory,
-    describe_exit,
-    first_error,
-    is_rank,
-    last_words,
-    launcher_error,
-    make_private,
-    process_table,
-    proof,
-    rank_end,
-    rank_logs,
-    rank_reports,
-    read_json,
-    read_sample,
-    read_tail,
-    reap,
-    recorded_error,
-    run_quietly,
-    shorten_report,
-    torchrun_failures,
-    write_json,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
 from tests.sanity import real_interpreter
 from tests.unit.supervised import Run, eventually, make_run
@@ -197,7 +210,7 @@ def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: st
     """Leave what bin/muster-rank leaves."""
     (directory / "ranks" / str(local_rank)).mkdir(parents=True)
     (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
-    _rank_program.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
+    muster_rank.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
     path = directory / "ranks" / str(local_rank) / "exit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))
 
@@ -219,7 +232,7 @@ def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
     for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set it between the two
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
-        _rank_program.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
+        muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
     told = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
     assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
 
@@ -329,8 +342,8 @@ def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
     assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
     json.dumps(told)
     assert rank_end(str(tmp_path), 0)[0] is None
-    assert run_watch.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
-    assert run_watch.unfinished(str(tmp_path / "launcher.log"), {}) is not None
+    assert read_new(str(tmp_path / "launcher.log"), {}, True) is not None
+    assert unfinished(str(tmp_path / "launcher.log"), {}) is not None
 
 
 @pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
@@ -463,7 +476,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert read_tail(str(log)) == "abc\ufffddef"
     assert read_tail(str(log), 3) == "def"
     log.write_bytes(b"x" * 100000 + b"end")
-    assert len(read_tail(str(log))) == _supervisor.TAIL_BYTES and read_tail(str(log)).endswith("end")
+    assert len(read_tail(str(log))) == TAIL_BYTES and read_tail(str(log)).endswith("end")
 
 
 def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
@@ -850,7 +863,7 @@ NodeMaker = Callable[..., Node]
 def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
     """Makes the supervisor of one node of a run; it starts no launcher, and ends no process."""
     made: list[Node] = []
-    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [])  # else all that the tests have started
+    monkeypatch.setattr(loop, "descendants", lambda _root: [])  # else all that the tests have started
     monkeypatch.setattr(Supervisor, "start_launcher", lambda supervisor: supervisor.set_state("running"))
 
     def maker(rank: int, nnodes: int, **given: Any) -> Node:
@@ -952,9 +965,9 @@ def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0
 anything = json_values | st.integers() | st.floats()
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in _supervisor.REPORT_FIELDS]), anything))
+@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in REPORT_FIELDS]), anything))
 def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str, Any]) -> None:
-    report = _supervisor.checked_report(told)
+    report = checked_report(told)
     describe_exit(report["exit_code"])
     shorten_report(report)
     node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "why": "", "report": report}
@@ -969,7 +982,7 @@ def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None
     assert supervisor.report is not None and supervisor.report["ranks"]
     supervisor.report["ranks"][0].update(closed=True, first=True, ended_by_us=True)
     supervisor.report["mounts"] = {"/data": "it has died"}
-    assert _supervisor.checked_report(supervisor.report) == supervisor.report
+    assert checked_report(supervisor.report) == supervisor.report
 
 
 def test_a_report_with_an_exit_code_that_is_none_fails_the_run(make_rank_0: NodeMaker) -> None:
@@ -1154,8 +1167,8 @@ def test_a_run_lives_on_where_its_directory_cannot_be_written(
     node = make_rank_0(2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_supervisor, "write_json", full)
-        patch.setattr(_supervisor, "private", full)  # of the events
+        patch.setattr(loop, "write_json", full)
+        patch.setattr(loop, "private", full)  # of the events
         node.supervisor.write_status(node.now)
         node.supervisor.event("mount", "what nobody reads")
         assert node.supervisor.status_due > node.now, "it would try again at once"
@@ -1179,7 +1192,7 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
     node.supervisor.nodes[1].update(state="ended", report={"exit_code": 3})
 
     with monkeypatch.context() as patch:
-        patch.setattr(_supervisor, "write_json", full)
+        patch.setattr(loop, "write_json", full)
         node.supervisor.hand_on(node.now)
     node.supervisor.hand_on(node.now)
     assert json.loads((node.run.node(0) / "asked" / "1.exit").read_text()) == 3
@@ -1227,8 +1240,8 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
     node = make_rank_0(2)
     removing, stubborn = 4711, 4712
     killed: list[tuple[list[int], int]] = []
-    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [removing, stubborn])
-    monkeypatch.setattr(_supervisor, "signal_all", lambda pids, number: killed.append((list(pids), number)))
+    monkeypatch.setattr(loop, "descendants", lambda _root: [removing, stubborn])
+    monkeypatch.setattr(loop, "signal_all", lambda pids, number: killed.append((list(pids), number)))
     node.supervisor.plan["remove"] = ["docker", "rm", "--force", "muster-first-node0"]
     node.supervisor.remover, node.supervisor.launcher_code = removing, 0
     node.supervisor.ending_since = node.now
@@ -1297,7 +1310,7 @@ def test_the_end_of_what_was_run_quietly_is_seen() -> None:
 # --- Alone on a node --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [_supervisor, _rank_program, _remote_shell, _deepspeed_config])
+@pytest.mark.parametrize("module", [entry, muster_rank, ssh, _deepspeed_config])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(version: str, module: Any) -> None:
     interpreter = real_interpreter(version)
@@ -1309,3 +1322,20 @@ def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(v
         command = [str(interpreter), "-I", "-S", "-c", program]
         done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_a_supervisor_and_its_guard_need_nothing_but_the_files_beside_them(version: str, tmp_path: Path) -> None:
+    interpreter = real_interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} here")
+    write_supervisor(str(tmp_path), supervisor_files())
+    command = [str(interpreter), "-I", "-S", str(tmp_path / "supervisor.py")]
+    for words, told in (([], "plan.json"), (["--guard"], "")):
+        run = tmp_path / "run"
+        run.mkdir()
+        done = subprocess.run([*command, *words, str(run)], check=False, capture_output=True, text=True, timeout=300)
+        said = (run / "supervisor.log").read_text()
+        assert done.returncode == 1 and said.splitlines()[-1].startswith("FileNotFoundError") and told in said
+        shutil.rmtree(run)
+    assert not list(tmp_path.rglob("__pycache__"))

@@ -3,765 +3,102 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The supervisor: keeps one node's part of a run alive, or ends it. Private to this collection.
 
-One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY``, standard library only. It reads
-``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP connection to rank 0's
-supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat`` seconds, which the node
-answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an elastic run goes on
-while ``min_nnodes`` nodes and rank 0 are left.
+One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
+library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
+connection to rank 0's supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat``
+seconds, which the node answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an
+elastic run goes on while ``min_nnodes`` nodes and rank 0 are left.
 
 The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
 by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
 killed; elsewhere a guard process of ours is (``--guard``). Both also end a supervisor that hangs, such as on a file
 system that does not answer, with all that it has started: it shows that it lives, and they wait for that.
-
-The lifeline speaks JSON, one object a line, at most 64 KiB. Behind the greeting of the first three lines each line has
-"MAC " before it: the HMAC, under a key made of the token and both nonces, of who says it, the line's number and the
-line. So nobody on the way can add, exchange, reorder or repeat one.
-  server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
-  peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
-  peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
-  peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
-  peer:   {"type": "mount", "text"} where a mount under the run has died or come back
-  peer:   {"type": "logs", "text"} where its logs were shortened
-  peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
-  server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
-  server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
-import hashlib
 import hmac
 import json
 import math
 import os
 import re
-import select
 import selectors
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._run.directory import (
+    TAIL_BYTES,
+    make_private,
+    private,
+    read_tail,
+    read_told,
+    regular,
+    write_json,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    KILL_PATIENCE,
+    become_subreaper,
+    descendants,
+    describe_exit,
+    exit_code,
+    is_rank,
+    oom_kills,
+    process_table,
+    reap,
+    run_quietly,
+    signal_all,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof
+from ansible_collections.muster.training.plugins.module_utils._supervisor.log_limit import (
+    LOG_INTERVAL,
+    all_logs,
+    bound_logs,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.pulse import Pulse
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    CLOSING,
+    first_to_fail,
+    last_words,
+    launcher_error,
+    rank_end,
+    rank_reports,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import checked_report, shorten_report
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import (
+    LAST_LOOK_PATIENCE,
+    LOOK,
+    LOOK_INTERVAL,
+    LOOK_PATIENCE,
+    mount_points,
+    read_sample,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from collections.abc import Iterable, Iterator
-    from typing import Any, Dict
+    from collections.abc import Iterator
+    from typing import Any
 
-    Data = Dict[str, Any]
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-# This file runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
 # pylint: disable=ansible-bad-function
 
-MAX_LINE = 65536
-MAX_STRANGERS = 64  # connections that have not shown the token yet
-STRANGER_PATIENCE = 5.0  # seconds a stranger has to show the token
-MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
-RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
-KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
-TAIL_BYTES = 65536  # what is read of a log's end to find an error
-TOLD_BYTES = 1048576  # what is read of a file in which a rank tells how it ended, or what ended it
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
 HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
 RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
-LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
-LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
-REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
 BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard rank 0's
-HANG_MARGIN = 5.0  # seconds beyond `silence` for which a supervisor may show no life on its own node, as in _run
-PULSE_INTERVAL = 1.0  # seconds between two signs of life
-LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
-LOG_HEAD = 1048576  # bytes of a log's beginning that stay when it is shortened
-PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
-SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as _run has them
-IN_MEMORY = "/run/muster"  # where secrets lie that may not outlive a loss of power, as _run has it
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
+MAX_STRANGERS = 64  # connections that have not shown the token yet
+STRANGER_PATIENCE = 5.0  # seconds a stranger has to show the token
+RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
-LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
-GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the descriptor of it, in a guarded supervisor's environment
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-
-# Exit code: the error number of looking into a directory, 0 where it answers.
-LOOK = """
-import os, sys
-try:
-    with os.scandir(sys.argv[1]) as entries:
-        next(entries, None)
-except OSError as error:
-    os._exit(error.errno or 5)
-"""
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def write_json(path: str, value: Any, mode: int = 0o600) -> None:
-    """Write a JSON file so that a reader sees the old or the new one, never half of it."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
-    try:
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(value, stream)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # half of it would keep the room that the next needs
-        raise
-
-
-def private(path: str, flags: int) -> int:
-    """Open a file, for its user alone where it is new: an opener for open().
-
-    Raise OSError where there is a pipe, which could wait for ever for a reader.
-    """
-    return os.open(path, flags | os.O_NONBLOCK, 0o600)
-
-
-def write_to(log: str) -> None:
-    """Have this process and its children write to a log, opened with the rights of the run's user."""
-    descriptor = private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
-
-
-def read_json(path: str) -> Any:
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
-
-
-def forget_secrets(directory: str) -> None:
-    """Remove the secrets of a run: the files in its directory, or what its links lead to in memory and the links."""
-    for name in SECRETS:
-        path = os.path.join(directory, name)
-        with contextlib.suppress(OSError):
-            kept = os.readlink(path)
-            if os.path.dirname(os.path.dirname(kept)) == os.path.join(IN_MEMORY, str(os.geteuid())):
-                os.unlink(kept)
-                os.rmdir(os.path.dirname(kept))
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def regular(path: str, flags: int) -> int:
-    """Open a file that the job may have exchanged for anything: an opener for open().
-
-    Raise OSError where it is no regular file; others may wait for ever, such as a pipe, or have no end.
-    """
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
-    return descriptor
-
-
-def read_told(path: str) -> Data:
-    """Return the JSON object that a job has left in a file; empty where there is none, or anything else."""
-    try:
-        with open(path, "rb", opener=regular) as stream:
-            told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def read_tail(path: str, size: int = TAIL_BYTES) -> str:
-    """Return the last size bytes of a file as text, "" where there is none."""
-    try:
-        with open(path, "rb", opener=regular) as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - size))
-            return stream.read(size).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def disk_use(path: str) -> int:
-    """Return how many bytes of disk a log takes; 0 where it is no file of its own."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return 0
-    return found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
-
-
-def remove_middle(path: str, head: int, tail: int) -> None:
-    """Give back the disk of a file between its first and last bytes, which stay where they are.
-
-    Who writes it goes on as before. Raise OSError where the file system cannot do so.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        length = os.fstat(descriptor).st_size - head - tail
-        if length > 0:
-            libc = ctypes.CDLL(None, use_errno=True)
-            offsets = (ctypes.c_int64(head), ctypes.c_int64(length))
-            if libc.fallocate(ctypes.c_int(descriptor), ctypes.c_int(PUNCH_HOLE), *offsets) != 0:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
-    finally:
-        os.close(descriptor)
-
-
-def bound_logs(logs: list[str], limit: int) -> list[str]:
-    """Shorten the longest of these logs where together they take more than so many bytes of disk; return which.
-
-    Half of the limit is left to what comes. Raise OSError where the file system cannot do so.
-    """
-    use = {log: disk_use(log) for log in logs}
-    if sum(use.values()) <= limit:
-        return []
-    share = limit // (2 * len(logs))
-    longer = [log for log in logs if use[log] > share]
-    for log in longer:
-        head = min(LOG_HEAD, share // 4)
-        remove_middle(log, head, share - head)
-    return longer
-
-
-def make_private(path: str) -> None:
-    """Make a directory that is this user's alone; one that is there must be so. Raise OSError where it is not."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise OSError(errno.EEXIST, "it is there and not a directory of this user alone: remove it", path)
-
-
-def remove_tree(path: str) -> None:
-    import shutil  # a start would wait for it, and nobody waits at the end
-
-    shutil.rmtree(path, ignore_errors=True)
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
-
-
-def become_subreaper() -> None:
-    """Have the kernel hand orphaned descendants to this process (Linux >= 3.4)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-
-
-def process_table() -> dict[int, tuple[int, str]]:
-    """Return {pid: (parent pid, state letter)} of every process that can be seen."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stream:
-                    fields = stream.read().rpartition(b")")[2].split()
-            except OSError:  # it ended meanwhile
-                continue
-            table[int(name)] = (int(fields[1]), fields[0].decode())
-    return table
-
-
-def descendants(root: int) -> list[int]:
-    """Return the pids below root that still run (zombies left out)."""
-    table = process_table()
-    children: dict[int, list[int]] = {}
-    for pid, (parent, _state) in table.items():
-        children.setdefault(parent, []).append(pid)
-    found, queue = [], list(children.get(root, ()))
-    while queue:
-        pid = queue.pop()
-        queue.extend(children.get(pid, ()))
-        if table[pid][1] not in "ZX":
-            found.append(pid)
-    return found
-
-
-def is_rank(pid: int, directory: str) -> bool:
-    """Return whether a process is a rank of the run in this directory, or one that a rank has started.
-
-    By the environment that it was given: in a container neither its parent nor its number tells.
-    """
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as stream:
-            words = stream.read().split(b"\0")
-    except OSError:  # it has ended, or is somebody else's
-        return False
-    mine = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in words
-    return mine and any(word.startswith(b"LOCAL_RANK=") for word in words)
-
-
-def run_quietly(command: list[str], log: str) -> int:
-    """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
-    with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-        process.returncode = 0  # subprocess would collect what it takes for alive, and reap() would never see its end
-        return process.pid
-    return 0
-
-
-def signal_all(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        # gone, or root's: the unit's cgroup takes those
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
-def reap() -> dict[int, int]:
-    """Collect ended children that were handed to us; return {pid: wait status}."""
-    ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if pid == 0:
-            return ended
-        ended[pid] = status
-
-
-def exit_code(status: int) -> int:
-    """Return a wait status as Python gives it: the exit code, or minus the signal's number."""
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-def mount_points() -> set[str]:
-    """Return where something is mounted; reading this never waits for a mount."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-        fields = [line.split(" ")[4] for line in stream]
-    return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
-
-
-def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for memory since boot, None where it is not told."""
-    try:
-        with open("/proc/vmstat", encoding="ascii") as stream:
-            for line in stream:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return None
-
-
-# --- what the ranks left behind --------------------------------------------------------------------------------------
-
-TRACEBACK = "Traceback (most recent call last):"
-# torch writes it before each line of a traceback
-RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
-TORCHRUN_FAILURE = re.compile(
-    r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)\s*\n"
-    r"\s*exitcode\s*: (?P<exit_code>-?\d+) \(pid: (?P<pid>\d+)\)"
-)
-
-
-# A line of gpus.csv, and what stands there for the values of a GPU that is gone.
-SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
-GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
-
-ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
-# What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
-CLOSING = re.compile(r"Sending process (\d+) closing signal")
 # What a container engine says that is asked to remove what is gone, or what somebody is removing already.
 GONE_ALREADY = re.compile(r"no such container|no container with|removal of container .* is already in progress", re.I)
-
-# What the C++ of a rank says when Python, before 3.14, ends one of its threads by force.
-ENDED_BY_FORCE = "terminate called without an active exception"
-ABORTED_AT_ITS_END = (
-    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
-    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end"
-)
-
-
-def first_error(text: str) -> str:
-    """Return the exception line ("ValueError: boom") that ended a program, from the end of what it wrote, or ""."""
-    lines = RANK_PREFIX.sub("", text).splitlines()
-    starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
-    for start in reversed(starts):
-        for line in lines[start + 1 :]:
-            if line and not line[0].isspace():
-                return line.strip()[:2000]
-    return ""
-
-
-def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None where it does not tell.
-
-    torch writes "[rank3]: " before each line of an exception that nobody has caught.
-    """
-    errors = {}
-    for rank in ranks:
-        mine = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
-        errors[rank] = first_error("\n".join(mine))
-    return errors if any(errors.values()) else None
-
-
-def last_words(text: str) -> str:
-    """Return the exception that ended a program, or else the last line that it wrote, or ""."""
-    return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def launcher_error(code: int | None, text: str) -> str:
-    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
-
-    Who was killed has survived whatever it may have logged; but a shell says so last.
-    """
-    if not code:
-        return ""
-    if code in KILLED:
-        last = text.rstrip().rpartition("\n")[2].strip()[:2000]
-        return last if code > 0 and "killed" in last.lower() else ""
-    return last_words(text) if code > 0 else first_error(text)
-
-
-def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
-    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" where all are well.
-
-    No index and no error: it tells nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
-    ended; known: the indices that an earlier sample has shown.
-    """
-    found, failed, words = set(), [], ""
-    for line in text.splitlines():
-        row = SAMPLE.match(line)
-        if row is None:
-            words = line.strip()[:2000] or words
-            continue
-        found.add(row["index"])
-        gone = GPU_FAILED.match(row["values"])
-        if gone:
-            failed.append(f"GPU {row['index']}: {gone[1] or gone[2]}")
-    if code:
-        return found, words or f"nvidia-smi ended with {describe_exit(code)}"
-    if not found or not text.endswith("\n"):  # nothing, or half of it, as on a full disk
-        return set(), ""
-    missing = sorted(known - found, key=int)
-    if missing:
-        failed.append(f"nvidia-smi no longer shows GPU {', '.join(missing)}{words and f' ({words})'}")
-    return found, "; ".join(failed)
-
-
-def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
-    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table it prints when ranks failed."""
-    text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
-    closed = set(CLOSING.findall(text))
-    return {
-        int(match["local_rank"]): (int(match["rank"]), int(match["exit_code"]), match["pid"] in closed)
-        for match in TORCHRUN_FAILURE.finditer(text)
-    }
-
-
-def torchrun_first(text: str) -> int | None:
-    """Return the local rank that torchrun saw fail first, from the same table, or None."""
-    match = TORCHRUN_FAILURE.search(text.rpartition("Root Cause (first observed failure):")[2])
-    return int(match["local_rank"]) if match and "Root Cause" in text else None
-
-
-def directories(path: str) -> list[str]:
-    """Return the directories in a directory, links left out; none where it cannot be looked into."""
-    try:
-        with os.scandir(path) as entries:
-            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-
-
-def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
-    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last.
-
-    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; whatever else a job has left there is left out.
-    """
-    found = []
-    for attempt in [
-        *directories(ranks_directory),
-        *(two for one in directories(ranks_directory) for two in directories(one)),
-    ]:
-        number = ATTEMPT.fullmatch(os.path.basename(attempt))
-        logs = os.path.join(attempt, str(local_rank))
-        if number and os.path.isdir(logs):
-            found.append((int(number[1]), logs))
-    return [path for _attempt, path in sorted(found)]
-
-
-def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
-    """Return the directory of a local rank's newest attempt, or None."""
-    return next(reversed(attempt_directories(ranks_directory, local_rank)), None)
-
-
-def earlier_logs(plan: Data, directory: str, local_rank: int) -> list[str]:
-    """Return the logs of a local rank's attempts before its newest, which torchrun has started anew."""
-    if plan["rank_logs"] != "torchrun":
-        return []
-    attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]
-    return [os.path.join(path, name) for path in attempts for name in ("stdout.log", "stderr.log")]
-
-
-def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
-    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log where ranks have none."""
-    if plan["rank_logs"] == "torchrun":
-        attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
-        if attempt:
-            return os.path.join(attempt, "stdout.log"), os.path.join(attempt, "stderr.log")
-    if plan["rank_logs"] == "ranks":  # bin/muster-rank writes them
-        logs = os.path.join(directory, "ranks", str(local_rank))
-        if os.path.isdir(logs):
-            return os.path.join(logs, "stdout.log"), os.path.join(logs, "stderr.log")
-    log = os.path.join(directory, "launcher.log")
-    return log, log
-
-
-def all_logs(plan: Data, directory: str) -> list[str]:
-    """Return the paths of all logs that the job of a node may have."""
-    logs = [os.path.join(directory, "launcher.log")]
-    for local_rank in range(plan["node"]["slots"]):
-        logs += [*earlier_logs(plan, directory, local_rank), *rank_logs(plan, directory, local_rank)]
-    return sorted({log for log in logs if disk_use(log)})
-
-
-def recorded_error(path: str) -> str:
-    """Return the message of an error file as torch's @record writes it, or ""."""
-    message = read_told(path).get("message", "")
-    if isinstance(message, dict):
-        message = message.get("message", "")
-    return str(message)[:2000]
-
-
-def is_exit_code(code: object) -> bool:
-    """Whether it is an exit code as Popen gives it."""
-    return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
-
-
-def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
-
-    By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
-    """
-    told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
-    code, ended = told.get("exit_code"), told.get("moment")
-    if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
-        return None, math.inf
-    return code, ended
-
-
-def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return which local rank was the first to fail, None where none did; ends: each one's code and when it ended.
-
-    until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
-    which will say why.
-    """
-    failed = [
-        (ended, local_rank)
-        for local_rank, (code, ended) in enumerate(ends)
-        if code not in (None, 0, -signal.SIGTERM) and ended <= until
-    ]
-    return min(failed)[1] if failed else None
-
-
-def rank_reports(
-    plan: Data, directory: str, launcher_code: int | None, told_to_end: bool = False, ending: float = math.inf
-) -> list[Data]:
-    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
-
-    And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
-    this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
-    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, by the monotonic clock.
-    """
-    node = plan["node"]
-    failures, first = {}, None
-    if launcher_code != 0 and plan["rank_logs"] == "torchrun":
-        said = read_tail(os.path.join(directory, "launcher.log"))
-        failures, first = torchrun_failures(said), torchrun_first(said)
-    own = None  # errors by rank, where several ranks write into one log
-    if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
-        ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
-        own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
-    ends = []
-    if plan["rank_logs"] == "ranks":
-        ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
-        first = first_to_fail(ends, ending)
-    reports = []
-    for local_rank in range(node["slots"]):
-        rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
-        by_us = False  # torchrun tells only of those that ended before it was told to end itself
-        if ends:
-            code, ended = ends[local_rank]
-            by_us = ended > ending
-        elif launcher_code == 0:
-            code = 0
-        elif plan["rank_logs"] != "torchrun":
-            code, by_us = launcher_code, told_to_end
-        _stdout, stderr = rank_logs(plan, directory, local_rank)
-        error = ""
-        if own is not None:
-            error = own[rank]
-            code = code if error else None  # the launcher's is that of a rank that has failed
-        elif code not in (0, *KILLED):  # who was killed has survived what it may have logged
-            recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
-            text = read_tail(stderr)
-            if code is None and not recorded:  # it may have survived what has no mark of torch's
-                recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
-            error = recorded or (first_error(text) if code is not None else "")
-            if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
-                error = ABORTED_AT_ITS_END
-            said = last_words(text)
-            if not error and said and code is not None and code > 0 and not by_us:
-                # argparse, sys.exit("..."), a missing file
-                error = f"ended with exit code {code}, its last words: {said}"
-        told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
-        if closed:
-            told["closed"] = True
-        if local_rank == first:
-            told["first"] = True
-        if by_us:
-            told["ended_by_us"] = True
-        reports.append(told)
-    return reports
-
-
-# --- the lifeline ----------------------------------------------------------------------------------------------------
-
-
-def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
-    """Return the hex HMAC-SHA256 by which one side shows that it holds the run's token."""
-    text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
-    # a stranger's nonce may hold half a surrogate pair, which JSON can spell and UTF-8 cannot
-    return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
-
-
-def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
-    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many its side has said before it."""
-    return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
-
-
-class Wire:
-    """One lifeline connection: lines in, lines out, bounded both ways.
-
-    Until it is opened with a key the lines are a stranger's, and one is read at a time: it may be the last without one.
-    """
-
-    def __init__(self, connection: socket.socket, now: float) -> None:
-        connection.setblocking(False)
-        self.connection = connection
-        self.inbox = b""
-        self.outbox = b""
-        self.events = selectors.EVENT_READ  # what its supervisor waits for
-        self.opened = now
-        self.heard = now
-        self.nonce = os.urandom(16).hex()
-        self.node_rank: int | None = None  # set once the other side has shown the token
-        self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
-        self.expected = ""  # the proof that rank 0 has to show
-        self.lines_key = ""  # of the lines behind that
-        self.key: bytes | None = None
-        self.side, self.other_side = "", ""
-        self.sent = self.received = 0  # lines with the key
-        self.closed = False
-
-    def open(self, node_rank: int, key: str) -> None:
-        """Know the other side from now on; key: the proof that both sides make for it, and nobody else can."""
-        self.node_rank, self.key = node_rank, key.encode()
-        self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
-
-    def send(self, message: Data) -> None:
-        line = json.dumps(message).encode()
-        if self.key is not None:
-            line = line_mac(self.key, self.side, self.sent, line) + b" " + line
-            self.sent += 1
-        self.outbox += line + b"\n"
-        if len(self.outbox) > MAX_BACKLOG:
-            self.closed = True
-        else:
-            self.flush()
-
-    def flush(self) -> None:
-        while self.outbox and not self.closed:
-            try:
-                sent = self.connection.send(self.outbox)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                self.closed = True
-                return
-            self.outbox = self.outbox[sent:]
-
-    def receive(self) -> list[Data]:
-        """Return the messages that have arrived; anything that is not one of ours closes the connection."""
-        messages = self.lines()
-        while not self.closed and not (messages and self.node_rank is None):
-            try:
-                data = self.connection.recv(MAX_LINE)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                self.closed = True
-                break
-            if not data:
-                self.closed = True
-                break
-            self.inbox += data
-            messages += self.lines()
-            if self.node_rank is None:  # a stranger is read one gulp at a time
-                break
-        return messages
-
-    def lines(self) -> list[Data]:
-        """Return the messages in the inbox, of a stranger the first."""
-        messages: list[Data] = []
-        while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
-            line, self.inbox = self.inbox.split(b"\n", 1)
-            try:
-                message = json.loads(self.proven(line).decode("utf-8"))
-            except (ValueError, RecursionError):
-                message = None
-            if isinstance(message, dict):
-                messages.append(message)
-            else:
-                self.closed = True
-        if len(self.inbox) > MAX_LINE and b"\n" not in self.inbox[: MAX_LINE + 1]:
-            self.closed = True
-        return messages
-
-    def proven(self, line: bytes) -> bytes:
-        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
-        if self.key is None:
-            return line
-        mac, _blank, said = line.partition(b" ")
-        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, said)):
-            raise ValueError("somebody else has said it, or said it again")
-        self.received += 1
-        return said
-
-
-# --- signs of life ---------------------------------------------------------------------------------------------------
-
-
-class Pulse:
-    """Shows who watches over this supervisor that it lives: systemd, by NOTIFY_SOCKET, or our guard, by a pipe."""
-
-    def __init__(self) -> None:
-        self.due = 0.0
-        self.pipe = int(os.environ.pop(GUARD_PIPE, -1))
-        self.address = os.environ.pop("NOTIFY_SOCKET", "")
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if self.address else None
-        if self.pipe >= 0:  # no child of ours may hold it
-            os.set_inheritable(self.pipe, False)
-            os.set_blocking(self.pipe, False)
-        if self.socket is not None:
-            self.socket.setblocking(False)
-
-    def beat(self, now: float) -> None:
-        """Show it, where it is time to."""
-        if now < self.due:
-            return
-        self.due = now + PULSE_INTERVAL
-        with contextlib.suppress(OSError):  # who watches is busy, or gone
-            if self.pipe >= 0:
-                os.write(self.pipe, b".")
-            if self.socket is not None:
-                address = self.address
-                self.socket.sendto(b"WATCHDOG=1", "\0" + address[1:] if address[0] == "@" else address)
-
-
-# --- the supervisor --------------------------------------------------------------------------------------------------
 
 
 class Supervisor:
@@ -770,7 +107,8 @@ class Supervisor:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.pulse = Pulse()
-        self.plan = read_json(self.path("plan.json"))
+        with open(self.path("plan.json"), encoding="utf-8") as stream:
+            self.plan = json.load(stream)
         with open(self.path("token"), encoding="ascii") as stream:
             self.token = stream.read().strip()
         self.node_rank = self.plan["node"]["node_rank"]
@@ -1787,173 +1125,3 @@ class Supervisor:
         while remover and remover not in reap():
             self.pulse.beat(time.monotonic())
             time.sleep(0.01)
-
-
-def describe_exit(code: int | None) -> str:
-    """Return an exit code as Popen gives it in words."""
-    if code is None:
-        return "no exit code"
-    if code < 0:
-        try:
-            return f"signal {signal.Signals(-code).name}"
-        except ValueError:
-            return f"signal {-code}"
-    return f"exit code {code}"
-
-
-# What a report holds, and what stands there where it is missing or has another type.
-REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
-    ("exit_code", int, None),
-    ("reason", str, ""),
-    ("state", str, "ended"),
-    ("ended", float, None),
-    ("ranks", list, []),
-    ("launcher_error", str, ""),
-    ("launcher_log", str, ""),
-    ("oom_kills", int, 0),
-    ("stuck", list, []),
-    ("mounts", dict, {}),
-    ("gpus", str, ""),
-    ("ended_by_us", bool, False),
-    ("container", str, ""),
-    ("unwritten", str, ""),
-    ("shortened", str, ""),
-)
-RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
-    ("rank", int, -1),
-    ("local_rank", int, -1),
-    ("exit_code", int, None),
-    ("error", str, ""),
-    ("log", str, ""),
-)
-MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
-
-
-def is_a(kind: type, value: object) -> bool:
-    """Whether a value that came as JSON is of this type; true and false are no numbers."""
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def checked_report(told: Data) -> Data:
-    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
-    report: Data = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
-    if not is_exit_code(report["exit_code"]):
-        report["exit_code"] = None
-    report["ranks"] = [
-        {
-            **{name: rank[name] if is_a(kind, rank.get(name)) else other for name, kind, other in RANK_FIELDS},
-            **{mark: True for mark in MARKS if rank.get(mark) is True},
-        }
-        for rank in report["ranks"]
-        if isinstance(rank, dict)
-    ]
-    for rank in report["ranks"]:
-        if not is_exit_code(rank["exit_code"]):
-            rank["exit_code"] = None
-    report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
-    report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
-    return report
-
-
-def shorten_report(report: Data) -> None:
-    """Keep a report within one line of the lifeline: shorter error texts, then only those ranks that tell most."""
-    for limit in (2000, 500, 0):
-        if len(json.dumps(report)) < MAX_LINE - 1024:
-            return
-        for rank in report["ranks"]:
-            rank["error"] = rank["error"][:limit]
-    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: their logs' paths alone are too long
-        ended_by_others = (0, None, -signal.SIGTERM)
-        report["ranks"].sort(key=lambda rank: rank["exit_code"] in ended_by_others)
-        del report["ranks"][100:]
-
-
-def start_guarded(arguments: list[str]) -> tuple[int, int]:
-    """Start the supervisor as a child; return its pid, and the pipe on which it shows that it lives."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        os.set_inheritable(writer, True)
-        os.environ[GUARD_PIPE] = str(writer)
-        os.execv(sys.executable, [sys.executable, "-I", "-S"] + arguments)
-    os.close(writer)
-    return child, reader
-
-
-def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
-    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
-
-    patience: in seconds. Touches no file, since none may answer.
-    """
-    silent = 0.0  # counted, not read from the clock: a machine that was halted has halted both
-    while silent < patience:
-        ready, _writable, _other = select.select([pipe], [], [], 1.0)
-        if ready and os.read(pipe, 4096):
-            silent = 0.0
-        elif ready:  # it is ending: nobody else holds the pipe
-            time.sleep(0.01)
-            silent += 0.01
-        else:
-            silent += 1.0
-        ended = reap()
-        if child in ended:
-            return ended[child]
-    return None
-
-
-def guard(arguments: list[str]) -> int:
-    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
-
-    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
-    """
-    become_subreaper()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
-    directory = arguments[1]
-    plan: Data = {}
-    with contextlib.suppress(OSError, ValueError):
-        plan = read_json(os.path.join(directory, "plan.json"))
-    silence = (plan.get("timeouts") or {}).get("silence", 10.0)
-    child, pipe = start_guarded(arguments)
-    status = wait_for_end(child, pipe, silence + HANG_MARGIN)
-    deadline = time.monotonic() + KILL_PATIENCE
-    while time.monotonic() < deadline:
-        left = descendants(os.getpid())
-        if not left:
-            break
-        signal_all(left, signal.SIGKILL)
-        reap()
-        time.sleep(0.02)
-    if status is None:
-        remove_container(plan, os.devnull)
-    forget_secrets(directory)
-    if status is not None:
-        remove_container(plan, os.path.join(directory, "supervisor.log"))
-    if plan.get("temporary_directory"):
-        remove_tree(plan["temporary_directory"])
-    return 1 if status is None else min(abs(exit_code(status)), 255)
-
-
-def remove_container(plan: Data, log: str) -> None:
-    """Have the container engine remove this node's container, where the run has one."""
-    if plan.get("remove"):
-        run_quietly(plan["remove"], log)
-        deadline = time.monotonic() + REMOVE_PATIENCE
-        while descendants(os.getpid()) and time.monotonic() < deadline:
-            reap()
-            time.sleep(0.1)
-        signal_all(descendants(os.getpid()), signal.SIGKILL)
-
-
-def main(arguments: list[str]) -> int:
-    guarded = arguments[1:2] == ["--guard"]
-    write_to(os.path.join(arguments[2 if guarded else 1], "supervisor.log"))
-    if guarded:
-        return guard([arguments[0]] + arguments[2:])
-    return Supervisor(arguments[1]).run()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv))
