@@ -25,8 +25,8 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import HEAD_START, MAX_STRANGERS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import proof
-from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import HEAD_START, MAX_STRANGERS
 from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure, from_hub, render_verdict
 from tests.unit.supervised import (
