@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTableError,
     ip_literal,
 )
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
     FILE,
     HEADER,
@@ -120,7 +121,7 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
-def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) -> dict[str, Any]:
+def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) -> Plan:
     """What one node is to do: the content of its plan.json. Holds no secret."""
     launcher = launcher_of(job)
     # which of several there is has been looked for on the node, not in the image: there the last one, python3
@@ -139,7 +140,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
-    container: dict[str, Any] = {}
+    container: Container = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
         words = container_words(job, node, facts, run_directory, temporary, names)

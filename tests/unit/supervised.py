@@ -202,7 +202,7 @@ def make_run(
         "runs_directory": str(directory),
         "working_directory": {"path": str(directory)},
     }
-    plans = [node_plan(job, table, node, facts) for node in table.nodes]
+    plans: list[Any] = [node_plan(job, table, node, facts) for node in table.nodes]
     for plan, command in zip(plans, commands, strict=True):
         plan["command"] = command
         plan["timeouts"] = {**TIMEOUTS, **(timeouts or {})}

@@ -13,12 +13,12 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from typing import Any, Mapping
 
 ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
-def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
+def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
     """Return the (stdout, stderr) paths of a local rank; both are the launcher's log where ranks have none."""
     if plan["rank_logs"] == "torchrun":
         attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
@@ -32,7 +32,7 @@ def rank_logs(plan: Data, directory: str, local_rank: int) -> tuple[str, str]:
     return log, log
 
 
-def earlier_logs(plan: Data, directory: str, local_rank: int) -> list[str]:
+def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
     """Return the logs of a local rank's attempts before its newest, which torchrun has started anew."""
     if plan["rank_logs"] != "torchrun":
         return []

@@ -30,7 +30,14 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        Data,
+        NodeStatus,
+        NodeView,
+        Plan,
+        Report,
+        Result,
+    )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
@@ -40,7 +47,7 @@ MAX_STRANGERS = 64  # connections that have not shown the token yet
 class Hub(Link):
     """Listens for the other nodes, follows the state of each, and judges the run."""
 
-    def __init__(self, plan: Data, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
+    def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
         self.listener: socket.socket | None = None
         self.go = False
@@ -48,7 +55,7 @@ class Hub(Link):
         self.first_node: str | None = None  # the node that ended the run
         self.deadline: float | None = None  # when rank 0 stops waiting for the last reports
         # state waiting | ready | running | ended | lost, by node_rank
-        self.nodes = [
+        self.nodes: list[NodeView] = [
             {
                 "name": name,
                 "node_rank": rank,
@@ -216,7 +223,7 @@ class Hub(Link):
                     node["remote_started"] = True
                     self.send_command(wire)
             elif not node["answered"] and node["state"] in ("ended", "lost"):
-                code = (node["report"] or {}).get("exit_code")
+                code = node["report"]["exit_code"] if node["report"] else None
                 node["answered"] = self.journal.write(os.path.join("asked", f"{rank}.exit"), code)
         waiting = [node["name"] for node in self.nodes if not node["remote_started"]]
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
@@ -227,16 +234,16 @@ class Hub(Link):
 
     # - who failed first
 
-    def set_node(self, node: Data, state: str) -> None:
+    def set_node(self, node: NodeView, state: str) -> None:
         if node["state"] != state:
             node["state"], node["since"] = state, time.time()
             self.journal.status_due = 0.0
 
-    def report(self, report: Data) -> None:
+    def report(self, report: Report) -> None:
         self.own_report = report
         self.take_report(self.nodes[0], report)
 
-    def take_report(self, node: Data, report: Data) -> None:
+    def take_report(self, node: NodeView, report: Report) -> None:
         if node["state"] == "ended":
             return
         node["report"] = report
@@ -245,12 +252,12 @@ class Hub(Link):
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
 
-    def on_failing(self, node: Data, what: str) -> None:
+    def on_failing(self, node: NodeView, what: str) -> None:
         """End the run everywhere while a node that has failed still ends its part; an elastic run awaits its report."""
         if not self.stop_reason and not self.plan["elastic"]:
             self.node_failed(node, what)
 
-    def lose(self, node: Data, why: str) -> None:
+    def lose(self, node: NodeView, why: str) -> None:
         """Take a node for lost: powered off, cut off the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
@@ -259,7 +266,7 @@ class Hub(Link):
         if not self.stop_reason:
             self.node_failed(node, node["why"])
 
-    def node_failed(self, node: Data, what: str) -> None:
+    def node_failed(self, node: NodeView, what: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
         alive = [other for other in self.nodes if other["state"] != "lost" and not self.has_failed(other)]
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
@@ -278,7 +285,7 @@ class Hub(Link):
             self.stop_everywhere(what)
 
     @staticmethod
-    def has_failed(node: Data) -> bool:
+    def has_failed(node: NodeView) -> bool:
         return node["report"] is not None and node["report"].get("exit_code") != 0
 
     def stop_everywhere(self, reason: str, wanted: bool = False) -> None:
@@ -368,9 +375,8 @@ class Hub(Link):
             wire.send({"type": "end", "state": state, "message": self.stop_reason or ""})
         self.result_state = state
 
-    def result(self, state: str) -> Data:
+    def result(self, state: str) -> Result:
         """Return what result.json holds."""
-        told = ("name", "node_rank", "state", "since", "report", "why", "survived", "launcher_log")
         return {
             "run_id": self.plan["run_id"],
             "state": state,
@@ -380,7 +386,19 @@ class Hub(Link):
             "nnodes": len(self.nodes),
             "started": self.journal.started_at(),
             "ended": time.time(),
-            "nodes": [{key: node[key] for key in told} for node in self.nodes],
+            "nodes": [
+                {
+                    "name": node["name"],
+                    "node_rank": node["node_rank"],
+                    "state": node["state"],
+                    "since": node["since"],
+                    "report": node["report"],
+                    "why": node["why"],
+                    "survived": node["survived"],
+                    "launcher_log": node["launcher_log"],
+                }
+                for node in self.nodes
+            ],
         }
 
     def is_busy(self) -> bool:
@@ -390,5 +408,8 @@ class Hub(Link):
         return self.result_state is not None
 
     def status(self) -> Data:
-        told = ("name", "node_rank", "state", "since")
-        return {"nodes": [{key: node[key] for key in told} for node in self.nodes]}
+        nodes: list[NodeStatus] = [
+            {"name": node["name"], "node_rank": node["node_rank"], "state": node["state"], "since": node["since"]}
+            for node in self.nodes
+        ]
+        return {"nodes": nodes}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from collections.abc import Iterator
     from typing import Any
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
 RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
 
@@ -28,7 +28,7 @@ RESERVE = 262144  # bytes of disk that are kept for the last words of a run that
 class Journal:
     """The state of a node's part of a run, and the files that tell of it; a full disk keeps no run from going on."""
 
-    def __init__(self, directory: str, plan: Data) -> None:
+    def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
         self.plan = plan
         self.state = "starting"

@@ -43,7 +43,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Tuple
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, RankReport, Report
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
     Notice = Tuple[str, str]  # its kind, as on the lifeline, and its text
@@ -94,7 +94,7 @@ class Ended:
 class Launcher:
     """The command that starts this node's ranks, and all that descends from it."""
 
-    def __init__(self, journal: Journal, plan: Data) -> None:
+    def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
@@ -321,12 +321,12 @@ class Launcher:
     def has_failed(self) -> bool:
         return bool(self.code or self.rank_failed)
 
-    def make_report(self, stuck: list[int], container: str = "") -> Data:
-        """Return how it ended, rank by rank; stuck: pids that SIGKILL did not end."""
+    def make_report(self, stuck: list[int], container: str = "") -> Report:
+        """Return how it ended, rank by rank, without what the watchers know; stuck: pids that SIGKILL did not end."""
         code = self.code
         oom_after = oom_kills()
         started = self.process is not None or code is not None
-        ranks = []
+        ranks: list[RankReport] = []
         if started:
             ending = self.ending()
             ending_at = ending.at if ending is not None else math.inf
@@ -345,6 +345,10 @@ class Launcher:
             "launcher_log": self.journal.path("launcher.log"),
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
             "stuck": stuck,
+            "mounts": {},
+            "gpus": "",
             "ended_by_us": self.ended_by_us,
             "container": container,
+            "unwritten": self.journal.unwritten,
+            "shortened": "",
         }

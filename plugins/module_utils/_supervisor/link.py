@@ -16,7 +16,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, Report
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
 
@@ -32,7 +32,7 @@ RestartRanks = collections.namedtuple("RestartRanks", "heard")  # those beside a
 class Link:
     """What Hub, on rank 0, and Peer, on all other nodes, have in common; each has what raises NotImplementedError."""
 
-    def __init__(self, plan: Data, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
+    def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         self.plan = plan
         self.token = token
         self.journal = journal
@@ -45,7 +45,7 @@ class Link:
         self.orders: list[Start | Stop | RestartRanks] = []
         self.stop_reason: str | None = None
         self.stop_wanted = False  # told by a person
-        self.own_report: Data | None = None  # of this node
+        self.own_report: Report | None = None  # of this node
         self.result_state: str | None = None  # how the run has ended, as far as can be known here
 
     def take_orders(self) -> list[Start | Stop | RestartRanks]:
@@ -93,7 +93,7 @@ class Link:
         """Have whoever watches the run know what happens on this node."""
         raise NotImplementedError
 
-    def report(self, report: Data) -> None:
+    def report(self, report: Report) -> None:
         """Tell how this node's part has ended."""
         raise NotImplementedError
 

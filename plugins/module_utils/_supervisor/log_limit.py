@@ -16,14 +16,14 @@ from ansible_collections.muster.training.plugins.module_utils._run.rank_logs imp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from typing import Any, Mapping
 
 LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
 LOG_HEAD = 1048576  # bytes of a log's beginning that stay when it is shortened
 PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 
-def all_logs(plan: Data, directory: str) -> list[str]:
+def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
     """Return the paths of all logs that the job of a node may have."""
     logs = [os.path.join(directory, "launcher.log")]
     for local_rank in range(plan["node"]["slots"]):

@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.link i
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, Report
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
 BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard rank 0's
@@ -36,7 +36,7 @@ BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard ran
 class Peer(Link):
     """Checks in with rank 0, does what it says, and stops by itself where nothing is heard of it."""
 
-    def __init__(self, plan: Data, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
+    def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
         self.node_rank = plan["node"]["node_rank"]
         self.heard = time.monotonic()
@@ -161,7 +161,7 @@ class Peer(Link):
         if wire is not None:
             wire.send({"type": kind, "text": text})
 
-    def report(self, report: Data) -> None:
+    def report(self, report: Report) -> None:
         self.own_report = report
         wire = self.open_wire()
         if wire is not None:

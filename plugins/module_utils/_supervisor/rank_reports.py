@@ -20,7 +20,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import RankReport
 
 TRACEBACK = "Traceback (most recent call last):"
 # torch writes it before each line of a traceback
@@ -40,8 +42,12 @@ ABORTED_AT_ITS_END = (
 
 
 def rank_reports(
-    plan: Data, directory: str, launcher_code: int | None, told_to_end: bool = False, ending: float = math.inf
-) -> list[Data]:
+    plan: Mapping[str, Any],
+    directory: str,
+    launcher_code: int | None,
+    told_to_end: bool = False,
+    ending: float = math.inf,
+) -> list[RankReport]:
     """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
     And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
@@ -61,7 +67,7 @@ def rank_reports(
     if plan["rank_logs"] == "ranks":
         ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
         first = first_to_fail(ends, ending)
-    reports = []
+    reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
         by_us = False  # torchrun tells only of those that ended before it was told to end itself
@@ -89,7 +95,7 @@ def rank_reports(
             if not error and said and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
                 error = f"ended with exit code {code}, its last words: {said}"
-        told = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
+        told: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             told["closed"] = True
         if local_rank == first:

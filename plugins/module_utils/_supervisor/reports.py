@@ -15,9 +15,9 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
-    from typing import Any
+    from typing import Any, Mapping
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Report
 
 # What a report holds, and what stands there where it is missing or has another type.
 REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
@@ -57,9 +57,9 @@ def is_a(kind: type, value: object) -> bool:
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def checked_report(told: Data) -> Data:
+def checked_report(told: Mapping[str, Any]) -> Report:
     """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
-    report: Data = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
+    report: Any = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
     report["ranks"] = [
@@ -78,7 +78,7 @@ def checked_report(told: Data) -> Data:
     return report
 
 
-def shorten_report(report: Data) -> None:
+def shorten_report(report: Report) -> None:
     """Keep a report within one line of the lifeline: shorter error texts, then only those ranks that tell most."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:

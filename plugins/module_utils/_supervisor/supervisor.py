@@ -40,7 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Report
 
 
 class Supervisor:
@@ -49,7 +49,7 @@ class Supervisor:
     def __init__(self, directory: str) -> None:
         self.pulse = Pulse()
         with open(os.path.join(directory, "plan.json"), encoding="utf-8") as stream:
-            self.plan = json.load(stream)
+            self.plan: Plan = json.load(stream)
         with open(os.path.join(directory, "token"), encoding="ascii") as stream:
             token = stream.read().strip()
         self.selector = selectors.DefaultSelector()
@@ -59,7 +59,7 @@ class Supervisor:
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.link: Link = kind(self.plan, token, self.journal, self.selector)
         self.stop_signal: int | None = None  # the one by which somebody asked this node to stop
-        self.report: Data | None = None  # of this node's part, once that has ended
+        self.report: Report | None = None  # of this node's part, once that has ended
         self.tend_due = 0.0  # its processes, the lifeline and the run as a whole
         self.done = False
 
@@ -181,7 +181,8 @@ class Supervisor:
     def make_report(self, stuck: list[int], container: str = "") -> None:
         self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
         report = self.launcher.make_report(stuck, container)
-        report.update(self.watchers.report(), unwritten=self.journal.unwritten)
+        report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
+        report["shortened"] = self.watchers.shortened
         shorten_report(report)
         self.report = report
         if not self.launcher.stop_reason:

@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Tuple
 
-    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
     Notice = Tuple[str, str]  # its kind, as on the lifeline, and its text
@@ -90,7 +90,7 @@ def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
 class Watchers:
     """Watches by processes of its own, since what is watched may never answer; says what has changed, once."""
 
-    def __init__(self, journal: Journal, plan: Data) -> None:
+    def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
@@ -130,10 +130,6 @@ class Watchers:
     def has_looked_last(self, now: float) -> bool:
         """Return whether all has answered since, or has had its time."""
         return not (self.looks or self.sampler) or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
-
-    def report(self) -> Data:
-        """Return what is told of it in a node's report."""
-        return {"mounts": self.mounts, "gpus": self.gpus_error, "shortened": self.shortened}
 
     def look(self, now: float) -> list[Notice]:
         """Look into each mount that the plan names, by a process: a dead one may block it for ever."""

@@ -82,7 +82,7 @@ CLOSED = "Connection closed by peer"
 TERMINATED = -15
 
 
-def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[dict[str, Any]]:
+def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[Any]:
     """The reports of a run whose files were recorded from torchrun itself."""
     plan = {"rank_logs": "torchrun", "node": {"slots": slots, "first_rank": first_rank}}
     reports = rank_reports(plan, str(TORCHRUN / case), launcher_code)
@@ -92,7 +92,7 @@ def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int 
     return reports
 
 
-def codes_and_errors(reports: list[dict[str, Any]]) -> list[tuple[int, int | None, str]]:
+def codes_and_errors(reports: list[Any]) -> list[tuple[int, int | None, str]]:
     return [(one["rank"], one["exit_code"], one["error"]) for one in reports]
 
 
@@ -495,7 +495,7 @@ def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
 LONG = f"/home/user/.muster/runs/{'r' * 63}/node1000/ranks/{'r' * 63}_abcdefgh/attempt_0"
 
 
-def report_of(errors: list[str]) -> dict[str, Any]:
+def report_of(errors: list[str]) -> Any:
     return {
         "exit_code": 1,
         "launcher_error": "e" * 2000,
@@ -868,7 +868,7 @@ class Node:
         if how == "lost":
             self.hub.lose(node, "nothing heard of it")
         else:
-            self.hub.take_report(node, {"exit_code": 1})
+            self.hub.take_report(node, checked_report({"exit_code": 1}))
         self.supervisor.carry_out_orders()
 
     def close(self) -> None:
@@ -1009,7 +1009,8 @@ def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None
     supervisor.launcher.code = 1
     supervisor.make_report([4711])
     assert supervisor.report is not None and supervisor.report["ranks"]
-    supervisor.report["ranks"][0].update(closed=True, first=True, ended_by_us=True)
+    rank: Any = supervisor.report["ranks"][0]
+    rank.update(closed=True, first=True, ended_by_us=True)
     supervisor.report["mounts"] = {"/data": "it has died"}
     assert checked_report(supervisor.report) == supervisor.report
 
@@ -1203,7 +1204,7 @@ def test_a_run_lives_on_where_its_directory_cannot_be_written(
     assert node.supervisor.link.stop_reason is None
     node.supervisor.launcher.code = 0
     node.supervisor.make_report([])
-    node.hub.take_report(node.hub.nodes[1], {"exit_code": 0})
+    node.hub.take_report(node.hub.nodes[1], checked_report({"exit_code": 0}))
     node.judge(node.now)
     verdict = node.run.result()
     assert verdict["state"] == "succeeded"
@@ -1217,7 +1218,8 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
     (node.run.node(0) / "asked").mkdir()
     for other in node.hub.nodes:
         other["remote_started"] = True
-    node.hub.nodes[1].update(state="ended", report={"exit_code": 3})
+    other = node.hub.nodes[1]
+    other["state"], other["report"] = "ended", checked_report({"exit_code": 3})
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "write_json", full)

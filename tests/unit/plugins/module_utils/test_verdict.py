@@ -28,7 +28,7 @@ def rank(number: int, code: int | None, error: str = "") -> dict[str, Any]:
     return {"rank": number, "local_rank": number % 2, "exit_code": code, "error": error, "log": f"/run/{number}.log"}
 
 
-def report(code: int | None, *ranks: dict[str, Any], said: str = "", **more: Any) -> dict[str, Any]:
+def report(code: int | None, *ranks: Any, said: str = "", **more: Any) -> dict[str, Any]:
     return {
         "exit_code": code,
         "state": "ended",
