@@ -26,13 +26,19 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.link i
     Start,
     Stop,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.nodes import (
+    first_views,
+    has_failed,
+    have_succeeded,
+    results_of,
+    status_of,
+)
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import checked_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import (
         Data,
-        NodeStatus,
         NodeView,
         Plan,
         Report,
@@ -54,24 +60,7 @@ class Hub(Link):
         self.go_deadline = 0.0  # until when a launcher that starts all nodes has to have done so
         self.first_node: str | None = None  # the node that ended the run
         self.deadline: float | None = None  # when rank 0 stops waiting for the last reports
-        # state waiting | ready | running | ended | lost, by node_rank
-        self.nodes: list[NodeView] = [
-            {
-                "name": name,
-                "node_rank": rank,
-                "state": "waiting",
-                "since": time.time(),
-                "report": None,
-                "broken": None,
-                "heard": 0.0,
-                "why": "",
-                "survived": False,  # an elastic run has gone on without it
-                "launcher_log": journal.path("launcher.log") if rank == 0 else "",  # each has its own home
-                "remote_started": rank == 0,  # of a launcher that starts all nodes: whether this one was started
-                "answered": rank == 0,
-            }
-            for rank, name in enumerate(self.names)
-        ]
+        self.nodes = first_views(self.names, journal.path("launcher.log"))
 
     def known(self) -> list[Wire]:
         """Return the wires to nodes that have shown the token."""
@@ -248,7 +237,7 @@ class Hub(Link):
             return
         node["report"] = report
         self.set_node(node, "ended")
-        if self.has_failed(node) and not self.stop_reason:
+        if has_failed(node) and not self.stop_reason:
             code = describe_exit(report.get("exit_code"))
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
 
@@ -268,7 +257,7 @@ class Hub(Link):
 
     def node_failed(self, node: NodeView, what: str) -> None:
         """Decide whether the run can go on without a node that failed or is lost."""
-        alive = [other for other in self.nodes if other["state"] != "lost" and not self.has_failed(other)]
+        alive = [other for other in self.nodes if other["state"] != "lost" and not has_failed(other)]
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
             self.journal.event(
                 "shrink",
@@ -283,10 +272,6 @@ class Hub(Link):
             self.first_node = node["name"]
             self.journal.event("failure", what, node=node["name"])
             self.stop_everywhere(what)
-
-    @staticmethod
-    def has_failed(node: NodeView) -> bool:
-        return node["report"] is not None and node["report"].get("exit_code") != 0
 
     def stop_everywhere(self, reason: str, wanted: bool = False) -> None:
         if self.stop_reason is None:
@@ -362,12 +347,10 @@ class Hub(Link):
 
     def finish(self) -> None:
         """Write the result, tell the peers and end."""
-        good = [node for node in self.nodes if node["state"] == "ended" and not self.has_failed(node)]
-        enough = self.plan["min_nnodes"] if self.plan["elastic"] else len(self.nodes)
         if self.stop_wanted:
             state = "stopped"
         else:
-            state = "succeeded" if self.stop_reason is None and len(good) >= enough else "failed"
+            state = "succeeded" if self.stop_reason is None and have_succeeded(self.plan, self.nodes) else "failed"
         self.journal.set_state(state, self.stop_reason or "")
         self.journal.make_room()
         self.journal.write("result.json", self.result(state))
@@ -386,19 +369,7 @@ class Hub(Link):
             "nnodes": len(self.nodes),
             "started": self.journal.started_at(),
             "ended": time.time(),
-            "nodes": [
-                {
-                    "name": node["name"],
-                    "node_rank": node["node_rank"],
-                    "state": node["state"],
-                    "since": node["since"],
-                    "report": node["report"],
-                    "why": node["why"],
-                    "survived": node["survived"],
-                    "launcher_log": node["launcher_log"],
-                }
-                for node in self.nodes
-            ],
+            "nodes": results_of(self.nodes),
         }
 
     def is_busy(self) -> bool:
@@ -408,8 +379,4 @@ class Hub(Link):
         return self.result_state is not None
 
     def status(self) -> Data:
-        nodes: list[NodeStatus] = [
-            {"name": node["name"], "node_rank": node["node_rank"], "state": node["state"], "since": node["since"]}
-            for node in self.nodes
-        ]
-        return {"nodes": nodes}
+        return {"nodes": status_of(self.nodes)}
