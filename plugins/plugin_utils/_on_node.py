@@ -56,7 +56,7 @@ __import__(name)
 print({MARK!r} + json.dumps(sys.modules[name].main(call["request"])))
 """
 IMPORT = re.compile(
-    rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.M
+    rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
 )
 FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
