@@ -9,15 +9,12 @@ Private to this collection.
 from __future__ import annotations
 
 import functools
-import hmac
-import os
 import selectors
 import socket
 import time
 
-from ansible_collections.muster.training.plugins.module_utils._run.directory import read_told
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILL_PATIENCE, describe_exit
-from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire, proof, shown_rank
 from ansible_collections.muster.training.plugins.module_utils._supervisor.link import (
     RECONNECT_PATIENCE,
     STRANGER_PATIENCE,
@@ -33,6 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.nodes 
     results_of,
     status_of,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.remote_start import RemoteStart
 from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import checked_report
 
 TYPE_CHECKING = False
@@ -61,6 +59,7 @@ class Hub(Link):
         self.first_node: str | None = None  # the node that ended the run
         self.deadline: float | None = None  # when rank 0 stops waiting for the last reports
         self.nodes = first_views(self.names, journal.path("launcher.log"))
+        self.remote_start = RemoteStart(journal, self.nodes)
 
     def known(self) -> list[Wire]:
         """Return the wires to nodes that have shown the token."""
@@ -111,30 +110,21 @@ class Hub(Link):
 
     def admit(self, wire: Wire, message: Data, now: float) -> None:
         """Let a stranger in if it shows the token, else drop it."""
-        rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
-        if (
-            not isinstance(rank, int)
-            or isinstance(rank, bool)
-            or not 0 < rank < len(self.nodes)
-            or not isinstance(nonce, str)
-            or not isinstance(mac, str)
-            or not hmac.compare_digest(
-                mac.encode("utf-8", "replace"),
-                proof(self.token, "peer", self.plan["run_id"], rank, wire.nonce, nonce).encode(),
-            )
-        ):
+        run_id = self.plan["run_id"]
+        rank = shown_rank(wire, message, self.token, run_id, len(self.nodes))
+        if rank is None:
             self.drop(wire)
             return
         for other in [other for other in self.wires if other.node_rank == rank]:
             self.drop(other)
         wire.heard = now
         self.nodes[rank]["broken"] = None
-        wire.send({"mac": proof(self.token, "server", self.plan["run_id"], rank, wire.nonce, nonce)})
-        wire.open(rank, proof(self.token, "key", self.plan["run_id"], rank, wire.nonce, nonce))
+        wire.send({"mac": proof(self.token, "server", run_id, rank, wire.nonce, message["nonce"])})
+        wire.open(rank, proof(self.token, "key", run_id, rank, wire.nonce, message["nonce"]))
         if self.go:
             wire.send({"type": "go"})
         if self.nodes[rank]["remote_started"]:  # the wire may have broken with the command on it
-            self.send_command(wire)
+            self.remote_start.send_command(wire)
         if self.stop_reason:
             wire.send({"type": "stop", "reason": self.stop_reason})
 
@@ -192,29 +182,9 @@ class Hub(Link):
             for wire in self.known():
                 wire.send({"type": "beat"})
 
-    # - a launcher on rank 0 that starts what runs on the other nodes
-
-    def command_path(self, node_rank: int) -> str:
-        return self.journal.path(os.path.join("asked", f"{node_rank}.json"))
-
-    def send_command(self, wire: Wire) -> None:
-        """Give a node the command that bin/ssh has left for it; a node starts it once."""
-        command = read_told(self.command_path(wire.node_rank or 0)).get("command", "")
-        wire.send({"type": "start", "command": str(command)})
-
     def forward_commands(self, now: float) -> None:
-        """Give each node the command that bin/ssh has left for it, and bin/ssh the end of it."""
-        for node in self.nodes:
-            rank = node["node_rank"]
-            if not node["remote_started"]:
-                wire = next((wire for wire in self.wires if wire.node_rank == rank), None)
-                if wire is not None and os.path.exists(self.command_path(rank)):
-                    node["remote_started"] = True
-                    self.send_command(wire)
-            elif not node["answered"] and node["state"] in ("ended", "lost"):
-                code = node["report"]["exit_code"] if node["report"] else None
-                node["answered"] = self.journal.write(os.path.join("asked", f"{rank}.exit"), code)
-        waiting = [node["name"] for node in self.nodes if not node["remote_started"]]
+        """Have a launcher that starts all nodes do so, and end the run where it does not."""
+        waiting = self.remote_start.forward(self.wires)
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} has started nothing on {', '.join(waiting)}"
             self.first_node = self.names[0]

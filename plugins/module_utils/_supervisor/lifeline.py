@@ -46,6 +46,17 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
     return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
 
 
+def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
+    """Return the node_rank of a stranger whose message shows that it holds the token, None where it does not."""
+    rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
+        return None
+    if not isinstance(nonce, str) or not isinstance(mac, str):
+        return None
+    expected = proof(token, "peer", run_id, rank, wire.nonce, nonce).encode()
+    return rank if hmac.compare_digest(mac.encode("utf-8", "replace"), expected) else None
+
+
 class Wire:
     """One lifeline connection: lines in, lines out, bounded both ways.
 
