@@ -1,6 +1,6 @@
 """Train a small language model with the Trainer of Hugging Face, and DeepSpeed's ZeRO where --deepspeed names a file.
 
-    torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 60
+    torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 200
 
 The model is made from a configuration and learns to repeat what it has read: nothing is downloaded. GPUs are used where there are any, else the CPU. All options of TrainingArguments can be given. A model of
 yours takes the place of make_model(), and your data that of Refrains.
