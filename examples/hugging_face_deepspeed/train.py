@@ -2,8 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 train.py --deepspeed zero2.json --max_steps 200
 
-The model is made from a configuration and learns to repeat what it has read: nothing is downloaded. GPUs are used where there are any, else the CPU. All options of TrainingArguments can be given. A model of
-yours takes the place of make_model(), and your data that of Refrains.
+The model is made from a configuration and learns to repeat what it has read: nothing is downloaded. GPUs are used where
+there are any, else the CPU. All options of TrainingArguments can be given. A model of yours takes the place of
+make_model(), and your data that of Refrains.
 
 Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints, and --resume_from_checkpoint true goes on from the newest of
 --output_dir. The last line of rank 0, MUSTER_RESULT, is shown in the summary of a run.
