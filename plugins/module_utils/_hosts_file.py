@@ -9,6 +9,7 @@ Private to this collection. Runs on the node, standard library only, Python >= 3
 
 from __future__ import annotations
 
+import base64
 import glob
 import os
 import re
@@ -34,10 +35,15 @@ WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MU
 def read(path: str) -> str:
     """The text of a file, empty where there is none: at a boot files come and go. Raises OSError for all else."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read()
+        with open(path, "rb") as stream:
+            return stream.read().decode("utf-8", "surrogateescape")
     except (FileNotFoundError, NotADirectoryError):
         return ""
+
+
+def encoded(text: str) -> str:
+    """The same in Base64: a comment in another encoding than UTF-8 goes through no JSON."""
+    return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
 
 
 def is_sound(path: str) -> bool:
@@ -89,14 +95,14 @@ def differences(block: str) -> list[str]:
 
 
 def cloud_init() -> Data:
-    """Whether cloud-init is there, and may write the hosts file at the next boot: {"present", "wanted", "modules"}."""
+    """Whether cloud-init is there, and may write the hosts file at the next boot: {"present", "wanted", ...}."""
     texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
     wanted = any(WANTED.search(text) for text in texts)
     return {
         "present": os.path.exists(CLOUD_CONFIG),
         "wanted": wanted,
-        "config": read(CLOUD_CONFIG) if wanted else "",
-        "ours": read(CLOUD_OURS) if not os.path.exists(CLOUD_OURS) or is_sound(CLOUD_OURS) else "",
+        "config": encoded(read(CLOUD_CONFIG)) if wanted else "",
+        "ours": encoded(read(CLOUD_OURS)) if is_sound(CLOUD_OURS) else "",
     }
 
 
@@ -105,7 +111,7 @@ def look() -> Data:
     hosts = read(HOSTS)
     return {
         "hostname": os.uname().nodename,
-        "hosts": hosts,
+        "hosts": encoded(hosts),
         "sound": is_sound(HOSTS),
         "cloud_init": cloud_init(),
         "differences": differences(block_of(hosts)),

@@ -40,11 +40,10 @@ hostname:
   type: str
   sample: psucgene4
 hosts:
-  description: The text of C(/etc/hosts).
+  description: The text of C(/etc/hosts), in Base64, since it may be no UTF-8.
   returned: success
   type: str
-  sample: |
-    127.0.0.1 localhost
+  sample: MTI3LjAuMC4xIGxvY2FsaG9zdAo=
 sound:
   description: Whether the file is root's, and its permissions are V(0644).
   returned: success
@@ -57,8 +56,11 @@ cloud_init:
   contains:
     present: {description: Whether cloud-init is installed., type: bool, sample: true}
     wanted: {description: Whether the machine's user data has cloud-init write the file., type: bool, sample: false}
-    config: {description: The text of C(/etc/cloud/cloud.cfg) where that is so., type: str, sample: ""}
-    ours: {description: The text by which cloud-init is told to leave the file alone., type: str, sample: ""}
+    config: {description: The text of C(/etc/cloud/cloud.cfg) where that is so, in Base64., type: str, sample: ""}
+    ours:
+      description: The text by which cloud-init is told to leave the file alone, in Base64. Empty where it is not sound.
+      type: str
+      sample: ""
 differences:
   description: What the resolver says otherwise than the block of the cluster, a line each.
   returned: success

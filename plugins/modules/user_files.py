@@ -68,7 +68,7 @@ options:
         description: The whole text.
         type: str
       base64:
-        description: Whether O(files[].content) is in Base64, as what is no text must be.
+        description: Whether O(files[].content) is in Base64, as what may be no UTF-8 must be.
         type: bool
         default: false
       line:
@@ -230,10 +230,12 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
     return bool(done["changed"])
 
 
-def in_words(text: str) -> str:
-    """What is shown of a content that is no text."""
+def shown(text: str) -> str:
+    """What is shown of a content: what is no text by its size, and of other bytes that are no UTF-8 a mark for each."""
     content = text.encode("utf-8", "surrogateescape")
-    return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n" if content else ""
+    if b"\0" in content:
+        return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"
+    return content.decode("utf-8", "replace")
 
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
@@ -253,10 +255,9 @@ def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
         done = _user_files.as_user(entry, write)
         if done["changed"]:
             written.append(path)
-        if wanted["base64"]:
-            done.update({key: in_words(done[key]) for key in ("before", "after")})
         if done["before"] != done["after"]:
-            diff.append({"before_header": path, "after_header": path, "before": done["before"], "after": done["after"]})
+            texts = {key: shown(done[key]) for key in ("before", "after")}
+            diff.append({"before_header": path, "after_header": path, **texts})
     home = entry_of(params["user"]).pw_dir
     return {"changed": changed or bool(written), "diff": diff, "home": home, "changed_files": written}
 

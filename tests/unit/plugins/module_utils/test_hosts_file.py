@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from pathlib import Path
 
@@ -65,8 +67,17 @@ def test_user_data_that_have_the_file_written_are_found_and_what_cannot_be_read_
     assert (_hosts_file.cloud_init()["wanted"], _hosts_file.cloud_init()["config"]) == (False, "")
     data.write_text('#cloud-config\nmanage_etc_hosts: "localhost"\n')
     found = _hosts_file.cloud_init()
-    assert (found["wanted"], found["config"]) == (True, "cloud_init_modules: [update_etc_hosts]\n")
+    assert (found["wanted"], found["config"]) == (True, _hosts_file.encoded("cloud_init_modules: [update_etc_hosts]\n"))
     data.unlink()
     data.mkdir()
     with pytest.raises(IsADirectoryError):
         _hosts_file.cloud_init()
+
+
+def test_a_comment_in_another_encoding_goes_through_json_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"127.0.0.1 localhost\r\n# B\xfcro\n"
+    (tmp_path / "hosts").write_bytes(content)
+    monkeypatch.setattr(_hosts_file, "HOSTS", str(tmp_path / "hosts"))
+    assert base64.b64decode(json.loads(json.dumps(_hosts_file.look()))["hosts"]) == content

@@ -90,6 +90,16 @@ def test_what_is_no_text_is_written_as_it_is_and_shown_by_its_size(home: Path) -
     assert (again["changed"], again["diff"]) == (False, [])
 
 
+def test_a_line_of_somebody_else_in_another_encoding_stays_and_the_answer_is_utf8(home: Path) -> None:
+    (home / "keys").write_bytes(b"key of B\xfcro\n")
+    done = keep(files=[{"path": "~/keys", "line": "key ours", "mark": " ours"}])
+    assert (home / "keys").read_bytes() == b"key of B\xfcro\nkey ours\n"
+    assert [done["diff"][0][key] for key in ("before", "after")] == [
+        "key of B\ufffdro\n",
+        "key of B\ufffdro\nkey ours\n",
+    ]
+
+
 def test_a_file_that_is_a_mount_of_its_own_is_written_where_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As /etc/hosts of a container, which the kernel does not let anybody exchange."""
     hosts = home / "hosts"
