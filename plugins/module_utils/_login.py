@@ -10,14 +10,12 @@ import os
 import pwd
 import re
 
+from ansible_collections.muster.training.plugins.module_utils._text_file import read
+
 
 def owner(pid: int, proc: str = "/proc") -> tuple[int, int]:
     """The parent of a process, and the user who owns it; (0, 0) where it is gone."""
-    try:
-        with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
-    except OSError:
-        return 0, 0
+    text = read(f"{proc}/{pid}/status")
     parent, uid = re.search(r"(?m)^PPid:\s*(\d+)$", text), re.search(r"(?m)^Uid:\s*(\d+)", text)
     return (int(parent.group(1)), int(uid.group(1))) if parent and uid else (0, 0)
 

@@ -20,6 +20,8 @@ import subprocess
 import tempfile
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._text_file import read
+
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any, Dict
@@ -42,15 +44,6 @@ class Fault(Exception):
 def output(*words: str) -> str:
     """What a command prints, whether it succeeds or not."""
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout
-
-
-def read(path: str) -> str:
-    """The text of a file, empty where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def wait_for_cloud_init(seconds: float) -> None:

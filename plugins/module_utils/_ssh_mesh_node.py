@@ -15,24 +15,13 @@ import subprocess
 import time
 
 from ansible_collections.muster.training.plugins.module_utils import _login, _sshd
+from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
-
-PROOF = "/var/lib/muster/ssh_mesh.proved"
-"""Of root: which logins from this node were seen to work."""
-
-
-def read(path: str) -> str:
-    """The text of a file, empty where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def read_since_changed(paths: list[str]) -> bool:
@@ -86,7 +75,8 @@ def state(asked: Data) -> Data:
     """All there is to know.
 
     Args:
-        asked: user ("": who logs in), key (the user's, below the home), host_key, sshd_file and revoked_file (ours).
+        asked: user ("": who logs in), key (the user's, below the home), host_key, and our files: sshd_file,
+            revoked_file, proof_file.
     """
     user = asked["user"] or _login.login_user()
     told, said = _sshd.settings()
@@ -122,6 +112,6 @@ def state(asked: Data) -> Data:
         # Where systemd listens in sshd's place (Ubuntu from 22.10 on), a new port reaches sshd by its socket.
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": read_since_changed([own_file, f"{host_key}-cert.pub"]),
-        "proof": read(PROOF).strip(),
+        "proof": read(asked["proof_file"]).strip(),
         "faults": faults,
     }

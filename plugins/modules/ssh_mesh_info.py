@@ -39,6 +39,10 @@ options:
     description: The list of revoked certificates that the role writes.
     type: path
     required: true
+  proof_file:
+    description: The file in which the role notes which logins from this node were seen to work.
+    type: path
+    required: true
 """
 
 EXAMPLES = r"""
@@ -46,6 +50,7 @@ EXAMPLES = r"""
   muster.training.ssh_mesh_info:
     sshd_file: /etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf
     revoked_file: /etc/ssh/muster_ssh_mesh_revoked
+    proof_file: /var/lib/muster/ssh_mesh.proved
   register: node
   become: true
 """
@@ -132,6 +137,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "host_key": {"type": "path", "default": "/etc/ssh/ssh_host_ed25519_key", "no_log": False},
     "sshd_file": {"type": "path", "required": True},
     "revoked_file": {"type": "path", "required": True},
+    "proof_file": {"type": "path", "required": True},
 }
 
 

@@ -118,8 +118,6 @@ def measure(counts: list[int], rounds: int) -> int:
 
 def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
     """The rows of so many nodes."""
-    script = directory / "job.py"
-    script.write_text("print('done')\n")
     for node in lab.nodes:
         lab.exec(node.name, ["install", "-m", "0644", "/dev/null", "/tmp/job.py"])
     near = inventory(lab, False, directory)
