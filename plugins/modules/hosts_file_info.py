@@ -56,7 +56,10 @@ cloud_init:
   contains:
     present: {description: Whether cloud-init is installed., type: bool, sample: true}
     wanted: {description: Whether the machine's user data has cloud-init write the file., type: bool, sample: false}
-    config: {description: The text of C(/etc/cloud/cloud.cfg) where that is so, in Base64., type: str, sample: ""}
+    config:
+      description: The text of C(/etc/cloud/cloud.cfg) where that is so, in Base64.
+      type: str
+      sample: ""
     ours:
       description: The text by which cloud-init is told to leave the file alone, in Base64. Empty where it is not sound.
       type: str

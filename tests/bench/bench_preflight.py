@@ -8,7 +8,6 @@ By hand: python -m tests.bench.bench_preflight --nodes 4 8 --rounds 3
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.bench import by_nodes
 from tests.lab import Lab, LabError
 from tests.lab.hosts import down
 
@@ -125,18 +125,5 @@ def measure(counts: list[int], rounds: int) -> int:
     return 1 if over else 0
 
 
-def main() -> int:
-    """Read the command line, measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 4, 8, 16, 32, 64])
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    try:
-        return measure(arguments.nodes, arguments.rounds)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(by_nodes.main(__doc__, [1, 4, 8, 16, 32, 64], measure))

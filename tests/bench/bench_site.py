@@ -8,7 +8,6 @@ By hand: python -m tests.bench.bench_site --nodes 4 16 --rounds 3
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.bench import by_nodes
 from tests.lab import Lab, LabError
 from tests.lab.hosts import down
 
@@ -145,18 +145,5 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
     return int(over)
 
 
-def main() -> int:
-    """Read the command line, measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 16])
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    try:
-        return measure(arguments.nodes, arguments.rounds)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(by_nodes.main(__doc__, [4, 16], measure))

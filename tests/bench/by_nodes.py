@@ -1,0 +1,28 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of what is measured for several numbers of nodes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from tests.lab import LabError
+
+
+def main(description: str | None, nodes: list[int], measure: Callable[[list[int], int], int]) -> int:
+    """Read the command line and measure; the exit code: 1 where a limit is not kept, 2 where it cannot be measured.
+
+    nodes: how many, unless the command line says so. measure: what does it, for these and a number of rounds.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--nodes", type=int, nargs="+", default=nodes)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    try:
+        return measure(arguments.nodes, arguments.rounds)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
