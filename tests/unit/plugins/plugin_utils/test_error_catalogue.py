@@ -223,7 +223,7 @@ def test_four_times_the_text_takes_about_four_times_as_long(piece: str) -> None:
     def taken(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
         times = []
-        for _ in range(3):
+        for _round in range(3):
             begun = time.process_time()
             explain(text)
             times.append(time.process_time() - begun)
