@@ -29,6 +29,7 @@ from tests.lab.machine import STORE, LabError, apt_settings, eventually, locked,
 PACKAGES = [*image.BASE, "user-mode-linux", "kmod", "udev"]
 SCRIPT = Path(__file__).with_suffix(".sh")
 RESTARTED = Path(__file__).with_name("linux_in_user_mode.sh")
+XSTATE = Path(__file__).with_name("xstate.c")
 TOOLS = {"ip": "iproute2", "mkfs.ext4": "e2fsprogs", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
 """Command to the Debian/Ubuntu package that has it."""
 NETWORK = ipaddress.IPv4Network("198.18.0.0/16")
@@ -149,7 +150,7 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
         network = f"{address}::{machine_address}:255.255.255.252:{name}:vec0:off"
         with (folder / "console.log").open("w") as console:
             process = subprocess.Popen(
-                _words(disk, seed, folder / "changes", link, network),
+                _words(disk, seed, folder / "changes", link, network, _library(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -240,7 +241,24 @@ def _inventory(name: str, address: str) -> str:
     return head + yaml.safe_dump({"training": {"hosts": {name: host}}}, sort_keys=False, width=1000)
 
 
-def _words(place: Path, seed: Path, changes: Path, link: str, network: str) -> list[str]:
+def has_tiles() -> bool:
+    """Whether the processor has AMX, whose state Linux in user mode does not know."""
+    return " amx_tile " in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].replace("\n", " ")
+
+
+def _library(folder: Path) -> Path | None:
+    """What Linux in user mode needs on a processor with AMX, compiled; None on all others."""
+    if not has_tiles():
+        return None
+    library = folder / "xstate.so"
+    try:
+        run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, XSTATE, "-ldl"])
+    except FileNotFoundError:
+        raise LabError("gcc is missing on this machine: apt-get install gcc libc6-dev") from None
+    return library
+
+
+def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:
     """Words of the command. What it writes goes into a file of its own: the disk stays clean for the next."""
     changes.unlink(missing_ok=True)
     return [
@@ -251,6 +269,7 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str) -> l
         *(
             "env",
             f"KERNEL={place}/kernel",
+            *([f"LD_PRELOAD={library}"] if library else []),
             str(RESTARTED),
             "mem=1024M",
             "root=/dev/ubda",
