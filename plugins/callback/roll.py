@@ -386,7 +386,7 @@ class CallbackModule(Default):
         if not self.headed:
             return
         sums = {host: stats.summarize(host) for host in stats.processed}
-        nodes = [host for host in sums if host in self.all_nodes]
+        nodes = [host for host in self.all_nodes if host in sums]  # in the order of the plays, not of the answers
         failed = [host for host in nodes if sums[host]["failures"] or sums[host]["unreachable"]]
         changed = [host for host in nodes if sums[host]["changed"]]
         took = duration(time.monotonic() - self.started)

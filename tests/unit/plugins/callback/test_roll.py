@@ -19,6 +19,10 @@ from ansible_collections.muster.training.plugins.callback import roll
 from tests.unit.typed import give_collection, typed
 
 PLAY = """\
+- hosts: node3  # so that it is the first that answers
+  gather_facts: false
+  tasks:
+    - {name: Answer, ansible.builtin.command: /bin/true, changed_when: false}
 - hosts: training
   gather_facts: false
   roles:
