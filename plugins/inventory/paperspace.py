@@ -178,12 +178,9 @@ import typing as t
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace import (
-    Client,
-    PaperspaceError,
-    find_api_key,
-    one_line,
-)
+from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError, one_line
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import (
     GROUP,
     Host,

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
 

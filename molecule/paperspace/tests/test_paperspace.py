@@ -13,7 +13,8 @@ import yaml
 
 from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 
 # How this machine logs in to the test hosts, which a rented machine knows by its owner's key.

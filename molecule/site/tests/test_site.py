@@ -17,6 +17,7 @@ NODES = ["node1", "node2"]
 SOFTWARE = ["pytorch", "python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
 ROLES = [
     "base_packages",
+    "idle_watch",
     "nvidia_driver",
     "hosts_file",
     "firewall",

@@ -18,8 +18,10 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.inventory import paperspace
-from tests.paperspace_server.account import Account, cursor, machine, network
-from tests.paperspace_server.server import Fault, PaperspaceServer
+from tests.paperspace_server.account import Account, cursor
+from tests.paperspace_server.faults import Fault
+from tests.paperspace_server.objects import machine, network
+from tests.paperspace_server.server import PaperspaceServer
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 KEY = "s3cret-0123456789abcdef"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils import _paperspace_hosts as paperspace_hosts
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import Selection, SelectionError, select
-from tests.paperspace_server.account import machine, moment, network
+from tests.paperspace_server.objects import machine, moment, network
 
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 
