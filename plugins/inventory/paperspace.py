@@ -31,6 +31,9 @@ notes:
     C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
     C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
     (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars an hour), C(paperspace_created)."
+  - "C(node_price_per_hour) is what a machine costs an hour while it is on, in US dollars. It is the sum of the two
+    rates, or the first alone where the API does not tell the second. That the second is for an hour, too, is not
+    documented, and is taken from its size."
   - What the API says is data and never a template. Control characters in it become blanks, and texts of more than
     255 characters are shortened.
   - A machine is called by its name. Names that are not unique at Paperspace, that hold other characters than letters,
@@ -82,6 +85,12 @@ options:
     description:
       - Only machines of this private network, by its name or id.
       - Every network by default; but the machines chosen must all be in one.
+    type: str
+  cluster:
+    description:
+      - Only the machines of this cluster, which M(muster.training.paperspace_cluster) made. They are those named
+        C(CLUSTER-NUMBER) in the private network C(muster-CLUSTER).
+      - A cluster that is not there yet has no machines, which is a warning and no error.
     type: str
   machine_types:
     description:
@@ -150,6 +159,10 @@ region: ny2
 private_network: my-team-net
 machine_types: [A6000x2, A6000x4]
 names: ["bert-*"]
+---
+# The cluster that `ansible-playbook muster.training.provision -e cluster=bert` makes, whatever else the account has.
+plugin: muster.training.paperspace
+cluster: bert
 ---
 # Asked for at most every ten minutes; the key is read by a program.
 plugin: muster.training.paperspace
@@ -247,6 +260,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         wanted = Selection(
             region=self.get_option("region"),
             private_network=self.get_option("private_network"),
+            cluster=self.get_option("cluster"),
             machine_types=self.get_option("machine_types"),
             names=self.get_option("names"),
             states=self.get_option("states"),

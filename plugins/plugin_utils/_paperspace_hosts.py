@@ -24,6 +24,10 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.values
     integer,
     region_code,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    network_name,
+    node_number,
+)
 
 GROUP = "training"
 
@@ -90,6 +94,7 @@ class Selection(NamedTuple):
 
     region: str | None = None
     private_network: str | None = None
+    cluster: str | None = None
     machine_types: Sequence[str] = ()
     names: Sequence[str] = ()
     states: Sequence[str] = ("ready",)
@@ -132,7 +137,7 @@ def select(
 
     Raises SelectionError where private_network names nothing, or several networks.
     """
-    kept = sorted(machines, key=rank_order)
+    kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
 
     def keep(option: str, found: Callable[[Machine], str], chosen: Callable[[str], bool]) -> None:
@@ -148,6 +153,10 @@ def select(
     if wanted.private_network:
         network = _network_id(wanted.private_network, kept, networks, wanted.region)
         keep("private_network", _string("networkId"), lambda found: found == network)
+    if wanted.cluster:
+        home = [str(network["id"]) for network in networks if network.get("name") == network_name(wanted.cluster)]
+        keep("cluster", _string("networkId"), lambda found: found in home)
+        keep("cluster", _string("name"), lambda found: node_number(str(wanted.cluster), found) is not None)
     if wanted.machine_types:
         types = {name.casefold() for name in wanted.machine_types}
         keep("machine_types", _string("machineType"), lambda found: found.casefold() in types)
@@ -367,4 +376,11 @@ def host_variables(machine: Machine) -> dict[str, Any]:
             "node_slots": max(1, gpus),
         }
     )
-    return variables
+    price = _price(machine)
+    return variables if price is None else {**variables, "node_price_per_hour": price}
+
+
+def _price(machine: Machine) -> float | None:
+    """What a machine costs an hour while it is on, in US dollars: with its disk, where the API tells that."""
+    usage, storage = number(machine.get("usageRate")), number(machine.get("storageRate"))
+    return None if usage is None else round(usage + (storage or 0.0), 6)

@@ -38,17 +38,20 @@ OTHER_FILES = [
     "ansible.cfg",
     "bucket_move.yml",
     "checkpoints.yml",
+    "cost.yml",
     "group_vars/training.yml",
     "launch.yml",
     "logs.yml",
     "muster",
     "ping.yml",
     "preflight.yml",
+    "provision.yml",
     "runs.yml",
     "site.yml",
     "stage_data.yml",
     "status.yml",
     "stop.yml",
+    "teardown.yml",
 ]
 
 

@@ -76,6 +76,9 @@ muster = load()
             "checkpoints my-bucket -e checkpoints_state=copied",
             "checkpoints.yml -e checkpoints_state=copied -e checkpoints_bucket=my-bucket",
         ),
+        ("provision bert -n 4 --check", "provision.yml --check -e cluster=bert -e nnodes=4"),
+        ("cost", "cost.yml"),
+        ("teardown bert", "teardown.yml -e cluster=bert"),
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],
 )  # fmt: skip

@@ -41,6 +41,9 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
+    "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
+    "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
+    "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
     "stage-data": (
         "stage_data",
         "stage_data",

@@ -120,6 +120,7 @@ def test_one_line_of_configuration_gives_the_cluster(project: Project, server: P
         "ansible_host": "198.18.0.11",
         "ansible_user": "paperspace",
         "node_address": "10.64.0.11",
+        "node_price_per_hour": 3.7904,
         "node_rank": 1,
         "node_slots": 2,
         "paperspace_agent_type": "LinuxHeadless",
@@ -578,11 +579,13 @@ def test_the_manual_shows_in_ansible_doc(project: Project) -> None:
 
 @pytest.mark.parametrize("number", range(len(list(yaml.safe_load_all(paperspace.EXAMPLES)))))
 def test_the_examples_run(project: Project, server: PaperspaceServer, number: int) -> None:
-    server.account.networks.append(network(2, name="my-team-net"))
+    example = paperspace.EXAMPLES.split("\n---\n")[number]
+    name = "muster-bert" if "cluster: bert" in example else "my-team-net"
+    server.account.networks.append(network(2, name=name))
     server.account.machines = [machine(n, name=f"bert-{n}", networkId="nw0000002") for n in range(2)]
     (project.directory / "pass").write_text(f"#!/bin/sh\necho {KEY}\n")
     (project.directory / "pass").chmod(0o700)
-    project.file.write_text(paperspace.EXAMPLES.split("\n---\n")[number])
+    project.file.write_text(example)
     path = f"{project.directory}:{project.environment['PATH']}"
     run = project.run("ansible-inventory", "-i", "paperspace.yml", "--list", PATH=path)
     assert (run.stderr, run.group("training")) == ("", ["bert-0", "bert-1"])
