@@ -24,6 +24,7 @@ FILES = {
     "software": ["_node_commands", "_node_software", "_deepspeed_config"],
     "storage": ["_node_commands", "_data_mounts", "_node_storage"],
     "system": ["_node_commands", "_node_system"],
+    "code": ["_node_commands", "_git_checkout"],
     "names": [],
     "resolver": [],
     "connections": ["_peer_probe"],

@@ -31,7 +31,12 @@ ARGUMENT_SPEC = {
 }
 OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
 PROGRAMS = {RANK_PROGRAM: "_rank_program", SHELL_PROGRAM: "_remote_shell"}
-ON_NODE = {"start": ["_run"], "stop": ["_run"], "remove": ["_run"], "read": ["_gpu_samples", "_supervisor", "_run"]}
+ON_NODE = {
+    "start": ["_run"],
+    "stop": ["_run"],
+    "remove": ["_run"],
+    "read": ["_gpu_samples", "_reported", "_supervisor", "_run"],
+}
 
 
 def own_program(module: str) -> str:

@@ -25,7 +25,9 @@ COLUMNS = {
     "memory_total_mib": "memory.total",
     "temperature_celsius": "temperature.gpu",
     "power_watts": "power.draw",
+    "power_limit_watts": "power.limit",
 }
+FORMER_COLUMNS = 7  # of a file that was begun without the limit
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
@@ -45,22 +47,43 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
     newest = 0.0
     found: dict[int, dict[str, float | None]] = {}
     for line in text.rpartition("\n")[0].splitlines():
-        values = dict(zip(COLUMNS, line.split(", ")))
-        taken = seconds(values["timestamp"]) if len(values) == len(COLUMNS) else None
-        if taken is not None and values["index"].isdigit():
-            del values["timestamp"]
+        sample = read_line(line)
+        taken = seconds(sample[0]) if sample else None
+        if sample is not None and taken is not None:
             newest = max(newest, taken)
-            found[int(values["index"])] = {name: number(value) for name, value in values.items()}
+            found[int(sample[1]["index"] or 0)] = sample[1]
     return newest, [found[index] for index in sorted(found)]
 
 
-def seconds(timestamp: str) -> float | None:
-    """Return a time such as "2026/11/22 10:15:00.123", of this machine's clock, in seconds since 1970."""
+def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
+    """Return when a sample was taken, as nvidia-smi writes it, and its values by column; None where a line is none.
+
+    The limit of power is None in a file of a former version, too, which has no such column.
+    """
+    fields = line.split(", ")
+    if len(fields) not in (FORMER_COLUMNS, len(COLUMNS)) or not fields[1].isdigit():
+        return None
+    values = dict.fromkeys(COLUMNS, "")
+    values.update(zip(COLUMNS, fields))
+    timestamp = values.pop("timestamp")
+    return timestamp, {name: number(value) for name, value in values.items()}
+
+
+def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
+    """Return year, month, day, hour, minute and seconds of a time such as "2026/11/22 10:15:00.123"."""
     match = re.match(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)\Z", timestamp)
     if match is None:
         return None
-    year, month, day, hour, minute = (int(match[number]) for number in range(1, 6))
-    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + float(match[6])
+    return int(match[1]), int(match[2]), int(match[3]), int(match[4]), int(match[5]), float(match[6])
+
+
+def seconds(timestamp: str) -> float | None:
+    """Return a time as nvidia-smi writes it, of this machine's clock, in seconds since 1970; None where it is none."""
+    fields = time_fields(timestamp)
+    if fields is None:
+        return None
+    year, month, day, hour, minute, second = fields
+    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
 
 
 def number(text: str) -> float | None:

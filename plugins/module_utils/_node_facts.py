@@ -187,6 +187,10 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     directory = os.path.join(home, os.path.expanduser(request["working_directory"] or home))
     script = os.path.join(directory, os.path.expanduser(request["script"])) if request["script"] else ""
+    if "code" in parts and not dead(directory) and os.path.isdir(directory):
+        from ansible_collections.muster.training.plugins.module_utils import _git_checkout
+
+        waiting["code"] = _git_checkout.CodeQuestion(directory)
     interpreter = request["interpreter"]
     if interpreter and not dead(interpreter):
         interpreter = find_interpreter(interpreter)

@@ -608,7 +608,8 @@ def start_alone(request: Data) -> Data:
         make_place_in_memory()
     make_run_directory(directory, plan["run_id"])
     try:
-        os.mkdir(os.path.join(directory, "ranks"), 0o700)
+        for name in ("ranks", "measured"):  # the latter is for what the job wants to have kept of it
+            os.mkdir(os.path.join(directory, name), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
         write_secrets(directory, {"environment.json": json.dumps(environment), "token": request["token"]})
@@ -709,13 +710,22 @@ def describe(path: str, plan: Data) -> Data:
         "state": state,
         "message": message,
         "since": status["since"],
+        "started": status.get("started"),
         "last_line": last_line(newest),
         "silence": silence_of([out, err]) if state == "running" else None,
         "gpus": gpus_now(path) if state == "running" else None,
         "directory": path,
         "report": status.get("report"),
         "result": read_json(os.path.join(path, "result.json")),
+        "said": said(path, plan) if state not in (*ACTIVE_STATES, "ended") else {},
     }
+
+
+def said(path: str, plan: Data) -> Data:
+    """Return what the job has reported in a run that is over, as rank 0's node has it; nothing on the others."""
+    from ansible_collections.muster.training.plugins.module_utils import _reported
+
+    return _reported.merged(_reported.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
 
 
 def read(request: Data) -> Data:
@@ -864,8 +874,8 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
     return cursors[path] - offset
 
 
-def results_between(path: str, start: int, end: int) -> bytes:
-    """Return the lines with RESULT_MARK of a part of a log that begins with a whole line."""
+def results_between(path: str, start: int, end: int, most: int = CHUNK) -> bytes:
+    """Return the lines with RESULT_MARK of a part of a log that begins with a whole line; the last `most` bytes."""
     from ansible_collections.muster.training.plugins.module_utils import _supervisor
 
     found = []
@@ -885,7 +895,7 @@ def results_between(path: str, start: int, end: int) -> bytes:
                 found.append(lines[begin + 1 : stop + 1])
                 begin = lines.find(b"\n" + RESULT_MARK, stop)
             rest = lines[last:] if len(lines) - last <= LONGEST_RESULT else b""
-    return b"".join(found)[-CHUNK:]
+    return b"".join(found)[-most:]
 
 
 def silence_of(paths: list[str]) -> float | None:
@@ -975,23 +985,27 @@ def archive_of(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Write the logs of a run into one archive on the node.
+    """Write what there is of a run into one archive on the node: all logs, or what tells how it went.
 
-    Return its size in bytes, None where there is no such run.
+    Return its size in bytes, None where there is no such run, its first piece, and what was left out.
     """
+    from ansible_collections.muster.training.plugins.module_utils import _packed_files, _supervisor
+
     found = node_directories(request)
     if not found:
         return {"changed": False, "size": None}
     path, plan = found[0]
+    if not is_alive(path):
+        said(path, plan)  # which is then a file
+    first = plan["node"]["node_rank"] == 0
     descriptor = os.open(archive_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     import tarfile  # costs as much as all else that is imported here, and no other call needs it
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
-        for name in sorted(os.listdir(path)):
-            told = name.endswith(".log") or name.startswith("flight_recorder_rank_")
-            if told or name in ("plan.json", "status.json", "result.json", "events.jsonl", "gpus.csv", "ranks"):
-                tar.add(os.path.join(path, name), arcname=os.path.join(f"node{plan['node']['node_rank']}", name))
-    return {"changed": False, "size": os.path.getsize(archive_of(path))}
+        rank_logs = _supervisor.rank_logs(plan, path, 0) if first else ()
+        left_out = _packed_files.pack_run(tar, path, plan, request["what"] == "logs", rank_logs)
+    size = os.path.getsize(archive_of(path))
+    return {"size": size, "left_out": left_out, **piece({**request, "offset": 0})}
 
 
 def piece(request: Data) -> Data:

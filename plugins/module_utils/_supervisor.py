@@ -82,6 +82,7 @@ SECRETS = ("token", "environment.json")  # files that are not needed after the e
 IN_MEMORY = "/run/muster"  # where secrets lie that may not outlive a loss of power, as _run has it
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
+PICTURE_AT = 8  # how many samples of the GPUs are taken before nvidia-smi is asked once for all that it shows a person
 LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
 GUARD_PIPE = "MUSTER_GUARD_PIPE"  # the descriptor of it, in a guarded supervisor's environment
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -821,6 +822,8 @@ class Supervisor:
         self.last_look: float | None = None  # when this node, having failed, looked for the last time
         self.sampler: int | None = None  # pid of what takes a sample of the GPUs
         self.samples_due = 0.0
+        self.samples = 0  # how many were begun
+        self.picture: int | None = None  # pid of what has nvidia-smi show all, once
         self.sample_start = 0  # where the newest begins in gpus.csv
         self.gpus: set[str] = set()  # the indices of those that the first sample has shown
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
@@ -1499,17 +1502,24 @@ class Supervisor:
         """Have what the GPUs do written down while the job runs, by one process at a time: it may never answer."""
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
+            pictured = self.sampler == self.picture
             self.sampler = None
-            if code >= 0:
+            if pictured:
+                self.picture = 0  # another process may have its number
+            elif code >= 0:
                 self.heed_sample(code)
         if self.last_look is not None:
             if self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:
                 signal_all([self.sampler], signal.SIGKILL)
         elif self.launcher is not None and self.ending_since is None and not self.sampler and now >= self.samples_due:
-            self.take_sample(now)
+            if self.samples >= PICTURE_AT and self.picture is None:
+                self.picture = self.sampler = run_quietly(self.plan["gpu_samples"][:1], self.path("nvidia-smi.txt"))
+            else:
+                self.take_sample(now)
 
     def take_sample(self, now: float) -> None:
         if self.plan.get("gpu_samples"):
+            self.samples += 1
             self.samples_due = now + self.timeouts["sample"]
             self.sample_start = os.path.getsize(self.path("gpus.csv")) if os.path.exists(self.path("gpus.csv")) else 0
             self.sampler = run_quietly(self.plan["gpu_samples"], self.path("gpus.csv"))

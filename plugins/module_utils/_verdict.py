@@ -11,6 +11,7 @@ import re
 import signal
 from typing import Any, Mapping, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, cost_of, money
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
 
 # What a rank says whose peer went away: a consequence, not a cause.
@@ -175,6 +176,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "shortened": report.get("shortened", ""),
+                "oom_kills": report.get("oom_kills"),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
@@ -186,6 +188,8 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
         "nnodes": result["nnodes"],
         "started": result["started"],
         "ended": result["ended"],
+        "cost": cost_of(plan, result["started"], result["ended"]),
+        "currency": plan.get("currency", CURRENCY),
         "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
         "nodes": nodes,
     }
@@ -275,6 +279,8 @@ def render_verdict(
             else value
         )
         lines.append(f"  {plain(str(key).replace('_', ' '))}: {plain(str(shown))}")
+    if verdict.get("cost") is not None:  # records of former versions have none
+        lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""

@@ -87,6 +87,11 @@ addresses:
   returned: success
   type: dict
   sample: {node0: 10.0.0.10, node1: 10.0.0.11}
+prices:
+  description: The variable C(node_price_per_hour) of each chosen host, V(null) where it has none.
+  returned: success
+  type: dict
+  sample: {node0: 2.49, node1: null}
 ports:
   description:
     - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d rank 0 goes to the

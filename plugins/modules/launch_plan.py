@@ -51,6 +51,16 @@ options:
     description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
     type: str
     default: ""
+  prices:
+    description:
+      - For each name of a node what it costs an hour, as RV(muster.training.choose_nodes#module:prices) gives it. It is
+        kept in the plan, and told together with the plan where all of them are known.
+    type: dict
+    default: {}
+  currency:
+    description: Currency of O(prices).
+    type: str
+    default: USD
   nnodes:
     description:
       - How many of O(nodes) to take, from the first. Empty or left out, all.
@@ -213,6 +223,13 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
+  outputs:
+    description:
+      - Paths or patterns of what the job writes besides what is in its run directory, for
+        M(muster.training.run_outputs). Relative ones are in O(working_directory).
+    type: list
+    elements: str
+    default: []
   log_limit:
     description:
       - GB of disk that the logs of a run may take on a node. Beyond that the middle of the longest is removed, and the

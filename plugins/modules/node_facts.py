@@ -86,6 +86,7 @@ options:
       - V(driver) reads what is installed and could be installed of the NVIDIA driver, on Debian and Ubuntu. It takes
         some seconds.
       - V(software) asks O(interpreter) where its packages lie, and reads their versions there. Nothing is imported.
+      - V(code) reads which commit is checked out where O(working_directory) lies in a git checkout.
       - V(storage) touches mounts that depend on another machine, and reads how much room there is.
       - V(system) reads memory, limits, and variables that an earlier set-up has left.
       - V(names) reads what the node's own name means, and what C(/etc/hosts) says of its peers.
@@ -95,7 +96,7 @@ options:
       - V(ssh) tries C(ssh PEER true) as the user of the job at each of O(peers).
     type: list
     elements: str
-    choices: [gpus, driver, software, storage, system, names, resolver, connections, ssh]
+    choices: [gpus, driver, software, storage, system, code, names, resolver, connections, ssh]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -315,6 +316,13 @@ facts:
         dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
         has_dkms: true
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
+    code:
+      description:
+        - The git checkout in which O(working_directory) lies, C(commit), and whether a file that git knows has been
+          changed since (C(dirty), V(null) where there is no git to ask). V(null) where it lies in none.
+      returned: with the part V(code) and a directory that can be looked into
+      type: dict
+      sample: {commit: 3f786850e387550fdab836ed7e6dc881de23001b, dirty: false}
     software:
       description:
         - Version of the interpreter (C(python)), of packages that matter between nodes (C(packages)), and of the CUDA

@@ -39,6 +39,7 @@ OTHER_FILES = [
     "bucket_move.yml",
     "checkpoints.yml",
     "cost.yml",
+    "fetch.yml",
     "group_vars/training.yml",
     "launch.yml",
     "logs.yml",

@@ -70,6 +70,7 @@ muster = load()
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),
         ("logs --fetch", "logs.yml -e fetch=true"),
+        ("fetch --yes first", "fetch.yml -e confirm=true -e run_id=first"),
         ("stop", "stop.yml"),
         ("runs --keep 20 --older-than=30d", "runs.yml -e keep=20 -e older_than=30d"),
         (

@@ -39,6 +39,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
+    "fetch": ("fetch", "launch", "bring what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
     "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),

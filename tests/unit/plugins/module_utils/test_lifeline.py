@@ -571,7 +571,8 @@ def test_a_mount_that_goes_away_under_a_run_is_told_and_stands_in_the_verdict(ma
 SMI = """#!/bin/sh
 cd "${0%/*}"
 [ ! -e silent ] || { trap '' TERM; : > waiting; while :; do sleep 1; done; }
-echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27"
+[ $# -gt 0 ] || { echo "| NVIDIA-SMI 550.54.15 |"; exit; }
+echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 """
 
 
@@ -581,10 +582,12 @@ def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(ma
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
+    run.set_patience("PICTURE_AT", 2)
     run.start()
-    samples = run.node(0) / "gpus.csv"
-    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 3)
+    samples, picture = run.node(0) / "gpus.csv", run.node(0) / "nvidia-smi.txt"
+    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 5)
+    assert picture.read_text() == "| NVIDIA-SMI 550.54.15 |\n", "once, and no sample is one of its lines"
     gpus = _run.read(run.request(0, wait=0))["run"]["gpus"]
     assert gpus["devices"] == last_sample(samples.read_text())[1] and len(gpus["devices"]) == 1
     assert 0 <= gpus["age"] < 20
@@ -635,7 +638,7 @@ def show_gpus(run: Run, rank: int) -> None:
     smi = run.directory / "nvidia-smi"
     smi.write_text(FAILING_SMI)
     smi.chmod(0o755)
-    run.plans[rank].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[rank].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
 
 
 @pytest.mark.parametrize(
@@ -687,7 +690,7 @@ def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunM
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
     run.start()
     run.wait_for("running")
     eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.action.run_logs import ON_NODE
 from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import BOOTSTRAP, MARK
 from tests.unit.supervised import SUPERVISOR, end_by_force, eventually, make_run
@@ -726,7 +727,7 @@ def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
     """Run our code as on a node, with the system's Python, which every user may start."""
-    modules = [(name, (SUPERVISOR.with_name(f"{name}.py")).read_text()) for name in ("_supervisor", "_run")]
+    modules = [(name, (SUPERVISOR.with_name(f"{name}.py")).read_text()) for name in ON_NODE]
     command = ["/usr/bin/python3", "-I", "-S", "-c", BOOTSTRAP]
     call = json.dumps({"modules": modules, "request": request})
     done = subprocess.run(command, input=call, capture_output=True, text=True, check=True)
@@ -760,7 +761,7 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
                 log.unlink()
                 log.symlink_to(roots.name)
                 with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
-                    on_this_node({**request, "operation": "pack"})
+                    on_this_node({**request, "operation": "pack", "what": "logs"})
                 shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
                 assert shown["outputs"] == {}
                 assert Path(roots.name).read_text() == "only root may read and write this\n"

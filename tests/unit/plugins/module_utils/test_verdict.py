@@ -277,11 +277,24 @@ def test_no_failure_is_named_where_none_ended_the_run(state: str) -> None:
     assert from_hub({}, made)["first_failure"] is None
 
 
+def test_the_cost_is_told_where_it_is_known() -> None:
+    made = {**result(report(0, rank(0, 0)), state="succeeded", reason=""), "started": 1000.0, "ended": 1600.0}
+    prices = [{"price_per_hour": 2.52}, {"price_per_hour": 2.52}]
+    verdict = from_hub({"nodes": prices, "currency": "EUR"}, made)
+    assert (verdict["cost"], verdict["currency"]) == (pytest.approx(0.84), "EUR")
+    assert "\n  cost: 0.84 EUR\n" in render_verdict(verdict, "/r", {"accuracy": 0.9})
+    verdict = from_hub({"nodes": [prices[0], {"price_per_hour": None}]}, made)
+    assert (verdict["cost"], verdict["currency"]) == (None, "USD")
+    of_a_former_version = {key: value for key, value in verdict.items() if key not in ("cost", "currency")}
+    assert "cost" not in render_verdict(verdict, "", {}) + render_verdict(of_a_former_version, "", {})
+
+
 def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
     verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0"))
     assert verdict["nodes"][0]["ranks"] == [
         {"host": "node0", "rank": 0, "local_rank": 0, "exit_code": 1, "error": "ValueError: boom", "log": "/run/0.log"}
     ]
+    assert verdict["nodes"][0]["oom_kills"] == 0
     assert verdict["nodes"][1] == {
         "name": "node1",
         "node_rank": 1,
@@ -294,6 +307,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "container": "",
         "unwritten": "",
         "shortened": "",
+        "oom_kills": None,
         "ranks": [],
     }
     assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
