@@ -95,7 +95,11 @@ def start(
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
     path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
     variables = play.directory / "variables.json"
-    kept = {"launch_fetch_record": False} if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml") else {}
+    kept: dict[str, Any] = {}
+    if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
+        kept["launch_fetch_record"] = False
+    if playbook in ("launch.yml", "status.yml", "stop.yml"):
+        kept["launch_report"] = False  # it would take a third of a second and more a row; tests/unit make reports
     variables.write_text(json.dumps({**kept, **extra}))
 
     def run() -> None:

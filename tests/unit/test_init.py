@@ -47,6 +47,7 @@ OTHER_FILES = [
     "ping.yml",
     "preflight.yml",
     "provision.yml",
+    "report.yml",
     "runs.yml",
     "site.yml",
     "stage_data.yml",

@@ -51,6 +51,9 @@ muster = load()
         ),
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
         ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
+        ("report", "report.yml"),
+        ("report mine", "report.yml -e run_id=mine"),
+        ("report --runs=a,b --fetch", """report.yml -e '{"runs": "a,b"}' -e fetch=true"""),
         ("site --become-user root -e a=b", "site.yml --become-user root -e a=b"),
         (
             "launch a.py --template '{{ messages }}'",

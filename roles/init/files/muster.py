@@ -15,6 +15,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # what stands alone is the name of a run
+REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 JOB = {
     "-n": "nnodes",
     "--nnodes": "nnodes",
@@ -40,6 +41,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "fetch": ("fetch", "launch", "bring what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
+    "report": ("report", "launch", "write what a run was worth, or compare runs: ./muster report --runs A,B", REPORT),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
     "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),

@@ -60,3 +60,4 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     assert told["checkpoint"] == str(node0 / "checkpoints" / "train_ddp.pt") and Path(told["checkpoint"]).is_file()
     assert told["logs"] == f"local0:{node0}"
     assert told["record"] == str(tmp_path / "records" / run_id / "result.json") and Path(told["record"]).is_file()
+    assert re.search(rf"^report: {tmp_path}/records/{run_id}/report.html", output, re.MULTILINE), output
