@@ -85,7 +85,7 @@ clean: ## Remove test hosts, .venv and build
 .PHONY: demo
 demo: $(RUN_READY) ## Train on this machine: two nodes of two ranks each, CPU only
 	@$(BIN)/ansible-playbook playbooks/launch.yml -i inventories/local.yml \
-	  -e nnodes=2 -e nproc_per_node=2 -e launch_script=$(CURDIR)/examples/train_ddp.py $(ARGS)
+	  -e nnodes=2 -e nproc_per_node=2 -e launch_script=$(CURDIR)/examples/ddp/train_ddp.py $(ARGS)
 
 .PHONY: lab-up
 lab-up: system-packages $(RUN_READY) ## Start N test hosts on this machine; inventory in build/lab/inventory.yml

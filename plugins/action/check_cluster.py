@@ -43,6 +43,8 @@ ARGUMENT_SPEC = {
     "master_port": {"type": "int", "default": 29500},
     "lifeline_port": {"type": "int", "default": 29499},
     "names": {"type": "bool", "default": True},
+    "code": {"type": "dict", "default": {}},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
     "json_file": {"type": "path"},

@@ -70,6 +70,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "log_limit": {"type": "int", "default": 10},
     "outputs": {"type": "list", "elements": "str", "default": []},
     "replace": {"type": "bool", "default": False},
+    "code": {"type": "dict", "default": {}},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }

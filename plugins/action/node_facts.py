@@ -24,7 +24,7 @@ FILES = {
     "software": ["_node_commands", "_node_software", "_deepspeed_config"],
     "storage": ["_node_commands", "_data_mounts", "_node_storage"],
     "system": ["_node_commands", "_node_system"],
-    "code": ["_node_commands", "_git_checkout"],
+    "checkout": ["_node_commands", "_git_checkout"],
     "names": [],
     "resolver": [],
     "connections": ["_peer_probe"],
@@ -49,6 +49,7 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": ""},
     "mounts": {"type": "list", "elements": "str", "default": []},
+    "code": {"type": "dict", "default": {}},
     "parts": {
         "type": "list",
         "elements": "str",
@@ -99,6 +100,10 @@ class ActionModule(ActionBase):
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
         files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
+        if request["code"].get("problem"):  # launch_plan and check_cluster say so
+            request["code"] = {}
+        if request["code"]:
+            files["_node_code"] = None
         if request["ports"]:  # who holds one may have to be asked of a command, or is left of an earlier probe
             files.update(dict.fromkeys(["_node_commands", "_peer_probe"]))
         before = time.time()

@@ -77,7 +77,7 @@ def packed(common: str, name: str) -> str:
     return match[1] if match else ""
 
 
-class CodeQuestion:
+class CheckoutQuestion:
     """The question for the checkout in which a directory lies, asked when made."""
 
     def __init__(self, directory: str) -> None:

@@ -101,6 +101,6 @@ def machines_of(
             }
             for name, one in facts.items()
         },
-        "code": facts[master].get("code"),
+        "code": facts[master].get("checkout"),
         "currency": currency,
     }

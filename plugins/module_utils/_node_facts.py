@@ -110,8 +110,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here, but
-    with ports that for connections.
+    parts, mounts (paths that must be mounts), code (see _node_code, or {}), probe (see _peer_probe). Our files for
+    other parts need not be here, but with ports that for connections.
     """
     start = clock()
     parts = set(request["parts"])
@@ -187,10 +187,10 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     directory = os.path.join(home, os.path.expanduser(request["working_directory"] or home))
     script = os.path.join(directory, os.path.expanduser(request["script"])) if request["script"] else ""
-    if "code" in parts and not dead(directory) and os.path.isdir(directory):
+    if "checkout" in parts and not dead(directory) and os.path.isdir(directory):
         from ansible_collections.muster.training.plugins.module_utils import _git_checkout
 
-        waiting["code"] = _git_checkout.CodeQuestion(directory)
+        waiting["checkout"] = _git_checkout.CheckoutQuestion(directory)
     interpreter = request["interpreter"]
     if interpreter and not dead(interpreter):
         interpreter = find_interpreter(interpreter)
@@ -206,6 +206,13 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     if request["run_id"] and not dead(runs_directory):
         taken = _run.node_directories(request)
         facts["run_taken"] = taken[0][0] if taken else ""
+    code = request.get("code")
+    if code:
+        from ansible_collections.muster.training.plugins.module_utils import _node_code
+
+        place = _node_code.code_directory(code)
+        if not dead(place):
+            facts["code"] = _node_code.read_code(place, code, script, interpreter)
     if "software" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
 

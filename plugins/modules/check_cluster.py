@@ -118,6 +118,20 @@ options:
         M(muster.training.launch_plan) plans for torchrun do without names.
     type: bool
     default: true
+  code:
+    description:
+      - The code on the controller, as RV(muster.training.list_code#module:code) gives it and as it was given to
+        M(muster.training.node_facts). Where a node's differs that is a finding.
+    type: dict
+    default: {}
+  code_left:
+    description:
+      - Why code that differs was left as it is. Empty, it was brought, and all nodes were asked again.
+      - V(as_is) by a person's wish, V(later) by a check, V(refused) since a node gives no answer or is busy.
+      - With V(later) and V(refused) what the code is going to bring, such as the script, is taken to be there.
+    type: str
+    choices: ["", as_is, later, refused]
+    default: ""
   skip:
     description:
       - Checks whose findings are not told, by their ids. One that there is not is refused, with the nearest right one,

@@ -79,6 +79,12 @@ options:
     type: list
     elements: str
     default: []
+  code:
+    description:
+      - The tree of code to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that
+        are not in it are not looked at.
+    type: dict
+    default: {}
   parts:
     description:
       - What to read besides what costs next to nothing.
@@ -86,7 +92,7 @@ options:
       - V(driver) reads what is installed and could be installed of the NVIDIA driver, on Debian and Ubuntu. It takes
         some seconds.
       - V(software) asks O(interpreter) where its packages lie, and reads their versions there. Nothing is imported.
-      - V(code) reads which commit is checked out where O(working_directory) lies in a git checkout.
+      - V(checkout) reads which commit is checked out where O(working_directory) lies in a git checkout.
       - V(storage) touches mounts that depend on another machine, and reads how much room there is.
       - V(system) reads memory, limits, and variables that an earlier set-up has left.
       - V(names) reads what the node's own name means, and what C(/etc/hosts) says of its peers.
@@ -96,7 +102,7 @@ options:
       - V(ssh) tries C(ssh PEER true) as the user of the job at each of O(peers).
     type: list
     elements: str
-    choices: [gpus, driver, software, storage, system, code, names, resolver, connections, ssh]
+    choices: [gpus, driver, software, storage, system, checkout, names, resolver, connections, ssh]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -122,6 +128,7 @@ options:
         type: int
 seealso:
   - module: muster.training.choose_nodes
+  - module: muster.training.list_code
   - module: muster.training.launch_plan
   - module: muster.training.check_cluster
 """
@@ -251,6 +258,21 @@ facts:
         readable: true
         executable: false
         dead_mount: ""
+    code:
+      description:
+        - The node's copy of O(code), its C(path), whether it is the C(same), and else in how many files and in which it
+          differs, by kind (C(counts), C(names)). Of a tree with thousands of files no names are told.
+        - Whether the tree has O(script), and the hash of the project's requirements that the role python_env has
+          installed beside O(interpreter) (C(required), V(null) where that is in no environment of the role).
+      returned: with O(code)
+      type: dict
+      sample:
+        path: /home/ubuntu/project
+        same: false
+        counts: {older: 1}
+        names: {older: [train.py]}
+        script: true
+        required: null
     runs_directory:
       description: Where the runs of the user lie, as an absolute path.
       type: str
@@ -316,11 +338,11 @@ facts:
         dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
         has_dkms: true
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
-    code:
+    checkout:
       description:
         - The git checkout in which O(working_directory) lies, C(commit), and whether a file that git knows has been
           changed since (C(dirty), V(null) where there is no git to ask). V(null) where it lies in none.
-      returned: with the part V(code) and a directory that can be looked into
+      returned: with the part V(checkout) and a directory that can be looked into
       type: dict
       sample: {commit: 3f786850e387550fdab836ed7e6dc881de23001b, dirty: false}
     software:

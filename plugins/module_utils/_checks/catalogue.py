@@ -11,6 +11,7 @@ from typing import Iterable, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._checks import launch
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
+from ansible_collections.muster.training.plugins.module_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.module_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.module_utils._checks.gpus import check_gpus
 from ansible_collections.muster.training.plugins.module_utils._checks.launchers import check_launchers
@@ -27,6 +28,8 @@ IDS = {
     "address-not-here": "node_address is on none of the node's interfaces",
     "busy": "another run of muster's is running on the node",
     "clock-skew": "the node's clock differs from the others'",
+    "code-older": "the code on the node is older than the one on the controller, or differs from it",
+    "code-unread": "the code on the controller cannot be read",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
     "deepspeed-config": "the DeepSpeed configuration is missing, differs, or has what was removed",
     "deepspeed-precision": "a node's GPUs do not compute in the precision of the DeepSpeed configuration",
@@ -75,6 +78,7 @@ IDS = {
     "port-in-use": "a port of the run is taken on the first node",
     "program-missing": "a program that the launcher calls is not there",
     "rank-order": "torch numbers the nodes in another order than node_rank",
+    "requirements-changed": "the project requires something else than was installed",
     "run-id-taken": "there is a run of this name already",
     "runs-directory": "the run's user may not write where runs lie",
     "script-missing": "the job's script is not there",
@@ -132,6 +136,7 @@ def check_all(case: Case, unreached: Mapping[str, str]) -> list[Finding]:
             for problem in launcher_of(job).problems(job, table)
         ),
         *launch.check_launch(job, table, facts, case.replace),
+        *check_code(case),
         *check_network(case),
         *check_names(case),
         *check_connections(case),

@@ -115,6 +115,7 @@ class Place:
         self.uv = os.path.join(self.tools, "uv")
         self.conda = os.path.join(self.root, "conda")
         self.pythons = os.path.join(self.root, "pythons")
+        self.project = os.path.join(self.root, "project")
         self.records = [os.path.join(self.root, name) for name in ("locks", "installed", "cache")]
 
     def lock(self, layer: str) -> str:
@@ -605,6 +606,8 @@ def key_of(place: Place, given: dict[str, Any]) -> str:
     ]
     parts += [given[name] for name in ("index_url", "extra_index_urls", "find_links", "environment")]
     parts += [given[name] for name in ("conda_installer_url", "conda_packages", "conda_channels")]
+    if given["project"]:
+        parts.append(given["project"]["digest"])
     parts += [[name, read(name)] for name in names] + [one["packages"] for one in earlier_locks(place, given)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -639,12 +642,36 @@ def fetched(place: Place, requirement: str) -> str:
     return path
 
 
+def project_files(place: Place, given: dict[str, Any]) -> list[str]:
+    """The requirements file of the project, written as it is on the controller, with those that it names."""
+    shutil.rmtree(place.project, ignore_errors=True)
+    if not given["project"]:
+        return []
+    os.makedirs(place.project, 0o700)  # an address in it may have credentials
+    for name, text in given["project"]["texts"].items():
+        write(os.path.join(place.project, name), text)
+    return [os.path.join(place.project, given["project"]["main"])]
+
+
+def check_torch(given: dict[str, Any], earlier: dict[str, dict[str, Any]]) -> None:
+    """A project that wants another torch than the one that is installed before it is told which setting that is."""
+    here = earlier.get("torch", {}).get("version", "")
+    for name, text in given["project"].get("texts", {}).items():
+        wanted = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
+        if here and wanted and wanted[1] not in (here, here.partition("+")[0]):
+            raise Fault(
+                f"{name} wants torch {wanted[1]}, and torch {here} was installed before it. Needed: the same. Set "
+                f"pytorch_version to {wanted[1].partition('+')[0]}, or take torch out of {name}"
+            )
+
+
 def solution(place: Place, given: dict[str, Any], constraints: str) -> list[dict[str, Any]]:
     """What pip would install, with all that it needs."""
     report = os.path.join(place.root, "report.json")
     words = [*pip_words(place), "install", "--dry-run", "--ignore-installed", "--report", report]
     words += [*source_words(given), *given["options"]]
-    words += [word for path in given["files"] for word in ("--requirement", path)]
+    files = [*project_files(place, given), *given["files"]]
+    words += [word for path in files for word in ("--requirement", path)]
     if constraints:
         words += ["--constraint", constraints]
     say("Solving what is to be installed")
@@ -731,7 +758,8 @@ def solve(given: dict[str, Any]) -> dict[str, Any]:
         constraints = os.path.join(place.root, "constraints.txt")
         write(constraints, "".join(f"{one['name']}=={one['version']}\n" for one in earlier.values()))
         given = {**given, "find_links": [*given["find_links"], place.store]}
-    wanted = given["requirements"] or given["files"] or given["editable"]
+    check_torch(given, earlier)
+    wanted = given["requirements"] or given["files"] or given["editable"] or given["project"]
     solved = solution(place, given, constraints) if wanted else []
     chosen = [one for one in solved if "dir_info" not in one["download_info"]]
     have = wheels_in(place.store)
@@ -760,6 +788,7 @@ def solve(given: dict[str, Any]) -> dict[str, Any]:
         "order": given["order"],
         "key": key,
         "python": version_in(place),
+        "project": given["project"].get("digest", ""),
         "packages": sorted(packages, key=lambda one: str(one["name"])),
         "editable": given["editable"],
         "trees": sorted(normal(one["metadata"]["name"]) for one in solved if "dir_info" in one["download_info"]),
@@ -881,6 +910,7 @@ def install(given: dict[str, Any]) -> dict[str, Any]:
             f"these were installed and are not there: {', '.join(left)}. Run this again; else remove {place.root}"
         )
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
+    record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since
     write(place.installed(lock["layer"]), json.dumps(record))
     if given["url"]:  # a copy; the first node keeps its own for nodes that come later
         for name in {one["file"] for one in lock["files"]}:

@@ -19,7 +19,7 @@ def torchrun(directory: Path, ranks: int, *arguments: str) -> list[str]:
     """Lines that the ranks print; nothing of them goes to stdout but rank 0's."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     finished = subprocess.run(
-        [*command, str(CHECKOUT / "examples" / "train_ddp.py"), *arguments],
+        [*command, str(CHECKOUT / "examples" / "ddp" / "train_ddp.py"), *arguments],
         env={**os.environ, "MUSTER_RUN_DIRECTORY": str(directory)},
         check=True,
         stdout=subprocess.PIPE,
@@ -71,7 +71,7 @@ print("gone" if seen[0]() is None else "held")
 @pytest.mark.parametrize(
     "words",
     [
-        ["examples/train_ddp.py", "--epochs", "1"],
+        ["examples/ddp/train_ddp.py", "--epochs", "1"],
         *(["tests/jobs/same_job.py", kind] for kind in ("plain", "deepspeed", "accelerate", "lightning")),
     ],
 )

@@ -27,6 +27,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from ansible_collections.muster.training.plugins.module_utils._node_code import required_in
+
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 SCRIPT = ROLES / "python_env" / "files" / "packages.py"
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
@@ -55,6 +57,7 @@ def given(tmp_path: Path) -> dict[str, Any]:
         "pip_version": "26.3",
         "uv_version": "0.13.8",
         "environment": {},
+        "project": {},
         "layer": "base",
         "order": 0,
     }
@@ -147,13 +150,19 @@ def test_missing_is_what_the_lock_has_and_the_environment_has_not(packages: Any,
     assert packages.install({**given, "lock": lock}) == {"changed": False}
 
 
+def trusted(value: Any) -> Any:
+    """A value of ours, all texts of which are templates."""
+    if isinstance(value, dict):
+        return {key: trusted(one) for key, one in value.items()}
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
 def rendered(name: str, **variables: Any) -> str:
     """A variable of the role, with its defaults."""
     role = SCRIPT.parents[1]
-    given = {**yaml.safe_load((role / "defaults" / "main.yml").read_text()), **variables}
-    ours = yaml.safe_load((role / "vars" / "main.yml").read_text())
-    texts = {key: trust_as_template(value) if isinstance(value, str) else value for key, value in ours.items()}
-    return str(Templar(DataLoader(), variables={**given, **texts}).template(trust_as_template("{{ " + name + " }}")))
+    defaults, ours = (yaml.safe_load((role / part / "main.yml").read_text()) for part in ("defaults", "vars"))
+    given = {**trusted(defaults), **variables, **trusted(ours)}
+    return str(Templar(DataLoader(), variables=given).template(trust_as_template("{{ " + name + " }}")))
 
 
 @pytest.mark.parametrize(
@@ -601,3 +610,73 @@ def test_a_lock_may_be_larger_than_an_argument(given: dict[str, Any]) -> None:
     assert len(json.dumps(lock)) > 128 * 1024
     _text, answer = ask("check", {**given, "lock": lock})
     assert answer["missing"] == [*names, "the environment"]
+
+
+# --- What the project requires ----------------------------------------------------------------------------------------
+
+
+PROJECT = {"file": "requirements.txt", "main": "requirements.txt", "digest": "d1"}
+
+
+def test_the_files_of_a_project_are_written_for_pip_and_for_nobody_else(packages: Any, given: dict[str, Any]) -> None:
+    texts = {"requirements.txt": "-r more/a.txt\n", "more/a.txt": "six\n"}
+    place = packages.Place(given)
+    (main,) = packages.project_files(place, {**given, "project": {**PROJECT, "texts": texts}})
+    assert Path(main).read_text() == texts["requirements.txt"]
+    assert (Path(main).parent / "more" / "a.txt").read_text() == "six\n"
+    assert Path(main).parent.stat().st_mode & 0o077 == 0
+    assert packages.project_files(place, given) == [] and not Path(main).exists()
+
+
+def test_a_lock_stands_until_the_project_requires_something_else(packages: Any, given: dict[str, Any]) -> None:
+    place = packages.Place(given)
+    keys = [packages.key_of(place, {**given, "project": one}) for one in ({}, PROJECT, {**PROJECT, "digest": "d2"})]
+    assert len(set(keys)) == 3
+
+
+def test_what_was_installed_of_a_project_is_kept_for_a_launch(
+    packages: Any, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = packages.Place(given)
+    packages.make_environment(place, given, [])
+    monkeypatch.setattr(packages, "run", lambda words, **_options: None)
+    given = {**given, "layer": "requirements"}
+    packages.install({**given, "lock": {**lock_of(packages, given), "project": "d1"}})
+    assert required_in(place.python) == "d1"
+    packages.install({**given, "lock": {**lock_of(packages, given), "key": "of one that kept none"}})
+    assert required_in(place.python) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [("torch==2.4.0", True), ("torch == 2.13", True), ("torch==2.13.0", False), ("torch>=2", False)],
+)
+def test_a_project_that_wants_another_torch_is_told_the_setting(
+    line: str, refused: bool, packages: Any, given: dict[str, Any]
+) -> None:
+    asked = {**given, "project": {**PROJECT, "texts": {"requirements.txt": f"six\n{line}\ntorchvision==0.1\n"}}}
+    packages.check_torch(asked, {})
+    if not refused:
+        packages.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
+        return
+    with pytest.raises(packages.Fault, match="torch 2.13.0.cpu was installed before it.*pytorch_version to 2"):
+        packages.check_torch(asked, {"torch": {"version": "2.13.0+cpu"}})
+
+
+@pytest.mark.parametrize(
+    ("variables", "required"),
+    [
+        ({}, True),
+        ({"python_env_requirements": []}, False),
+        ({"python_env_requirements": ["six"]}, True),
+        ({"python_env_requirements": "six"}, True),
+        ({"job": {"requirements": []}}, False),
+        ({"code_source": ""}, False),
+        ({"python_env_editable": ["~/project"]}, True),
+    ],
+)
+def test_auto_is_what_the_code_here_requires(variables: dict[str, Any], required: bool, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("six\n")
+    given = {"code_source": str(tmp_path), **variables}
+    assert rendered("__python_env_required", **given).strip() == str(required)
+    assert rendered("__python_env_project | length", **given).strip() == ("0" if variables else "4")

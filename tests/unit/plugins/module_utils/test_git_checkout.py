@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils import _git_checkout
 from ansible_collections.muster.training.plugins.module_utils._git_checkout import (
-    CodeQuestion,
+    CheckoutQuestion,
     commit_of,
     git_directory,
 )
@@ -42,11 +42,11 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_checkout_is_known_from_any_directory_in_it(checkout: Path) -> None:
     expected = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
-    assert CodeQuestion(str(checkout)).answer() == expected
+    assert CheckoutQuestion(str(checkout)).answer() == expected
     (checkout / "notes.txt").write_text("git does not know it")
-    assert CodeQuestion(str(checkout / "deep" / "down")).answer() == expected
+    assert CheckoutQuestion(str(checkout / "deep" / "down")).answer() == expected
     (checkout.parent / "link").symlink_to(checkout / "deep")
-    assert CodeQuestion(str(checkout.parent / "link")).answer() == expected
+    assert CheckoutQuestion(str(checkout.parent / "link")).answer() == expected
 
 
 def test_what_was_changed_since_is_told_by_git_where_it_is_there(
@@ -54,14 +54,14 @@ def test_what_was_changed_since_is_told_by_git_where_it_is_there(
 ) -> None:
     before = (checkout / ".git" / "index").read_bytes()
     (checkout / "train.py").write_text("raise SystemExit\n")
-    answer = CodeQuestion(str(checkout / "deep")).answer()
+    answer = CheckoutQuestion(str(checkout / "deep")).answer()
     assert answer is not None and answer["dirty"] is True
     git(checkout, "add", "train.py")
-    answer = CodeQuestion(str(checkout)).answer()
+    answer = CheckoutQuestion(str(checkout)).answer()
     assert answer is not None and answer["dirty"] is True, "a commit is still missing"
     assert (checkout / ".git" / "index").read_bytes() != before
     monkeypatch.setenv("PATH", "/nowhere")
-    assert CodeQuestion(str(checkout)).answer() == {**answer, "dirty": None}
+    assert CheckoutQuestion(str(checkout)).answer() == {**answer, "dirty": None}
 
 
 def test_a_git_that_hangs_or_refuses_is_not_waited_for(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_git_that_hangs_or_refuses_is_not_waited_for(checkout: Path, monkeypat
     for what in ("exec sleep 60", "echo 'fatal: detected dubious ownership'; exit 128"):
         program.write_text(f"#!/bin/sh\n{what}\n")
         program.chmod(0o755)
-        answer = CodeQuestion(str(checkout)).answer()
+        answer = CheckoutQuestion(str(checkout)).answer()
         assert answer is not None and answer["dirty"] is None and len(answer["commit"]) == 40
 
 
@@ -110,10 +110,10 @@ def test_what_cannot_be_read_is_no_commit_and_nothing_else_is_read(tmp_path: Pat
     (git_files / "refs" / "heads").mkdir(parents=True)
     (git_files / "refs" / "heads" / "loop").write_text("ref: refs/heads/loop\n")
     (git_files / "HEAD").write_text(head)
-    assert CodeQuestion(str(git_files.parent)).answer() is None
+    assert CheckoutQuestion(str(git_files.parent)).answer() is None
 
 
 def test_no_checkout(tmp_path: Path) -> None:
-    assert git_directory(str(tmp_path)) == "" and CodeQuestion(str(tmp_path)).answer() is None
+    assert git_directory(str(tmp_path)) == "" and CheckoutQuestion(str(tmp_path)).answer() is None
     os.mkfifo(tmp_path / ".git")
-    assert CodeQuestion(str(tmp_path)).answer() is None
+    assert CheckoutQuestion(str(tmp_path)).answer() is None

@@ -32,7 +32,7 @@ def test_the_software_of_a_node() -> None:
 
 def test_all_of_a_run() -> None:
     facts = healthy.cluster(2, gpu_count=1)
-    facts["node2"]["code"] = {"commit": "a" * 40, "dirty": True}
+    facts["node2"]["checkout"] = {"commit": "a" * 40, "dirty": True}
     machines = machines_of(facts, {"node1": 2.5, "node2": None}, "node1", "EUR", image=True)
     assert (machines["code"], machines["currency"]) == (None, "EUR"), "that of the first node counts"
     assert [machine["price_per_hour"] for machine in machines["nodes"].values()] == [2.5, None]

@@ -3,7 +3,7 @@
 It reads nothing but what launchers of PyTorch set (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so it runs
 under torchrun, DeepSpeed, accelerate, and muster.training alike:
 
-    torchrun --standalone --nproc-per-node 4 examples/train_ddp.py --epochs 20
+    torchrun --standalone --nproc-per-node 4 examples/ddp/train_ddp.py --epochs 20
 
 The data are the 1797 pictures of 8x8 pixels that scikit-learn brings along: nothing is downloaded. GPUs are used where
 there are any (nccl), else the CPU (gloo).
