@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
         request.update(environment=environment, patience=2.0, run="" if args["follow"] else secrets.token_hex(8))
         name = self._task.delegate_to or task_vars["inventory_hostname"]
         started = shown = time.monotonic()
-        answer = call_node(self, ["_long_command"], {**request, "start": True}, task_vars)
+        answer = call_node(self, "_long_command", {**request, "start": True}, task_vars)
         if answer.get("followed"):
             Display().display(f"{name}: {args['what']}: runs already, and is followed to its end")
         while not answer["ended"]:
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
                 shown = now
                 last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
                 Display().display(f"{name}: {args['what']} ({duration(now - started)}){last}")
-            answer = call_node(self, ["_long_command"], {**request, "start": False, "patience": 5.0}, task_vars)
+            answer = call_node(self, "_long_command", {**request, "start": False, "patience": 5.0}, task_vars)
         result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
         if result.get("failed"):
             result["msg"] = f"{name}: {args['what']}: {result['msg']}"

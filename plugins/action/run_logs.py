@@ -31,7 +31,6 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-ON_NODE = ["_gpu_samples", "_node_clock", "_reported", "_packed_files", "_supervisor", "_run"]
 MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of it
 MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
 
@@ -122,7 +121,7 @@ class ActionModule(ActionBase):
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Have the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, ON_NODE, {**request, "operation": "pack"}, task_vars)
+        packed = call_node(self, "_run.requests", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
             what = (
                 f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
@@ -137,7 +136,7 @@ class ActionModule(ActionBase):
             archive.write(base64.b64decode(piece["data"]))
             while not piece["last"] and archive.tell() <= packed["size"]:
                 piece = call_node(
-                    self, ["_run"], {**request, "operation": "piece", "offset": archive.tell()}, task_vars
+                    self, "_run.requests", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
                 archive.write(base64.b64decode(piece["data"]))
             archive.seek(0)

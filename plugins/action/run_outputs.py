@@ -20,7 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
-from ansible_collections.muster.training.plugins.module_utils._outputs import PIECE
+from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
@@ -44,7 +44,6 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-ON_NODE = ["_gpu_samples", "_node_clock", "_reported", "_packed_files", "_run", "_outputs"]
 OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 
@@ -107,7 +106,7 @@ class ActionModule(ActionBase):
         if args["state"] == "fetched":
             return self.fetch(args, request, task_vars)
         try:
-            return call_node(self, ON_NODE, request, task_vars)
+            return call_node(self, "_run.outputs", request, task_vars)
         except AnsibleConnectionFailure as problem:
             if not self._task.ignore_unreachable:
                 raise
@@ -148,7 +147,7 @@ class ActionModule(ActionBase):
         for call in calls:
             wanted = [part for part in call if part[0].name not in failures]
             parts = [{**output._asdict(), "offset": offset, "length": length} for output, offset, length in wanted]
-            answers = call_node(self, ON_NODE, {**request, "parts": parts}, task_vars).get("parts")
+            answers = call_node(self, "_run.outputs", {**request, "parts": parts}, task_vars).get("parts")
             given = answers if isinstance(answers, list) else []
             for number, (output, offset, length) in enumerate(wanted):
                 try:

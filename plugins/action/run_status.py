@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 
 ARGUMENT_SPEC = {

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._reported import reported
+from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
 
@@ -41,7 +41,7 @@ class Answers:
 
     def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
         try:
-            answers.put(call_node(self.action, ["_supervisor", "_run"], request, self.task_vars))
+            answers.put(call_node(self.action, "_run.requests", request, self.task_vars))
         except Exception as problem:  # handed to the one who waits, whatever it is
             answers.put(problem)
 

@@ -10,38 +10,7 @@ from __future__ import annotations
 from typing import Any, Mapping, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY
-
-
-class Hardware(TypedDict):
-    """The GPUs of a node."""
-
-    gpu: str  # their model as nvidia-smi calls it, without the maker; several with commas between; "" without GPUs
-    gpus: int  # how many there are
-    memory_mib: int | None  # memory of one, of the smallest where they differ
-    driver: str | None  # version of the NVIDIA driver
-
-
-class Software(TypedDict):
-    """Versions that the job's interpreter has, None for what is not there."""
-
-    python: str | None
-    torch: str | None
-    cuda: str | None  # that torch was built for
-
-
-class Code(TypedDict):
-    """The git checkout in which a job starts."""
-
-    commit: str
-    dirty: bool | None  # whether a file that git knows has been changed since; None where no git could be asked
-
-
-class Machine(TypedDict):
-    """What plan.json says of a node besides its place. None: not known."""
-
-    hardware: Hardware | None
-    software: Software | None
-    price_per_hour: float | None  # in the currency of the plan
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Hardware, Machine, Software
 
 
 class Machines(TypedDict):

@@ -12,12 +12,6 @@ from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
 from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import (
-    FILE,
-    HEADER,
-    INTERVAL,
-    sample_command,
-)
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -31,6 +25,13 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
     RankTable,
     RankTableError,
     ip_literal,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    FILE,
+    HEADER,
+    INTERVAL,
+    sample_command,
 )
 
 LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
@@ -123,7 +124,7 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
 
 def node_plan(
     job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines = NO_MACHINES
-) -> dict[str, Any]:
+) -> Plan:
     """What one node is to do: the content of its plan.json. Holds no secret.
 
     facts: of the node. machines: what the record of the run is to say of all of them.
@@ -145,7 +146,7 @@ def node_plan(
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
-    container: dict[str, Any] = {}
+    container: Container = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
         words = container_words(job, node, facts, run_directory, temporary, names)

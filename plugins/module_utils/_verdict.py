@@ -13,6 +13,7 @@ from typing import Any, Mapping, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, cost_of, money
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -31,7 +32,6 @@ STOPPED_BY_US = (-signal.SIGTERM, None)
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 MOST_LINES = 20  # of a log that are shown with the verdict ...
 LONGEST_LINE = 500  # ... and the most characters of each
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 # How a process ends that is told to, or that does not heed it.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import time_fields
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import time_fields
 
 if TYPE_CHECKING:
-    from ansible_collections.muster.training.plugins.module_utils._node_clock import Clock
+    from ansible_collections.muster.training.plugins.module_utils._run.node_clock import Clock
 
 FURTHEST_OFFSET = 24 * 3600  # seconds; datetime takes no greater one
 STEP_BACK = 60.0  # seconds by which a sample may lie before the one ahead of it: a clock is set, another GPU is slow

@@ -361,3 +361,11 @@ def test_the_package_holds_the_collection_and_no_build_product(tmp_path: Path) -
         text=True,
     ).stdout.splitlines()
     assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
+
+
+def test_the_map_of_the_house_names_what_is_there() -> None:
+    text = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:inventories|playbooks|plugins|roles|tests)(?:/[\w.*]+)*)`", text))
+    supervisor = {f"plugins/module_utils/_supervisor/{name}" for name in re.findall(r"`(\w+\.py)`[^|\n]*\| ", text)}
+    assert len(named) > 30 and len(supervisor) > 10
+    assert [name for name in named | supervisor if not list(CHECKOUT.glob(name))] == []

@@ -216,7 +216,7 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
 def test_a_launch_runs_the_code_as_it_is_here_now(lab: Lab) -> None:
     """On nodes of which the first one of the group is none, and beside what a job has written."""
     nodes = NODES[1:3]
-    job = {
+    job: dict[str, Any] = {
         **{"code_source": str(SOURCE), "code_directory": "work/project", "launch_script": "train.py"},
         **{"launch_launcher": "env", "launch_python": "python3", "nodes": ",".join(nodes), "nproc_per_node": 1},
     }

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import COLUMNS
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import COLUMNS
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, number
 
 if TYPE_CHECKING:

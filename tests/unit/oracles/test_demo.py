@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -49,7 +49,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     finally:  # where it has not ended by itself
         for name in ("local0", "local1"):
             place = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
-            _run.stop(place)
+            run_stop.stop(place)
     output = done.stdout
     assert done.returncode == 0, output
     assert subprocess.run(["make", "--question", MADE], cwd=CHECKOUT, env=clean, check=False).returncode == 0, "once"

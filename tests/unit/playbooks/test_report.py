@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.plugins.plugin_utils.report.records import write_record
 from tests.unit.supervised import free_port
 from tests.unit.typed import CHECKOUT, give_collection, typed
@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for name in ("local0", "local1"):
         for run in ("failing", "detached"):
-            _run.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
+            run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
 
 
 def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: Path) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 
 BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27, 700.00\n"
 IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02, 700.00\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _outputs
+from ansible_collections.muster.training.plugins.module_utils._run import outputs as run_outputs
 from tests.unit.supervised import Run, make_run
 
 
@@ -28,7 +28,7 @@ def written(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
 
 
 def told(run: Run, *more: str) -> list[str]:
-    answer = _outputs.main(run.request(0, operation="tell", outputs=list(more)))
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=list(more)))
     assert answer["node_rank"] == 0 and not answer["more"]
     return [file["name"] for file in answer["files"]]
 
@@ -68,20 +68,20 @@ def test_what_is_told_of_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_node_without_the_run_has_nothing(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
-    answer = _outputs.main(run.request(0, operation="tell", outputs=[]))
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
     assert (answer["node_rank"], answer["files"]) == (None, [])
 
 
 def test_names_that_are_no_text_are_not_told_and_that_is_said(tmp_path: Path) -> None:
     run = written(tmp_path, "good")
     Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
-    answer = _outputs.main(run.request(0, operation="tell", outputs=[]))
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
     assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["more"]
 
 
 def test_more_files_than_an_answer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_outputs, "MOST_FILES", 3)
-    answer = _outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
+    monkeypatch.setattr(run_outputs, "MOST_FILES", 3)
+    answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
     assert len(answer["files"]) == 3 and answer["more"]
 
 
@@ -89,7 +89,7 @@ def test_files_are_compared_by_their_content(tmp_path: Path) -> None:
     run = written(tmp_path, "a", "/out/b")
     names = ["run/a", "work/out/b", "run/gone", "run/link"]
     (run.node(0) / "link").symlink_to(run.node(0) / "a")
-    hashes = _outputs.main(run.request(0, operation="compare", names=names))["hashes"]
+    hashes = run_outputs.main(run.request(0, operation="compare", names=names))["hashes"]
     digests = [hashlib.sha256(text).hexdigest() for text in (b"a", b"/out/b")]
     assert hashes == dict(zip(names, [*digests, None, None], strict=True))
 
@@ -101,12 +101,12 @@ def part(file: dict[str, Any], offset: int, length: int) -> dict[str, Any]:
 def test_parts_of_files_are_handed_out_and_none_of_a_file_that_was_changed(tmp_path: Path) -> None:
     run = written(tmp_path, "0123456789", "empty")
     (run.node(0) / "empty").write_text("")
-    answer = _outputs.main(run.request(0, operation="tell", outputs=[]))
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
     digits, empty = sorted(answer["files"], key=lambda file: str(file["name"]))
     parts = [part(digits, 0, 4), part(digits, 4, 6), part(empty, 0, 0), part({**digits, "name": "run/gone"}, 0, 4)]
-    given = _outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
+    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
     assert [base64.b64decode(one["data"]) for one in given[:3]] == [b"0123", b"456789", b""]
     assert given[3] == {"problem": "No such file or directory"}
     os.utime(run.node(0) / "0123456789", ns=(5, 5))
-    given = _outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
+    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
     assert given == [{"problem": "it has changed since"}]

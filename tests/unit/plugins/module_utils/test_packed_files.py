@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _packed_files, _run
+from ansible_collections.muster.training.plugins.module_utils._run import logs as run_logs
+from ansible_collections.muster.training.plugins.module_utils._run import packed_files
 from ansible_collections.muster.training.plugins.plugin_utils._sample_times import clock_of
 from tests.unit.supervised import Run, make_run
 
@@ -36,7 +37,7 @@ def finished(tmp_path: Path, *files: tuple[str, str | int], rank: int = 0) -> Ru
 
 def packed(run: Run, what: str, rank: int = 0) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that the node's archive holds, and what was left out."""
-    answer = _run.pack(run.request(rank, what=what))
+    answer = run_logs.pack(run.request(rank, what=what))
     assert answer["last"] and not (run.node(rank) / "logs.tar.gz").exists(), "all of it comes in one call"
     assert answer["size"] == len(base64.b64decode(answer["data"]))
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(answer["data"]))) as tar:
@@ -79,7 +80,7 @@ def test_logs_of_other_ranks_than_the_first_stay_where_only_the_measured_is_aske
 def test_beyond_the_limit_the_smallest_are_taken_and_the_rest_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_packed_files, "MEASURED_LIMIT", 1000)
+    monkeypatch.setattr(packed_files, "MEASURED_LIMIT", 1000)
     sizes = {f"measured/{size}": size for size in (400, 300, 350, 5000)}
     run = finished(tmp_path, *sizes.items())
     files, left_out = packed(run, "measured")
@@ -90,7 +91,7 @@ def test_beyond_the_limit_the_smallest_are_taken_and_the_rest_is_told(
 
 
 def test_of_a_long_log_of_rank_0_the_end_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_packed_files, "LOG_LIMIT", 100)
+    monkeypatch.setattr(packed_files, "LOG_LIMIT", 100)
     run = finished(tmp_path, ("launcher.log", "".join(f"step {number:03}\n" for number in range(100))))
     files, left_out = packed(run, "measured")
     assert files["launcher.log"] == "".join(f"step {number:03}\n" for number in range(89, 100)).encode()
@@ -126,13 +127,13 @@ def test_files_with_curves_come_from_where_the_job_is_said_to_write(tmp_path: Pa
 
 
 def test_a_directory_without_end_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_packed_files, "MOST_LOOKED_AT", 20)
+    monkeypatch.setattr(packed_files, "MOST_LOOKED_AT", 20)
     run = finished(tmp_path, *((f"measured/{number}", "x") for number in range(50)))
-    assert len(_packed_files.measured_files(str(run.node(0)), run.plans[0], False)) < 20
+    assert len(packed_files.measured_files(str(run.node(0)), run.plans[0], False)) < 20
 
 
 def test_a_run_is_not_told_to_be_over_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says later counts too."""
     run = finished(tmp_path, ("launcher.log", 'MUSTER_RESULT {"loss": 2}\n'))
-    monkeypatch.setattr(_run, "is_alive", lambda _directory: True)
+    monkeypatch.setattr(run_logs, "is_alive", lambda _directory: True)
     assert "said.jsonl" not in packed(run, "logs")[0]

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
-from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE, Code, Machine
 from ansible_collections.muster.training.plugins.module_utils._plan import (
     hostfiles,
     launcher_of,
@@ -23,6 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._plan import (
     temporary_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Machine
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 
@@ -42,8 +42,8 @@ ENV = make_job(run_id="first", launcher="env", args=("--lr", "0.1"))
 
 def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, Any]:
     table = launcher_of(job).order(table)
-    plan: dict[str, Any] = node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
-    return plan
+    plan: Any = node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
+    return dict(plan)
 
 
 def test_an_image_has_an_interpreter_of_its_own() -> None:
@@ -261,7 +261,7 @@ def test_an_elastic_run_knows_how_few_will_do() -> None:
 @given(clusters())
 def test_each_plan_is_plain_data_and_the_nodes_agree(hosts: list[Host]) -> None:
     table = launcher_of(STATIC).order(build_rank_table(hosts))
-    plans = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
+    plans: list[Any] = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
     assert json.loads(json.dumps(plans)) == plans
     same = ("run_id", "nodes", "world_size", "elastic", "min_nnodes", "lifeline", "timeouts", "launcher")
     assert all({key: plan[key] for key in same} == {key: plans[0][key] for key in same} for plan in plans)

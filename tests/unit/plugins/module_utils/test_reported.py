@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _reported, _run
+from ansible_collections.muster.training.plugins.module_utils._run import reported
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
 from tests.unit.supervised import Run, make_run
 
 
@@ -24,7 +25,7 @@ def over(tmp_path: Path, log: str, rank: int = 0, state: str = "succeeded") -> R
 
 
 def read(run: Run, rank: int = 0) -> Any:
-    return _run.read(run.request(rank, wait=0))["run"]
+    return run_status.read(run.request(rank, wait=0))["run"]
 
 
 CURVE = [{"step": number, "loss": 1 / (number + 1)} for number in range(5)]
@@ -45,7 +46,7 @@ def test_only_the_first_node_tells_and_only_at_the_end(tmp_path: Path, monkeypat
     run = over(tmp_path, LOG, rank=1)
     assert read(run, 1)["said"] == {}
     run = over(tmp_path, LOG, state="running")
-    monkeypatch.setattr(_run, "is_alive", lambda _directory: True)
+    monkeypatch.setattr(run_status, "is_alive", lambda _directory: True)
     assert read(run)["said"] == {}
     assert not list(tmp_path.rglob("said.jsonl"))
 
@@ -58,7 +59,7 @@ def test_what_cannot_be_trusted_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_last_of_very_many_reports_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reported, "LIMIT", 1000)
+    monkeypatch.setattr(reported, "LIMIT", 1000)
     run = over(tmp_path, "".join(f'MUSTER_RESULT {{"step": {number}}}\n' for number in range(1000)))
     assert read(run)["said"] == {"step": 999}
     kept = (run.node(0) / "said.jsonl").read_text()
@@ -70,6 +71,6 @@ def test_a_file_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypat
     def full(_path: str, _text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_run, "write_private", full)
+    monkeypatch.setattr(reported, "write_private", full)
     run = over(tmp_path, LOG)
     assert read(run)["said"] == CURVE[-1] and not (run.node(0) / "said.jsonl").exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_words, rank_reports
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     Explanation,
     duration,
@@ -30,7 +30,7 @@ def rank(number: int, code: int | None, error: str = "") -> dict[str, Any]:
     return {"rank": number, "local_rank": number % 2, "exit_code": code, "error": error, "log": f"/run/{number}.log"}
 
 
-def report(code: int | None, *ranks: dict[str, Any], said: str = "", **more: Any) -> dict[str, Any]:
+def report(code: int | None, *ranks: Any, said: str = "", **more: Any) -> dict[str, Any]:
     return {
         "exit_code": code,
         "state": "ended",
@@ -329,8 +329,8 @@ def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) ->
     """Recorded by tests/record_torchrun.py: the cause among ranks that lost their peer or were stopped."""
     directory = TORCHRUN / case
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
-    ranks = _supervisor.rank_reports(plan, str(directory), 1)
-    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    ranks = rank_reports(plan, str(directory), 1)
+    said = last_words((directory / "launcher.log").read_text())
     node, found, text = cause(result(report(1, *ranks, said=said), first="node0"))
     assert (node, found) == ("node0", number)
     assert text.startswith(error)
@@ -339,8 +339,8 @@ def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) ->
 def test_a_node_that_was_only_stopped_is_no_cause() -> None:
     directory = TORCHRUN / "terminated"
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 2}}
-    ranks = _supervisor.rank_reports(plan, str(directory), 1)
-    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    ranks = rank_reports(plan, str(directory), 1)
+    said = last_words((directory / "launcher.log").read_text())
     stopped = report(1, *ranks, said=said)
     assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node_clock import read_clock, zone_name
+from ansible_collections.muster.training.plugins.module_utils._run.node_clock import read_clock, zone_name
 from ansible_collections.muster.training.plugins.plugin_utils._sample_times import clock_of, epoch_seconds
 
 if TYPE_CHECKING:
-    from ansible_collections.muster.training.plugins.module_utils._node_clock import Clock
+    from ansible_collections.muster.training.plugins.module_utils._run.node_clock import Clock
 
 BERLIN = "Europe/Berlin"
 SUMMER_ENDS = 1792890000.0  # 2026-10-25 01:00 UTC: 3:00 becomes 2:00

@@ -13,6 +13,9 @@ import contextlib
 import json
 import os
 
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_tail, regular, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
+
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any, Dict
@@ -21,8 +24,10 @@ if TYPE_CHECKING:
 
 FILE = "said.jsonl"  # in the run directory of rank 0's node: each report of a run that is over, one JSON object a line
 LIMIT = 2**20  # bytes of it; of more, the last ones are kept
-REPORT = "MUSTER_RESULT "  # as _run has it
-LONGEST = 65536  # characters of such a line, as _run has it; a longer one is output like any other
+MARK = b"MUSTER_RESULT "  # begins a line in which a job reports what it has reached
+REPORT = MARK.decode()
+LONGEST = 65536  # bytes of such a line; a longer one is output like any other
+BLOCK = 262144  # bytes of a log that are read at a time
 DEEPEST = 20  # objects and lists within each other in what a job reports: whoever reads it calls itself for each
 
 
@@ -62,27 +67,47 @@ def merged(lines: str) -> Data:
     return said
 
 
+def results_between(path: str, start: int, end: int, most: int) -> bytes:
+    """Return the reports in a part of a log that begins with a whole line; the last `most` bytes of them."""
+    found = []
+    rest = b"\n"
+    with contextlib.suppress(OSError), open(path, "rb", opener=regular) as stream:
+        stream.seek(start)
+        while start < end:
+            block = stream.read(min(BLOCK, end - start))
+            if not block:
+                break
+            start += len(block)
+            lines = rest + block
+            last = lines.rfind(b"\n")
+            begin = lines.find(b"\n" + MARK)
+            while 0 <= begin < last:
+                stop = lines.find(b"\n", begin + 1)
+                found.append(lines[begin + 1 : stop + 1])
+                begin = lines.find(b"\n" + MARK, stop)
+            rest = lines[last:] if len(lines) - last <= LONGEST else b""
+    return b"".join(found)[-most:]
+
+
 def keep_reports(path: str, plan: Data) -> str:
     """Return the lines of said.jsonl of a run that is over; pick them out of rank 0's logs the first time.
 
     path: the run's directory on rank 0's node.
     """
-    from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
-
     file = os.path.join(path, FILE)
     if os.path.lexists(file):
-        return _supervisor.read_tail(file, LIMIT)
+        return read_tail(file, LIMIT)
     found = b""
-    for log in dict.fromkeys([*_supervisor.earlier_logs(plan, path, 0), *_supervisor.rank_logs(plan, path, 0)]):
+    for log in dict.fromkeys([*earlier_logs(plan, path, 0), *rank_logs(plan, path, 0)]):
         with contextlib.suppress(OSError):
-            found += _run.results_between(log, 0, os.path.getsize(log), LIMIT)
+            found += results_between(log, 0, os.path.getsize(log), LIMIT)
     objects = [reported(line.rstrip("\r")) for line in found.decode("utf-8", "replace").split("\n")]
     lines = "".join(json.dumps(said) + "\n" for said in objects if said is not None)
     if len(lines) > LIMIT:
         lines = lines[-LIMIT:].partition("\n")[2]
     temporary = f"{file}.{os.getpid()}.tmp"
     try:
-        _run.write_private(temporary, lines)
+        write_private(temporary, lines)
         os.replace(temporary, file)
     except OSError:  # a full disk: who asks again has it looked for again
         with contextlib.suppress(OSError):

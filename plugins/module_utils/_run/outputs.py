@@ -15,7 +15,9 @@ import hashlib
 import os
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils import _packed_files, _run
+from ansible_collections.muster.training.plugins.module_utils._run import packed_files
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ PIECE = 16 * 2**20  # bytes of files that one answer carries
 BLOCK = 2**20  # bytes read at a time
 # What lies in a run directory and is not the job's, besides logs.
 OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
-OURS.update((_packed_files.PICTURE, *_packed_files.LOGS))
+OURS.update((packed_files.PICTURE, *packed_files.LOGS))
 
 
 def is_ours(path: str, plan: Data) -> bool:
@@ -48,7 +50,7 @@ def is_ours(path: str, plan: Data) -> bool:
         first in OURS
         or first.startswith((".", "supervisor"))
         or first in plan.get("files", {})
-        or (first == path and (_packed_files.is_log(path) or path.endswith(".tmp")))
+        or (first == path and (packed_files.is_log(path) or path.endswith(".tmp")))
     )
 
 
@@ -60,11 +62,11 @@ def path_of(name: str, directory: str, plan: Data) -> str:
 
 def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Yield what the job has written: name and what lstat says. No link is followed but one that is named itself."""
-    for path, found in _packed_files.files_below(directory, MOST_LOOKED_AT):
+    for path, found in packed_files.files_below(directory, MOST_LOOKED_AT):
         if not is_ours(path, plan):
             yield f"run/{path}", found
-    for path, found in _packed_files.told_files(directory, plan, more, MOST_LOOKED_AT):
-        yield _packed_files.name_of(path, plan), found
+    for path, found in packed_files.told_files(directory, plan, more, MOST_LOOKED_AT):
+        yield packed_files.name_of(path, plan), found
 
 
 def tell(directory: str, plan: Data, request: Data) -> Data:
@@ -141,11 +143,11 @@ def main(request: Data) -> Data:
     """Answer one request; the answer holds ``error`` where it cannot be done."""
     try:
         if request.get("user"):
-            _run.act_as(request["user"])
-        found = _run.node_directories(request)
+            act_as(request["user"])
+        found = node_directories(request)
         if not found:
             return {"changed": False, "node_rank": None, "files": [], "more": False}
         directory, plan = found[0]
         return {"changed": False, **OPERATIONS[request["operation"]](directory, plan, request)}
-    except _run.RunError as error:
+    except RunError as error:
         return {"error": str(error)}

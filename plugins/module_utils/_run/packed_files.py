@@ -17,7 +17,7 @@ import os
 import re
 import stat
 
-from ansible_collections.muster.training.plugins.module_utils import _gpu_samples, _node_clock, _reported
+from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, node_clock, reported
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ MOST_LOOKED_AT = 100_000  # files in a run directory
 MOST_TOLD = 1000
 PICTURE = "nvidia-smi.txt"  # all that nvidia-smi has shown, once in the middle of the run
 PICTURE_LIMIT = 65536  # bytes of it; 16 GPUs take some 8 KB
-OURS = ("events.jsonl", _gpu_samples.FILE, _reported.FILE)
+OURS = ("events.jsonl", gpu_samples.FILE, reported.FILE)
 LOGS = (*OURS, "plan.json", "status.json", "result.json", "ranks")
 # Files with a curve in them, wherever they lie: of TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
 CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
@@ -207,7 +207,7 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
     logs: all logs, else only what tells how it went. rank_logs: those of rank 0, of which at least the end is packed.
     """
     packing = Packing(tar, path, f"node{plan['node']['node_rank']}")
-    packing.write(_node_clock.FILE, json.dumps(_node_clock.read_clock()).encode())
+    packing.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())
     if logs:
         for name in sorted(filter(is_log, os.listdir(path))):
             tar.add(os.path.join(path, name), arcname=os.path.join(packing.base, name))
