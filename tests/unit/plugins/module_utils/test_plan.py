@@ -14,6 +14,7 @@ from hypothesis import given
 
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
+from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE
 from ansible_collections.muster.training.plugins.module_utils._plan import (
     hostfiles,
     launcher_of,
