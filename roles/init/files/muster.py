@@ -47,30 +47,17 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
-    "stage-data": (
-        "stage_data",
-        "stage_data",
-        "bring a bucket to the disks of the machines",
-        {"": "stage_data_bucket"},
-    ),
+    "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
 # Those of ansible-playbook that take a value.
-THEIRS = {
-    *("-e", "--extra-vars", "-i", "--inventory", "-l", "--limit", "-t", "--tags", "--skip-tags", "-f", "--forks"),
-    *(
-        "--become-user",
-        "--become-method",
-        "--become-password-file",
-        "--connection-password-file",
-        "-M",
-        "--module-path",
-    ),
-    *("-u", "--user", "-T", "--timeout", "--private-key", "--key-file", "--ssh-common-args", "--ssh-extra-args"),
-    *("--sftp-extra-args", "--scp-extra-args", "--task-timeout"),
-    *("--vault-id", "--vault-password-file", "--start-at-task", "-c", "--connection"),
-}
+THEIRS = """
+    -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
+    -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
+    --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
+    --vault-password-file --start-at-task
+"""
 
 
 class UsageError(Exception):
@@ -83,9 +70,8 @@ def help_of(word: str) -> str:
         raise UsageError(f"there is no word {word!r}: ./muster help lists them")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
-        return "\n".join(
-            [f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of the roles"]
-        )
+        head = f"./muster {word}: {WORDS[word][2]}"
+        return "\n".join([head, *options, "  -e NAME=VALUE     any variable of the roles"])
     lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
     lines += [
         "  shell        log in to a node, where a rank would be: ./muster shell NODE",
@@ -111,7 +97,7 @@ def translate(word: str, words: list[str]) -> list[str]:
             variables[variable] = value if joined else on if switch else rest.pop(0)
         elif one.startswith("-") and one != "--":
             command.append(one)
-            if one in THEIRS and rest:
+            if one in THEIRS.split() and rest:
                 command.append(from_here(rest.pop(0)))
         elif word in JOB_FILE and one.endswith((".yml", ".yaml")):
             command += ["-e", from_here(f"@{one}")]
