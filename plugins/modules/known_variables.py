@@ -49,6 +49,13 @@ options:
     type: list
     elements: str
     default: []
+  settled:
+    description:
+      - Those of O(short_names) that the playbook has read already, such as the beginning of a run's name: the variable with
+        the prefix is what they were found to mean, so the two are not compared.
+    type: list
+    elements: str
+    default: []
   values:
     description:
       - Whether to fail too where a value is none of those that the role documents for its entry point C(main).

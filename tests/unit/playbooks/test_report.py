@@ -86,5 +86,6 @@ def test_a_run_that_nobody_has_watched_has_its_report_from_status(directory: Pat
             break
     assert done.stdout.count(f"\nreport: {record}/report.html") == 1, done.stdout
     assert json.loads((record / "report.json").read_text())["state"] == "succeeded"
-    done = typed(directory, PLAYBOOK.format("status").split())
+    done = typed(directory, [*PLAYBOOK.format("status").split(), "-e", "run_id=deta"])
+    assert done.returncode == 0 and "detached" in done.stdout, "the beginning of its name will do"
     assert "\nreport: " not in done.stdout, "once is enough"
