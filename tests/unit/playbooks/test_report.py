@@ -24,7 +24,8 @@ PLAYBOOK = "ansible-playbook muster.training.{} -i machines.yml"
 def directory(tmp_path: Path) -> Iterator[Path]:
     """The collection, an inventory of two nodes, which are this machine, and a job of each kind."""
     give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text()
+    # addresses of their own: a node on which another test has a run would be busy
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("127.0.0.", "127.0.7.")
     (tmp_path / "machines.yml").write_text(
         f"{text}    node_slots: 1\n    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n"
         f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n".replace(
