@@ -129,8 +129,17 @@ class Cost(TypedDict):
     missing: str
 
 
+class Cause(TypedDict):
+    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" where the error does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+
+
 class Failure(TypedDict):
-    """What failed first, and the last lines of its log."""
+    """What failed first, the last lines of its log, and why, None where the catalogue does not know."""
 
     node: str
     node_rank: int
@@ -138,6 +147,7 @@ class Failure(TypedDict):
     error: str
     log: str
     lines: list[str]
+    cause: Cause | None
 
 
 class Report(TypedDict):

@@ -36,7 +36,7 @@ GPU_HEADER = [
     "temperature, peak",
     "samples",
 ]
-NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "a hour", "notes"]
+NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
 MOST_SMI = 8  # nodes whose nvidia-smi stands in the page
 LONGEST_SMI = 8000  # characters
 
@@ -87,7 +87,10 @@ def render_run(
             links=[(link, is_wandb(link)) for link in report["links"]],
             no_findings=no_findings(report),
             notes=[*report["notes"], *([note] if note else [])],
-            metrics=[[one["name"], value_of(one["value"])] for one in report["metrics"]],
+            metrics=[
+                [one["name"], value_of(one["value"])] for one in report["metrics"] if not isinstance(one["value"], str)
+            ],
+            texts=[(one["name"], one["value"]) for one in report["metrics"] if isinstance(one["value"], str)],
             curves=[
                 [
                     curve["name"],
