@@ -1,8 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages of reports in a real browser, narrow and wide, light and dark: a checker of accessibility finds nothing, no page
-is wider than its window, and what is to be seen are the numbers of report.json and the plots."""
+"""Pages of reports in a real browser, narrow and wide, light and dark: a checker of accessibility finds nothing, no
+page is wider than its window, and what is seen are the plots and the numbers of report.json."""
 
 from __future__ import annotations
 
