@@ -75,8 +75,13 @@ def render_run(
     record: str,
     nvidia_smi: Sequence[tuple[str, str]] = (),
     note: str = "",
+    here: str = "USER@MACHINE",
 ) -> str:
-    """The page of one run. record: its directory; note: what is to be said of pictures that are not there."""
+    """The page of one run.
+
+    record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
+    this machine, for who reads the page on another one.
+    """
     return (
         environment()
         .get_template("run.html.j2")
@@ -105,7 +110,7 @@ def render_run(
             tensorboard=f"tensorboard --logdir {shlex.quote(record + '/logs')} --port 6006"
             if report["event_files"]
             else "",
-            tunnel="ssh -N -L 6006:localhost:6006 USER@THAT_MACHINE",
+            tunnel=f"ssh -N -L 6006:localhost:6006 {shlex.quote(here)}",
             throughput=throughput(report),
             gpus=[gpu_row(gpu) for gpu in report["gpus"]],
             gpu_header=GPU_HEADER,
