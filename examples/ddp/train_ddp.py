@@ -8,8 +8,8 @@ under torchrun, DeepSpeed, accelerate, and muster.training alike:
 The data are the 1797 pictures of 8x8 pixels that scikit-learn brings along: nothing is downloaded. GPUs are used where
 there are any (nccl), else the CPU (gloo).
 
-Some lines of rank 0 are read by machines. Any script may print such lines, with the keys it likes; muster.training shows
-the last value of each key in the summary of a run, and what comes more than once as a curve in its report:
+Some lines of rank 0 are read by machines. Any script may print such lines, with the keys it likes; muster.training
+shows the last value of each key in the summary of a run, and what comes more than once as a curve in its report:
 
     MUSTER_RESULT {"step": 230, "loss": 0.0413, "accuracy": 0.95}
     MUSTER_RESULT {"accuracy": 0.97, "samples_per_second": 12345.6, "checkpoint": "/abs/path.pt"}
