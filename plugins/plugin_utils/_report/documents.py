@@ -48,6 +48,21 @@ class GpuNumbers(TypedDict):
     power_cool_watts: float | None  # mean of the other busy samples
 
 
+class ProcessNumbers(TypedDict):
+    """One process on a GPU over its whole life, where the driver keeps account of them. None: it does not tell.
+
+    utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
+    """
+
+    node: str
+    gpu: int
+    pid: int
+    utilization_percent: float | None
+    memory_utilization_percent: float | None
+    memory_peak_mib: float | None
+    seconds: float | None
+
+
 class NodeRow(TypedDict):
     """One node of the run."""
 
@@ -178,6 +193,7 @@ class Report(TypedDict):
     curves: list[CurveNumbers]
     links: list[str]
     gpus: list[GpuNumbers]
+    processes: list[ProcessNumbers]
     nodes: list[NodeRow]
     stages: list[Stage]
     findings: list[Finding]

@@ -21,7 +21,12 @@ from markupsafe import Markup
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
-from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Figure, GpuNumbers, Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    Figure,
+    GpuNumbers,
+    ProcessNumbers,
+    Report,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import where_failed
 
@@ -36,6 +41,7 @@ GPU_HEADER = [
     "temperature, peak",
     "samples",
 ]
+PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
 MOST_SMI = 8  # nodes whose nvidia-smi stands in the page
 LONGEST_SMI = 8000  # characters
@@ -114,6 +120,8 @@ def render_run(
             throughput=throughput(report),
             gpus=[gpu_row(gpu) for gpu in report["gpus"]],
             gpu_header=GPU_HEADER,
+            processes=[process_row(process) for process in report["processes"]],
+            process_header=PROCESS_HEADER,
             nodes=node_table(report),
             node_header=NODE_HEADER,
             stages=[
@@ -221,6 +229,20 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
         of_figure(gpu["power_watts"], "mean", "W"),
         of_figure(gpu["temperature_celsius"], "peak", "°C"),
         str(gpu["samples"]),
+    ]
+
+
+def process_row(process: ProcessNumbers) -> list[str]:
+    """One line of the table of processes."""
+    used, moved = process["utilization_percent"], process["memory_utilization_percent"]
+    peak, seconds = process["memory_peak_mib"], process["seconds"]
+    return [
+        f"{process['node']} GPU {process['gpu']}",
+        str(process["pid"]),
+        "" if used is None else f"{used:.0f} %",
+        "" if peak is None else f"{peak / 1024:.1f} GiB",
+        "" if moved is None else f"{moved:.0f} %",
+        "" if seconds is None else duration(seconds),
     ]
 
 

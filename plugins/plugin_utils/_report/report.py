@@ -121,6 +121,7 @@ def compose(record: Record, now: float) -> Report:
         "curves": curves,
         "links": record.links,
         "gpus": numbers,
+        "processes": [process for node in record.nodes for process in node.processes],
         "nodes": rows,
         "stages": parts,
         "findings": findings_of(facts),

@@ -38,6 +38,13 @@ if words.startswith("--query-gpu=timestamp,"):
         if number < len(curve):
             used, memory, degrees, watts = curve[number]
             print(f"{{stamp}}, {{index}}, {{used}}, {{memory}}, {total}, {{degrees}}, {{watts:.2f}}, {limit:.2f}")
+elif words == "--query-gpu=index,uuid,accounting.mode":
+    print("0, GPU-0, Enabled\\n1, GPU-1, Enabled")
+elif words.startswith("--query-accounted-apps=gpu_uuid,pid,"):
+    print("GPU-0, 100, 40, 10, 9000, 60000")  # of an earlier job
+    directory = os.path.dirname(os.readlink("/proc/self/fd/1"))
+    if len(open(directory + "/gpus.csv").readlines()) > 2 * {samples}:
+        print("GPU-0, 200, 90, 45, 40960, 300000\\nGPU-1, 201, 91, 46, 20480, 299000")
 elif words.startswith("--query-gpu=index,"):
     print("index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode")
     for index in range(2):
@@ -86,7 +93,9 @@ def directory(tmp_path: Path) -> Path:
     place.write_text(text.replace("INTERVAL = 15 ", "INTERVAL = 0.05 "))
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
-    program.write_text(SMI.format(python=sys.executable, curves=json.dumps(curves()), total=TOTAL, limit=LIMIT))
+    program.write_text(
+        SMI.format(python=sys.executable, curves=json.dumps(curves()), total=TOTAL, limit=LIMIT, samples=SAMPLES)
+    )
     program.chmod(0o755)
     (tmp_path / "job.py").write_text(JOB)
     settings = {
@@ -136,6 +145,9 @@ def test_scripted_curves_are_reported_as_they_are(directory: Path) -> None:
         ("gpu-waiting", "hint", ["b GPU 0"]),
         ("memory-full", "hint", ["b GPU 1"]),
     ]
+    kept = [(node, gpu, 200 + gpu, [40960, 20480][gpu]) for node in "abc" for gpu in (0, 1)]
+    told = [(one["node"], one["gpu"], one["pid"], one["memory_peak_mib"]) for one in report["processes"]]
+    assert told == kept
     page = (record / "report.html").read_text()
     assert page.count("NVIDIA-SMI 550.54.15, all that it shows a person") == 3
     took = report["ended"] - report["started"]
