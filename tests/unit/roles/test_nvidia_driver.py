@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,11 @@ def test_account_is_kept_from_the_first_time_on_and_not_where_a_gpu_knows_none(t
     play = {
         "hosts": "localhost",
         "gather_facts": False,
-        "vars": {"__nvidia_driver_node": facts, "ansible_become": False},
+        "vars": {
+            "__nvidia_driver_node": facts,
+            "ansible_become": False,
+            "ansible_python_interpreter": sys.executable,
+        },
         "tasks": [{"name": "Keep account", "ansible.builtin.include_role": role}],
     }
     (tmp_path / "play.yml").write_text(json.dumps([play]))
