@@ -34,6 +34,9 @@ TEST_READY := $(VENV)/.test-ready
 # The newest ansible-core, for Pythons that .venv need not have.
 NEWEST := build/newest
 NEWEST_READY := $(NEWEST)/.ready
+# What looks whether a page can be used by everybody; a test has it look at reports. It has no dependencies.
+AXE_CORE := 4.14.1
+AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
 # A tree in which type checkers find the checkout under its import name.
 TREE := build/tree/ansible_collections/muster/training
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
@@ -67,6 +70,14 @@ $(NEWEST_READY): tests/requirements-newest.txt
 	@python=$$(tests/newest_python); echo "Making $(NEWEST) with $$python"; "$$python" -m venv --clear $(NEWEST)
 	@$(NEWEST)/bin/python $(PIP_INSTALL) tests/requirements-newest.txt
 	@touch $@
+
+$(AXE):
+	@if command -v npm >/dev/null; then \
+	  echo "Installing axe-core $(AXE_CORE) into build"; \
+	  npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix build/axe-$(AXE_CORE) axe-core@$(AXE_CORE); \
+	else \
+	  echo "axe-core: not run: it is installed by npm, and none was found"; \
+	fi
 
 .PHONY: venv
 venv: $(TEST_READY) ## Make .venv with all that demo, lint and tests need
@@ -151,7 +162,7 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) ## Unit tests
+unit: $(TEST_READY) $(AXE) ## Unit tests
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(PYTEST_ARGS)
 
 # Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn  # before there is a group: imported later it keeps it alive
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -101,7 +102,8 @@ def main() -> None:
 
 def train(arguments: argparse.Namespace) -> None:
     lightning.seed_everything(0)
-    directory = os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "checkpoints")
+    run_directory = os.environ.get("MUSTER_RUN_DIRECTORY", ".")
+    directory = os.path.join(run_directory, "checkpoints")
     trainer = lightning.Trainer(
         accelerator="auto",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
@@ -109,7 +111,7 @@ def train(arguments: argparse.Namespace) -> None:
         strategy="ddp",
         max_epochs=arguments.epochs,
         callbacks=[ModelCheckpoint(directory, save_last=True)],
-        logger=False,
+        logger=CSVLogger(run_directory, name="", version=""),  # metrics.csv, of which the report makes curves
         enable_progress_bar=False,
         enable_model_summary=False,
     )

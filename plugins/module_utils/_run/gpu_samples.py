@@ -27,6 +27,14 @@ COLUMNS = {
     "power_watts": "power.draw",
     "power_limit_watts": "power.limit",
 }
+# What the driver keeps of each process over its whole life, where accounting is on (nvidia-smi -am 1, by root): a line
+# a GPU that says whether it is, then a line a process. Of a process that runs on the time is 0.
+ACCOUNTING_FILE = "accounting.csv"
+ACCOUNTING_ON = "Enabled"
+ACCOUNTING_QUERIES = (
+    "--query-gpu=index,uuid,accounting.mode",
+    "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
+)
 FORMER_COLUMNS = 7  # of a file that was begun without the limit
 HEADER = ", ".join(COLUMNS) + "\n"
 

@@ -217,6 +217,7 @@ def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs:
         for log in dict.fromkeys(rank_logs):
             packing.add_end(os.path.relpath(log, path), LOG_LIMIT)
     packing.add_end(PICTURE, PICTURE_LIMIT)
+    packing.add_end(gpu_samples.ACCOUNTING_FILE, NAMED_LIMIT)
     packing.add_measured(plan, logs)
     left_out = packing.left_out()
     if left_out["count"]:

@@ -172,11 +172,12 @@ class Supervisor:
         phase = self.launcher.phase
         over = phase if self.report is None and isinstance(phase, Ended) else None
         failed = self.launcher.has_failed()
-        if over and failed and self.watchers.last_look is None:
-            notices += self.watchers.look_last(now, gpus=not self.launcher.ended_by_us)
+        last = failed or self.watchers.accounts  # is there something to look at before the report?
+        if over and last and self.watchers.last_look is None:
+            notices += self.watchers.look_last(now, failed, gpus=not self.launcher.ended_by_us)
         for kind, text in notices:
             self.link.say(kind, text)
-        if over and (not failed or self.watchers.has_looked_last(now)):
+        if over and (not last or self.watchers.has_looked_last(now)):
             self.make_report(over.stuck, over.container)
 
     def make_report(self, stuck: list[int], container: str = "") -> None:

@@ -14,6 +14,11 @@ import signal
 import sys
 
 from ansible_collections.muster.training.plugins.module_utils._run.directory import TAIL_BYTES, regular
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    ACCOUNTING_FILE,
+    ACCOUNTING_ON,
+    ACCOUNTING_QUERIES,
+)
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     exit_code,
@@ -102,6 +107,9 @@ class Watchers:
         self.samples_due = 0.0
         self.samples = 0  # how many were begun
         self.picture: int | None = None  # pid of what has nvidia-smi show all, once
+        self.accounting: list[str] = []  # what nvidia-smi is to be asked next of processes that are over
+        self.accountant: int | None = None  # pid of what asks so; 0: it has been asked
+        self.accounts = False  # whether the driver keeps account of them
         self.sample_start = 0  # where the newest begins in gpus.csv
         self.gpus: set[str] = set()  # the indices of those that the first sample has shown
         self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
@@ -122,17 +130,23 @@ class Watchers:
         looks = [pid for pid, _since in self.looks.values()]
         return looks + ([self.sampler] if self.sampler and self.last_look is not None else [])
 
-    def look_last(self, now: float, gpus: bool) -> list[Notice]:
-        """Begin to look once more at what may have made a node fail; gpus: also at them."""
+    def look_last(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
+        """Begin to look once more: at what the GPUs' processes took, and at what may have made a node fail.
+
+        failed: whether it has; gpus: look also at them.
+        """
         self.last_look = now
-        notices = self.look(now)
-        if gpus and not self.sampler:  # a GPU that is lost ends the job at once
+        notices = self.look(now) if failed else []
+        if failed and gpus and not self.sampler:  # a GPU that is lost ends the job at once
             self.take_sample(now)
+        if self.accounts and not self.accounting:  # else the job was over before it was asked what earlier ones took
+            self.accounting = list(ACCOUNTING_QUERIES)
         return notices
 
     def has_looked_last(self, now: float) -> bool:
         """Return whether all has answered since, or has had its time."""
-        return not (self.looks or self.sampler) or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
+        waiting = self.looks or self.sampler or self.accounting
+        return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
 
     def look(self, now: float) -> list[Notice]:
         """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
@@ -182,15 +196,21 @@ class Watchers:
         notices = []
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
-            pictured = self.sampler == self.picture
-            self.sampler = None
-            if pictured:
+            asked, self.sampler = self.sampler, None
+            if asked == self.picture:
                 self.picture = 0  # another process may have its number
-            elif code >= 0:
-                notices = self.heed_sample(code)
-        if self.last_look is not None:
-            if self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:
-                signal_all([self.sampler], signal.SIGKILL)
+            elif asked == self.accountant:
+                self.accountant = 0
+                self.heed_account()
+            else:
+                if code >= 0:
+                    notices = self.heed_sample(code)
+                if self.accountant is None:
+                    self.accounting = list(ACCOUNTING_QUERIES[:1])
+        if self.last_look is not None and self.sampler and now - self.last_look > LAST_LOOK_PATIENCE:
+            signal_all([self.sampler], signal.SIGKILL)
+        elif self.accounting and not self.sampler and (running or self.last_look is not None):
+            self.ask_for_account()
         elif running and not self.sampler and now >= self.samples_due:
             if self.samples >= PICTURE_AT and self.picture is None:
                 path = self.journal.path("nvidia-smi.txt")
@@ -206,6 +226,19 @@ class Watchers:
             self.samples_due = now + self.plan["timeouts"]["sample"]
             self.sample_start = os.path.getsize(path) if os.path.exists(path) else 0
             self.sampler = run_quietly(self.plan["gpu_samples"], path)
+
+    def ask_for_account(self) -> None:
+        """Have nvidia-smi write what the next query tells of processes."""
+        command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
+        self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
+
+    def heed_account(self) -> None:
+        """Where the driver turns out to keep account, ask what it has of earlier jobs, so that it can be taken off."""
+        if not self.accounts and self.last_look is None:
+            path = self.journal.path(ACCOUNTING_FILE)
+            with self.journal.however_full_the_disk(), open(path, "rb", opener=regular) as stream:
+                self.accounts = ACCOUNTING_ON.encode() in stream.read(TAIL_BYTES)
+            self.accounting = list(ACCOUNTING_QUERIES[1:]) if self.accounts else []
 
     def heed_sample(self, code: int) -> list[Notice]:
         """Tell what a sample shows beside its figures; code: how nvidia-smi ended."""

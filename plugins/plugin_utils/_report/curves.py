@@ -129,14 +129,20 @@ def of_text(value: Any) -> float | None:
 
 
 def from_said(source: str, lines: Iterable[str]) -> Curves:
-    """The curves of MUSTER_RESULT lines that came more than once: each is a point, at its `step` or in its order."""
+    """The curves of MUSTER_RESULT lines that came more than once: each is a point, at its `step` or in its order.
+
+    A line without a step, such as a last one that sums up, is no point of what came with steps before.
+    """
     curves = Curves(source)
+    stepped: set[str] = set()
     for count, line in enumerate(lines):
         said = mapping(parsed(line))
         step = number(said.get("step"))
         time = number(said.get("time"))
         for name, value in said.items():
-            if name not in (*NO_CURVES, "time"):
+            if step is not None:
+                stepped.add(name)
+            if name not in (*NO_CURVES, "time") and (step is not None or name not in stepped):
                 known = time is not None and 0 < time < 1e11
                 place = float(count) if step is None else step
                 curves.add(str(name), place, time if known and time is not None else NOT_KNOWN, number(value))

@@ -48,6 +48,21 @@ class GpuNumbers(TypedDict):
     power_cool_watts: float | None  # mean of the other busy samples
 
 
+class ProcessNumbers(TypedDict):
+    """One process on a GPU over its whole life, where the driver keeps account of them. None: it does not tell.
+
+    utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
+    """
+
+    node: str
+    gpu: int
+    pid: int
+    utilization_percent: float | None
+    memory_utilization_percent: float | None
+    memory_peak_mib: float | None
+    seconds: float | None
+
+
 class NodeRow(TypedDict):
     """One node of the run."""
 
@@ -129,8 +144,17 @@ class Cost(TypedDict):
     missing: str
 
 
+class Cause(TypedDict):
+    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" where the error does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+
+
 class Failure(TypedDict):
-    """What failed first, and the last lines of its log."""
+    """What failed first, the last lines of its log, and why, None where the catalogue does not know."""
 
     node: str
     node_rank: int
@@ -138,6 +162,7 @@ class Failure(TypedDict):
     error: str
     log: str
     lines: list[str]
+    cause: Cause | None
 
 
 class Report(TypedDict):
@@ -168,6 +193,7 @@ class Report(TypedDict):
     curves: list[CurveNumbers]
     links: list[str]
     gpus: list[GpuNumbers]
+    processes: list[ProcessNumbers]
     nodes: list[NodeRow]
     stages: list[Stage]
     findings: list[Finding]

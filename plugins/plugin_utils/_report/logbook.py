@@ -123,6 +123,9 @@ def page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], for
     failure = report["failure"]
     if failure is not None:
         lines += ["## What failed first", "", escaped_long(f"{where_failed(failure)}: {failure['error']}"), ""]
+        if failure["cause"] is not None:
+            lines += [f"Cause: {escaped_long(failure['cause']['cause'])}", ""]
+            lines += [f"What to do: {escaped_long(failure['cause']['remedy'])}", ""]
         if failure["lines"]:
             lines += [*code_block("\n".join(failure["lines"])), ""]
     lines += ["## Cost", ""]

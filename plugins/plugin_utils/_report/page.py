@@ -21,7 +21,12 @@ from markupsafe import Markup
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
-from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Figure, GpuNumbers, Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    Figure,
+    GpuNumbers,
+    ProcessNumbers,
+    Report,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import where_failed
 
@@ -36,7 +41,8 @@ GPU_HEADER = [
     "temperature, peak",
     "samples",
 ]
-NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "a hour", "notes"]
+PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
+NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
 MOST_SMI = 8  # nodes whose nvidia-smi stands in the page
 LONGEST_SMI = 8000  # characters
 
@@ -75,8 +81,13 @@ def render_run(
     record: str,
     nvidia_smi: Sequence[tuple[str, str]] = (),
     note: str = "",
+    here: str = "USER@MACHINE",
 ) -> str:
-    """The page of one run. record: its directory; note: what is to be said of pictures that are not there."""
+    """The page of one run.
+
+    record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
+    this machine, for who reads the page on another one.
+    """
     return (
         environment()
         .get_template("run.html.j2")
@@ -87,7 +98,10 @@ def render_run(
             links=[(link, is_wandb(link)) for link in report["links"]],
             no_findings=no_findings(report),
             notes=[*report["notes"], *([note] if note else [])],
-            metrics=[[one["name"], value_of(one["value"])] for one in report["metrics"]],
+            metrics=[
+                [one["name"], value_of(one["value"])] for one in report["metrics"] if not isinstance(one["value"], str)
+            ],
+            texts=[(one["name"], one["value"]) for one in report["metrics"] if isinstance(one["value"], str)],
             curves=[
                 [
                     curve["name"],
@@ -102,10 +116,12 @@ def render_run(
             tensorboard=f"tensorboard --logdir {shlex.quote(record + '/logs')} --port 6006"
             if report["event_files"]
             else "",
-            tunnel="ssh -N -L 6006:localhost:6006 USER@THAT_MACHINE",
+            tunnel=f"ssh -N -L 6006:localhost:6006 {shlex.quote(here)}",
             throughput=throughput(report),
             gpus=[gpu_row(gpu) for gpu in report["gpus"]],
             gpu_header=GPU_HEADER,
+            processes=[process_row(process) for process in report["processes"]],
+            process_header=PROCESS_HEADER,
             nodes=node_table(report),
             node_header=NODE_HEADER,
             stages=[
@@ -213,6 +229,20 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
         of_figure(gpu["power_watts"], "mean", "W"),
         of_figure(gpu["temperature_celsius"], "peak", "°C"),
         str(gpu["samples"]),
+    ]
+
+
+def process_row(process: ProcessNumbers) -> list[str]:
+    """One line of the table of processes."""
+    used, moved = process["utilization_percent"], process["memory_utilization_percent"]
+    peak, seconds = process["memory_peak_mib"], process["seconds"]
+    return [
+        f"{process['node']} GPU {process['gpu']}",
+        str(process["pid"]),
+        "" if used is None else f"{used:.0f} %",
+        "" if peak is None else f"{peak / 1024:.1f} GiB",
+        "" if moved is None else f"{moved:.0f} %",
+        "" if seconds is None else duration(seconds),
     ]
 
 

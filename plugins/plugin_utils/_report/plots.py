@@ -119,7 +119,9 @@ def by_series(names: Sequence[str]) -> dict[str, Any]:
     """Colours and dashes for as many lines as there are names, with one legend for both."""
     colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
     dashes = [DASHES[place // len(COLORS) % len(DASHES)] for place in range(len(names))]
-    legend = {"orient": "bottom", "columns": 4, "title": None} if len(names) > 1 else None
+    # its symbols are strokes, also where a band of the same colour is drawn below the line
+    symbols = {"symbolType": "stroke", "symbolOpacity": 1}
+    legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
     shared = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
     return {
         "color": {**shared, "scale": {"domain": list(names), "range": colors}},
@@ -462,7 +464,8 @@ def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
             points = [] if started is None else [point for point in points if point["time"] is not None]
         if len(points) < 2:
             continue
-        lasts.append((report["run_id"], points[-1]["mean"], points[-1]["step"]))
+        whole = next(curve for curve in report["curves"] if curve["name"] == name)
+        lasts.append((report["run_id"], whole["last"], whole["last_step"]))
         for point in points:
             place = point["step"] if by == "step" else (point["time"] - (started or 0.0)) / length
             values.append({"x": tidy(place), "mean": tidy(point["mean"]), "series": report["run_id"]})

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import ACCOUNTING_FILE
+from ansible_collections.muster.training.plugins.plugin_utils._report.accounting import processes_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
     Curves,
@@ -30,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.curves imp
     joined,
     links,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import ProcessNumbers
 from ansible_collections.muster.training.plugins.plugin_utils._report.event_files import scalars
 from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu, clock_of, gpus_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import (
@@ -60,6 +63,7 @@ class NodeFiles:
     gpus: list[Gpu] = field(default_factory=list)
     sampled: bool = False  # there is a gpus.csv
     nvidia_smi: str = ""
+    processes: list[ProcessNumbers] = field(default_factory=list)
 
 
 @dataclass
@@ -117,6 +121,7 @@ def read_node(files: Files, where: str, name: str, planned: Any, result: Any) ->
         if stream is not None:
             node.sampled = True
             node.gpus = gpus_of(name, lines_of(stream, LARGEST_TABLE), clock, models)
+    node.processes = processes_of(name, files.lines(f"{where}/{ACCOUNTING_FILE}", LARGEST_LINES))
     node.nvidia_smi = files.head(f"{where}/nvidia-smi.txt", SMI_LENGTH)
     return node
 

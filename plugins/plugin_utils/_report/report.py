@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
@@ -120,6 +121,7 @@ def compose(record: Record, now: float) -> Report:
         "curves": curves,
         "links": record.links,
         "gpus": numbers,
+        "processes": [process for node in record.nodes for process in node.processes],
         "nodes": rows,
         "stages": parts,
         "findings": findings_of(facts),
@@ -156,14 +158,20 @@ def failure(result: Mapping[str, Any], log: str) -> Failure | None:
     if not isinstance(told, Mapping):
         return None
     rank = number(told.get("rank"))
-    lines = [clean(line, LONGEST_LOG_LINE) for line in log.splitlines()[-LOG_LINES:]]
+    last_lines = log.splitlines() or [
+        line for line in listed(told.get("last_lines"), LOG_LINES) if isinstance(line, str)
+    ]
+    lines = [clean(line, LONGEST_LOG_LINE) for line in last_lines[-LOG_LINES:]]
+    error = told.get("error")
+    found = explain_failure(error if isinstance(error, str) else "", last_lines)
     return {
         "node": clean(told.get("node"), 100),
         "node_rank": whole(told.get("node_rank")),
         "rank": None if rank is None else int(rank),
-        "error": clean(told.get("error"), 1000),
+        "error": clean(error, 1000),
         "log": clean(told.get("log"), 500),
         "lines": lines,
+        "cause": None if found is None else {**found, "seen": clean(found["seen"], LONGEST_LOG_LINE)},
     }
 
 

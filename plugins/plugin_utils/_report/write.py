@@ -9,9 +9,11 @@ Controller only. What is written lies below the record of the run, and in the lo
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +100,7 @@ def write_report(record: Path, book: Path, now: float) -> Written:
         for node in found.nodes
         if node.nvidia_smi
     ]
-    content = render_run(report, drawn[: len(curves)], drawn[len(curves) :], str(record), smi, why)
+    content = render_run(report, drawn[: len(curves)], drawn[len(curves) :], str(record), smi, why, here())
     bare: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
     write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
     write_file(record / NUMBERS, json.dumps({**report, "curves": bare}, indent=1, allow_nan=False) + "\n")
@@ -106,6 +108,14 @@ def write_report(record: Path, book: Path, now: float) -> Written:
     pictures = [] if why else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*curves, *gpus]]
     write_logbook(report, record, book, pictures)
     return Written(record / PAGE, report, why)
+
+
+def here() -> str:
+    """This account on this machine, as ssh calls them from another one."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a container may have no name for the account
+        return socket.gethostname()
 
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:

@@ -57,6 +57,14 @@ def test_curves_of_all_sources_are_found_wherever_they_lie(tmp_path: Path) -> No
     assert set(found) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
 
 
+def test_a_last_line_that_sums_up_is_no_point_of_a_curve(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    said = [{"step": 23, "accuracy": 0.5}, {"step": 46, "accuracy": 0.75}, {"accuracy": 0.8, "samples_per_second": 9}]
+    (directory / "logs" / "node0" / "said.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+    (curve,) = read_record(directory, "first").curves
+    assert (curve.name, list(curve.step), list(curve.value)) == ("accuracy", [23, 46], [0.5, 0.75])
+
+
 def test_a_job_that_started_again_goes_on_with_its_curves(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     node = directory / "logs" / "node0"

@@ -182,6 +182,23 @@ def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> Non
     assert cost["missing"].startswith("price of gpu1 not known: set node_price_per_hour")
 
 
+@pytest.mark.parametrize("fetched", [True, False])
+def test_cause_and_remedy_of_what_failed_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
+    """By the log where it was fetched, else by the lines of it that came with the verdict."""
+    told = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
+    failure = {"node": "gpu0", "node_rank": 0, "rank": 0, "error": "ended with exit code 1"}
+    failure |= {"log": "/x/node0/ranks/0/stderr.log", "last_lines": [] if fetched else ["Traceback", told]}
+    directory = write_record(tmp_path, result={"state": "failed", "first_failure": failure})
+    if fetched:
+        log = directory / "logs" / "node0" / "ranks" / "0" / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"Traceback\n{told}\n" + "and more of it\n" * 30)
+    found = compose(read_record(directory, "first"), now=START)["failure"]
+    assert found is not None and found["cause"] is not None
+    assert found["cause"]["id"] == "cuda-out-of-memory"
+    assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
+
+
 def test_settings_and_the_command_to_repeat_come_from_the_plan_without_a_secret(tmp_path: Path) -> None:
     report = report_of(tmp_path, plan={"code": {"commit": "abc123", "dirty": True}})
     assert report["settings"]["--lr"] == "1e-3"

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,8 @@ def test_a_run_has_a_page_numbers_and_pictures(tmp_path: Path) -> None:
     assert len(page.named("svg")) == 5
     for word in ("first succeeded after 0:10:00: 2 nodes, world size 4", "train/loss", "GPU utilisation", "3.33 USD"):
         assert word in page.text
-    assert "tensorboard --logdir" in page.text and "ssh -N -L 6006:localhost:6006" in page.text
+    assert f"tensorboard --logdir {directory}/logs --port 6006" in page.text
+    assert f"ssh -N -L 6006:localhost:6006 {getpass.getuser()}@{socket.gethostname()}\n" in page.text
     assert "NVIDIA-SMI 550\n<b>" in page.text
     assert [one["href"] for one in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
     numbers = json.loads((directory / "report.json").read_text())
