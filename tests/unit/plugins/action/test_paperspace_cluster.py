@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
 from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import Response
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import first_boot
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Done, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import Provided, provide
@@ -48,7 +49,7 @@ ASK = Ask(
     drive_gb=250,
     public_ip="static",
     max_usd_per_hour=10.0,
-    ssh_key=KEY,
+    first_boot=first_boot(KEY, {}),
 )
 
 
