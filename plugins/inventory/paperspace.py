@@ -115,6 +115,12 @@ options:
     type: list
     elements: str
     default: []
+  query:
+    description:
+      - Only machines that this question in JMESPath (U(https://jmespath.org)) finds. It is put to the list of those
+        that the options before it have chosen, as the API describes them, and gives machines, or their ids.
+      - The Python library C(jmespath) is needed on the controller for it.
+    type: str
   states:
     description:
       - Only machines in one of these states. V(ready) is switched on and usable; V(serviceready) is nearly so.
@@ -172,6 +178,10 @@ names: ["bert-*"]
 # The cluster that `ansible-playbook muster.training.provision -e cluster=bert` makes, whatever else the account has.
 plugin: muster.training.paperspace
 cluster: bert
+---
+# What costs less than 4 dollars an hour and is named neither old nor test.
+plugin: muster.training.paperspace
+query: "[?usageRate < `4` && !contains(name, 'old') && !contains(name, 'test')]"
 ---
 # Asked for at most every ten minutes; the key is read by a program.
 plugin: muster.training.paperspace
@@ -285,6 +295,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             cluster=self.get_option("cluster"),
             machine_types=self.get_option("machine_types"),
             names=self.get_option("names"),
+            query=self.get_option("query"),
             states=self.get_option("states"),
         )
         kept, left_out = select(answer["machines"], answer["networks"], wanted)

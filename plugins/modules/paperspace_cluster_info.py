@@ -40,6 +40,11 @@ options:
       - V(off), none is too old.
     type: str
     default: 24h
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
+    type: str
+    default: ""
   api_key:
     description:
       - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that

@@ -102,6 +102,15 @@ def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> Non
     assert "besides: 1 machines of no cluster, 1 of them on, 3.78 USD an hour" in said
 
 
+def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
+    assert code == 0, said
+    assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
+    assert code == 2
+    assert "is wrong at its end, where something is missing" in said
+
+
 def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said

@@ -197,6 +197,21 @@ def test_options_choose_and_say_what_they_left_out(project: Project, server: Pap
         assert PREFIX + text in run.stdout
 
 
+def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines.append(machine(2, usageRate=1.89))
+    options = {"query": "[?usageRate < `3` || name == 'node-0'].id"}
+    assert project.inventory(options).group("training") == ["node-0", "node-2"]
+    assert PREFIX + "left out by query: node-1 (ps000001)" in project.inventory(options, "-v").stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "finds no list of machines")],
+)
+def test_a_question_that_chooses_nothing_is_an_error(project: Project, query: str, words: str) -> None:
+    assert words in failed(project.inventory({"query": query}))
+
+
 def test_connecting_over_private_addresses_with_ids_for_names(project: Project) -> None:
     run = project.inventory({"connect_with": "private", "hostnames": ["id"], "user": "ubuntu"})
     assert run.hosts["ps000000"]["ansible_host"] == "10.64.0.10"
