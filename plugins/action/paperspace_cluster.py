@@ -62,6 +62,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "ttl": {"type": "str", "default": "24h"},
     "network_id": {"type": "str", "default": ""},
     "remove_drive": {"type": "bool", "default": False},
+    "remove_templates": {"type": "bool", "default": False},
     "force": {"type": "bool", "default": False},
     "directory": {"type": "path", "default": ""},
     "runs_directory": {"type": "path", "default": ""},
@@ -186,7 +187,11 @@ def carry_out(work: Work, args: dict[str, Any], agree: Agree, check: bool, diff:
         done = provide(work, ask_of(args, check), check)
         return {"changed": done.changed, **result_of(done.way.wanted, done.way.plan, done.now, done.cost, diff)}
     stopped = args["state"] == "stopped"
-    end = stop(work, check, agree) if stopped else remove(work, args["remove_drive"], check, agree)
+    end = (
+        stop(work, check, agree)
+        if stopped
+        else remove(work, args["remove_drive"], check, agree, args["remove_templates"])
+    )
     result = {"changed": end.changed, **result_of(end.wanted, end.first, end.now, end.cost, diff), "left": end.left}
     return {**result, "failed": True, "msg": end.words} if end.left else {**result, "msg": end.words}
 

@@ -134,6 +134,12 @@ options:
     description: Whether O(state=absent) removes the network drive, too, and with it what is on it.
     type: bool
     default: false
+  remove_templates:
+    description:
+      - Whether O(state=absent) removes the templates, too, that were made of the cluster's machines. They are named in
+        any case.
+    type: bool
+    default: false
   force:
     description: >-
       Whether machines may be stopped or removed while a run may be alive on them, which is one whose record in
