@@ -22,12 +22,19 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     PaperspaceError,
     one_line,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_word
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import CLUSTER_NAME, PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, locked, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_runs import runs_on
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import known_region, public_key
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import (
+    WATCH_FILES,
+    WATCH_SETTINGS,
+    first_boot,
+    watch_settings,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Agree, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import provide
@@ -50,8 +57,12 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "on_shortage": {"type": "str", "choices": ["rollback", "wait"], "default": "rollback"},
     "wait_minutes": {"type": "float", "default": 20.0},
     "ssh_public_key": {"type": "str", "default": ""},
+    "power_off": {"type": "bool", "default": False},
+    "idle_after": {"type": "str", "default": "30m"},
+    "ttl": {"type": "str", "default": "24h"},
     "network_id": {"type": "str", "default": ""},
     "remove_drive": {"type": "bool", "default": False},
+    "remove_templates": {"type": "bool", "default": False},
     "force": {"type": "bool", "default": False},
     "directory": {"type": "path", "default": ""},
     "runs_directory": {"type": "path", "default": ""},
@@ -60,6 +71,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "timeout": {"type": "float", "default": 30.0},
     "retries": {"type": "int", "default": 4},
 }
+WATCH = Path(__file__).resolve().parents[2] / "roles" / "idle_watch" / "files"
 MOST_NODES = 512  # what no account has; a slip of the finger costs less
 
 
@@ -112,8 +124,17 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         price_per_hour=args["price_per_hour"],
         on_shortage=args["on_shortage"],
         wait_minutes=args["wait_minutes"],
-        ssh_key=read_key(args["ssh_public_key"]) if args["ssh_public_key"] else "",
+        first_boot=first_boot(
+            read_key(args["ssh_public_key"]) if args["ssh_public_key"] else "",
+            watch_files(args["idle_after"], args["ttl"]) if args["power_off"] else {},
+        ),
     )
+
+
+def watch_files(after: str, ttl: str) -> dict[str, str]:
+    """What the role idle_watch puts on a node, by paths there, so that it watches before the role comes."""
+    files = {path: (WATCH / name).read_text(encoding="utf-8") for name, path in WATCH_FILES.items()}
+    return {**files, WATCH_SETTINGS: watch_settings(limit_word("idle_after", after), limit_word("ttl", ttl))}
 
 
 def read_key(given: str) -> str:
@@ -166,7 +187,11 @@ def carry_out(work: Work, args: dict[str, Any], agree: Agree, check: bool, diff:
         done = provide(work, ask_of(args, check), check)
         return {"changed": done.changed, **result_of(done.way.wanted, done.way.plan, done.now, done.cost, diff)}
     stopped = args["state"] == "stopped"
-    end = stop(work, check, agree) if stopped else remove(work, args["remove_drive"], check, agree)
+    end = (
+        stop(work, check, agree)
+        if stopped
+        else remove(work, args["remove_drive"], check, agree, args["remove_templates"])
+    )
     result = {"changed": end.changed, **result_of(end.wanted, end.first, end.now, end.cost, diff), "left": end.left}
     return {**result, "failed": True, "msg": end.words} if end.left else {**result, "msg": end.words}
 

@@ -17,12 +17,17 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.api_ke
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import DEFAULT_URL, PaperspaceError
 from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import session
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_seconds, limit_word
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.overview import lines, overview
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_account
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},
+    "ttl": {"type": "str", "default": "24h"},
+    "jmespath": {"type": "str", "default": ""},
     "api_key": {"type": "str", "no_log": True},
     "api_url": {"type": "str", "default": ""},
     "timeout": {"type": "float", "default": 30.0},
@@ -42,6 +47,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
         try:
+            ttl = limit_seconds(limit_word("ttl", args["ttl"]))
             client = Client(
                 find_api_key(args["api_key"], os.environ, os.path.expanduser("~")),
                 args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
@@ -51,10 +57,15 @@ class ActionModule(ActionBase):
             )
             session(client)
             clusters, others = overview(read_account(client), time.time())
-        except PaperspaceError as error:
+            if args["cluster"]:
+                clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
+            result = {"clusters": clusters, "others": len(others)}
+            if args["jmespath"]:
+                shown = [answer_text(ask(args["jmespath"], result))]
+            else:
+                shown = lines(clusters, [] if args["cluster"] else others, ttl)
+        except (PlanRefused, PaperspaceError, QueryError) as error:
             raise Refusal(str(error)) from None
-        if args["cluster"]:
-            clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
-        for line in lines(clusters, [] if args["cluster"] else others):
+        for line in shown:
             display.display(line)
-        return {"changed": False, "clusters": clusters, "others": len(others)}
+        return {"changed": False, **result}

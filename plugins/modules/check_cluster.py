@@ -166,6 +166,12 @@ options:
   json_file:
     description: File on the controller that takes the nodes and what is returned here as JSON.
     type: path
+  jmespath:
+    description:
+      - Question in JMESPath to what O(json_file) has. Its answer is shown as JSON, in place of the table, and written
+        there in place of all.
+    type: str
+    default: ""
 seealso:
   - module: muster.training.choose_nodes
   - module: muster.training.node_facts

@@ -42,6 +42,11 @@ options:
       - Where O(keep) is given too, both must hold.
     type: str
     default: ""
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
+    type: str
+    default: ""
 seealso:
   - module: muster.training.node_runs
 """

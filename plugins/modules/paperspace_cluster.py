@@ -111,12 +111,33 @@ options:
       - Empty, the keys of the account are let in, which cannot be read from here.
     type: str
     default: ""
+  power_off:
+    description:
+      - Whether machines power themselves off when nobody uses them, from their first boot on, and never during a run.
+        That is what the role C(idle_watch) does, which keeps it up to date. No key of the API is on a machine.
+      - That a C(poweroff) in a machine ends its hourly fee was never tried. Its disk goes on costing.
+    type: bool
+    default: false
+  idle_after:
+    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
+    type: str
+    default: 30m
+  ttl:
+    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
+    type: str
+    default: 24h
   network_id:
     description: Id of the cluster's network, where several have its name.
     type: str
     default: ""
   remove_drive:
     description: Whether O(state=absent) removes the network drive, too, and with it what is on it.
+    type: bool
+    default: false
+  remove_templates:
+    description:
+      - Whether O(state=absent) removes the templates, too, that were made of the cluster's machines. They are named in
+        any case.
     type: bool
     default: false
   force:

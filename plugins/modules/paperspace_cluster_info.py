@@ -34,6 +34,17 @@ options:
     description: Name of the only cluster to be shown. Empty, all.
     type: str
     default: ""
+  ttl:
+    description:
+      - How old a cluster may become, for example V(24h) or V(2d). One that is older is named in a line of its own.
+      - V(off), none is too old.
+    type: str
+    default: 24h
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
+    type: str
+    default: ""
   api_key:
     description:
       - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that

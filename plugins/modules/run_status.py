@@ -40,6 +40,12 @@ options:
     description: File on the controller that takes the status as JSON. Empty, none is written.
     type: path
     default: ""
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table, and written to
+        O(json_file).
+    type: str
+    default: ""
 seealso:
   - module: muster.training.training_run
 """

@@ -55,7 +55,7 @@ class ClusterRecord:
 
     def intend(self, what: str, name: str, now: float) -> None:
         """Note that a thing is about to be asked for. One with an id is of an earlier time, and gone by now."""
-        entry = self._entry(what, name)
+        entry = self.entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
             self.content["entries"].append({"what": what, "name": name, "id": "", "asked": [now], "settled": False})
@@ -65,15 +65,29 @@ class ClusterRecord:
 
     def made(self, what: str, name: str, thing_id: str) -> None:
         """Note the id of what was made."""
-        entry = self._entry(what, name)
+        entry = self.entry(what, name)
         if entry is not None and entry["id"] != thing_id:
             entry["id"] = thing_id
             self._write()
 
+    def keep(self, what: str, name: str, thing_id: str, now: float) -> None:
+        """Note a thing of the cluster that stays."""
+        if self.entry(what, name) is None:
+            self.content["entries"].append(
+                {"what": what, "name": name, "id": thing_id, "asked": [now], "settled": True}
+            )
+            self._write()
+
     def forget(self, what: str, name: str, thing_id: str = "") -> None:
         """Note that the thing of this id is gone, or, without one, that it was never made."""
-        entry = self._entry(what, name)
+        entry = self.entry(what, name)
         if entry is not None and entry["id"] in ("", thing_id):
+            self._drop(what, name)
+            self._write()
+
+    def forget_all(self, what: str, name: str) -> None:
+        """Note that the thing is gone, whatever its id, or was refused."""
+        if self.entry(what, name) is not None:
             self._drop(what, name)
             self._write()
 
@@ -90,12 +104,21 @@ class ClusterRecord:
 
     def settle(self, before: float | None = None) -> None:
         """Note that the cluster stands whole, or what was asked for before a time is no longer to be rolled back."""
-        kept = [entry for entry in self.content["entries"] if entry["id"] or before is not None]
-        loose = [entry for entry in kept if not entry["settled"] and (before is None or entry["asked"][-1] < before)]
+        entries = self.content["entries"]
+        kept = [one for one in entries if one["id"] or before is not None or one["what"] == "template"]
+        loose = [one for one in kept if not one["settled"] and (before is None or one["asked"][-1] < before)]
+        loose = [one for one in loose if one["what"] != "template"]
         for entry in loose:
             entry["settled"] = True
-        if loose or len(kept) < len(self.content["entries"]):
+        if loose or len(kept) < len(entries):
             self.content["entries"] = kept
+            self._write()
+
+    def settle_one(self, what: str, name: str) -> None:
+        """Note that all that goes with a thing is done."""
+        entry = self.entry(what, name)
+        if entry is not None and not entry["settled"]:
+            entry["settled"] = True
             self._write()
 
     def end(self) -> None:
@@ -118,7 +141,8 @@ class ClusterRecord:
             "addresses": dict(self.content["addresses"]),
         }
 
-    def _entry(self, what: str, name: str) -> Entry | None:
+    def entry(self, what: str, name: str) -> Entry | None:
+        """What is noted of a thing."""
         return next((one for one in self.content["entries"] if (one["what"], one["name"]) == (what, name)), None)
 
     def _drop(self, what: str, name: str) -> None:

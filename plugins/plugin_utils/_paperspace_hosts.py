@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     network_name,
     node_number,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, ask
 
 GROUP = "training"
 
@@ -97,6 +98,7 @@ class Selection(NamedTuple):
     cluster: str | None = None
     machine_types: Sequence[str] = ()
     names: Sequence[str] = ()
+    query: str | None = None
     states: Sequence[str] = ("ready",)
 
 
@@ -135,7 +137,7 @@ def select(
 ) -> tuple[list[Machine], list[LeftOut]]:
     """The machines that all options choose, in the order of their ranks, and what each option left out.
 
-    Raises SelectionError where private_network names nothing, or several networks.
+    Raises SelectionError where private_network names nothing, or several networks, and where query is none.
     """
     kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
@@ -162,9 +164,28 @@ def select(
         keep("machine_types", _string("machineType"), lambda found: found.casefold() in types)
     if wanted.names:
         keep("names", _string("name"), lambda found: any(fnmatch.fnmatchcase(found, name) for name in wanted.names))
+    if wanted.query:
+        found_ids = _asked_for(wanted.query, kept)
+        keep("query", _string("id"), lambda found: found in found_ids)
     if wanted.states:
         keep("states", _string("state"), lambda found: found in wanted.states)
     return kept, left_out
+
+
+def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
+    """Ids of the machines that a question in JMESPath finds: it is put to the list, as the API describes them."""
+    try:
+        found = ask(query, list(machines))
+    except QueryError as error:
+        raise SelectionError(f"query: {error}.") from None
+    ids = [one.get("id") if isinstance(one, Mapping) else one for one in (found if isinstance(found, list) else [])]
+    known = {one for one in ids if isinstance(one, str)}
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in ids):
+        raise SelectionError(
+            f"query: {ascii(query)[:200]} finds no list of machines, nor of their ids. Needed is one such as "
+            "[?usageRate < `4`]."
+        )
+    return known
 
 
 def rank_order(machine: Machine) -> tuple[bool, datetime.datetime, str]:

@@ -41,6 +41,7 @@ OTHER_FILES = [
     "cost.yml",
     "fetch.yml",
     "group_vars/training.yml",
+    "image.yml",
     "launch.yml",
     "logs.yml",
     "muster",

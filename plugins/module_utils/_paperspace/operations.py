@@ -155,6 +155,11 @@ def list_drives(client: Client) -> list[SharedDrive]:
     return cast("List[SharedDrive]", client.list_all("/shared-drives"))
 
 
+def get_drive(client: Client, drive_id: str) -> SharedDrive:
+    """A network drive, with its password. Raises NotFoundError."""
+    return cast(SharedDrive, _object(client, "/shared-drives/" + quoted(drive_id)))
+
+
 def create_drive(client: Client, *, name: str, size_gb: int, region: str, network_id: str) -> SharedDrive:
     """Make a network drive, at once. size_gb: GB, for good; region and network are for good, too."""
     body = {"name": name, "size": size_gb, "region": region, "networkId": network_id}

@@ -93,8 +93,24 @@ def total(parts: Iterable[float | None]) -> float | None:
     return None if None in known else sum(part or 0.0 for part in known)
 
 
-def lines(clusters: Sequence[Overview], others: Sequence[Machine]) -> list[str]:
-    """The table for the screen, and one line for what belongs to nobody here."""
+def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
+    """One sentence for each cluster that has been there for longer than ttl, in seconds, and still costs.
+
+    None: none is too old.
+    """
+    said = []
+    for one in clusters:
+        if ttl is not None and one["age"] is not None and one["age"] > ttl and (one["on"] or one["off"]):
+            doing = f"{usd(one['per_hour'])} an hour" if one["on"] else "off, and pays its disks"
+            said.append(
+                f"{one['cluster']} is {duration(one['age'])} old, {duration(one['age'] - ttl)} more than its ttl of "
+                f"{duration(ttl)}: {doing}. Still needed? If not: teardown.yml -e cluster={one['cluster']}"
+            )
+    return said
+
+
+def lines(clusters: Sequence[Overview], others: Sequence[Machine], ttl: float | None = None) -> list[str]:
+    """The table for the screen, one line for what belongs to nobody here, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for one in clusters:
         rows.append(
@@ -122,7 +138,7 @@ def lines(clusters: Sequence[Overview], others: Sequence[Machine]) -> list[str]:
     if others:
         price = usd(total(rate(machine) for machine in on))
         said.append(f"besides: {len(others)} machines of no cluster, {len(on)} of them on, {price} an hour")
-    return said
+    return said + too_old(clusters, ttl)
 
 
 def _amount(amount: float | None) -> str:

@@ -95,6 +95,16 @@ _DISK_PER_MONTH: dict[int, Price] = {
 }
 
 
+# US dollars a month of a template, by the size in GB of the disk that it was made of, as long as it is kept.
+_TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000: 42.0}
+
+
+def template_price(size_gb: int | None) -> Price | None:
+    """What a template of Paperspace's costs a month."""
+    usd = None if size_gb is None else _TEMPLATE_PER_MONTH.get(size_gb)
+    return None if usd is None else Price(usd, "Paperspace's page of custom templates", "2023")
+
+
 def machine_price(machine_type: str) -> Price | None:
     """What a machine of a type of Paperspace's costs an hour while it is on."""
     usd = _PER_HOUR.get(machine_type)

@@ -1,23 +1,21 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster is made of at Paperspace: region, template, script of the first boot. Private, pure."""
+"""What a cluster is made of at Paperspace: region, key that is let in, template. Private, pure."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.values import integer, region_code
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused, script_name
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 
 #: https://docs.digitalocean.com/products/paperspace/machines/details/availability/
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
-HOME = "/home/paperspace"  # all of Paperspace's templates have this user
 PUBLIC_KEY = re.compile(
     r"(ssh-ed25519|ssh-rsa|(?:sk-)?ecdsa-[\w@.-]+|sk-ssh-[\w@.-]+) (AAAA[0-9A-Za-z+/]+={0,3})(?: .*)?"
 )
@@ -34,7 +32,7 @@ def known_region(region: str) -> str:
     return code
 
 
-# --- First boot
+# --- Key
 
 
 def public_key(text: str) -> str:
@@ -48,23 +46,6 @@ def public_key(text: str) -> str:
             "path of that file"
         )
     return f"{found[1]} {found[2]}"
-
-
-def first_boot(key: str) -> str:
-    """The script that lets a key in, as often as it runs. Paperspace keeps its text, so no secret is in it."""
-    return f"""#!/bin/sh
-set -e
-umask 077
-mkdir -p {HOME}/.ssh
-touch {HOME}/.ssh/authorized_keys
-grep -qxF '{key}' {HOME}/.ssh/authorized_keys || echo '{key}' >> {HOME}/.ssh/authorized_keys
-chown -R paperspace:paperspace {HOME}/.ssh
-"""
-
-
-def first_boot_name(cluster: str, script: str) -> str:
-    """Name of the script object: another text is another script."""
-    return script_name(cluster, hashlib.sha256(script.encode()).hexdigest()[:8])
 
 
 # --- Template

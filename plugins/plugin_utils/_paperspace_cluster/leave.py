@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import name_of
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import (
     LOOK_AGAIN,
     ClusterError,
@@ -29,6 +30,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     remove_with_addresses,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.remove import remove_other
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.templates import (
+    Template,
+    delete_template,
+    own_templates,
+    template_words,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.wait import stop_and_wait
 
 Agree = Callable[[Sequence[Machine]], None]
@@ -84,8 +91,16 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
     return Done(bool(first["steps"]), wanted, first, now, cost, [], words)
 
 
-def remove(work: Work, remove_drive: bool = False, check: bool = False, agree: Agree = lambda machines: None) -> Done:
+def remove(
+    work: Work,
+    remove_drive: bool = False,
+    check: bool = False,
+    agree: Agree = lambda machines: None,
+    remove_templates: bool = False,
+) -> Done:
     """Remove all of the cluster and prove it. agree: as for stop(). What stays is in left.
+
+    remove_templates: those that were made of its machines go, too.
 
     Raises PlanRefused, ClusterError, PaperspaceError.
     """
@@ -94,15 +109,26 @@ def remove(work: Work, remove_drive: bool = False, check: bool = False, agree: A
     first = plan(wanted, look(work, wait=not check), work.noted)
     _tell(work, wanted, first)
     agree([machine for machine in first["nodes"] if machine["state"] != "off"])
+    templates = own_templates(work, [machine["id"] for machine in [*first["nodes"], *first["doubles"]]])
+    for one in templates:
+        doing = "to remove: " if remove_templates else "it stays: "
+        work.say(f"{doing}template {template_words(one)}")
     if check:
-        return Done(bool(first["steps"]), wanted, first, first, cost_of(wanted, first), [], "")
+        changes = bool(first["steps"]) or (remove_templates and bool(templates))
+        return Done(changes, wanted, first, first, cost_of(wanted, first), [], "")
     try:
-        return _carry_out(work, wanted, first)
+        if remove_templates:
+            for one in templates:
+                delete_template(work, one)
+            templates = []
+        return _carry_out(work, wanted, first, templates)
     except PaperspaceError as error:
         raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
 
 
-def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
+def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:
+    for one in templates:  # once their machines are gone nothing else tells whose they are
+        work.record.keep("template", name_of(one), str(one["id"]), work.clock())
     reasons = remove_with_addresses(work, [*first["nodes"], *first["doubles"]])
     for step in first["steps"]:
         if step["what"] in ("script", "drive", "network"):
@@ -118,10 +144,10 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
     left += [f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in left)]
     if now["strangers"]:
         left += [line for line in now["kept"] if line.startswith("the network")]
-    if not left and not now["drives"]:
+    if not left and not now["drives"] and not templates:
         work.record.end()
     cost = cost_of(wanted, now)
-    words = _words(work, now, left)
+    words = _words(work, now, left, [template_words(one) for one in templates])
     work.say(words)
     return Done(bool(first["steps"]), wanted, first, now, cost, left, words)
 
@@ -131,16 +157,19 @@ def _tell(work: Work, wanted: Wanted, first: Plan) -> None:
         work.say(line)
 
 
-def _words(work: Work, now: Plan, left: list[str]) -> str:
+def _words(work: Work, now: Plan, left: list[str], templates: list[str]) -> str:
     on = [machine for machine in [*now["nodes"], *now["doubles"]] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in on]
     price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
     if left:
         return f"{work.cluster} is not gone, {price} an hour. Left: {'; '.join(left)}"
+    also = f"; the template {', '.join(templates)} stays, and goes with teardown_template=true" if templates else ""
     if now["kept"]:
         kept = "; ".join(now["kept"])
         return (
             f"no machine of {work.cluster} is left; {kept}, at a price that is not known here. It goes with "
-            "teardown_drive=true"
+            f"teardown_drive=true{also}"
         )
+    if templates:
+        return f"no machine of {work.cluster} is left{also}"
     return f"nothing of {work.cluster} is left, 0 USD an hour"

@@ -59,6 +59,8 @@ def look(work: Work, wait: bool = True) -> There:
         now = work.clock()
         unseen = []
         for entry in work.record.content["entries"]:
+            if entry["what"] == "template":
+                continue  # listed only when it is made; who makes it looks for it
             found = find(work, there, entry["what"], entry["name"])
             if found and not entry["id"]:
                 work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")

@@ -40,7 +40,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     read_addresses,
     read_machines,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import first_boot
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import (
     LOOK_AGAIN,
     SEEN_AFTER,
@@ -187,7 +186,7 @@ def _make_drive(work: Work, way: Way, step: Step, network_id: str) -> str:
 
 def _make_script(work: Work, ask: Ask, step: Step) -> str:
     def ask_for() -> str:
-        return operations.create_startup_script(work.client, name=step["name"], script=first_boot(ask.ssh_key))["id"]
+        return operations.create_startup_script(work.client, name=step["name"], script=ask.first_boot)["id"]
 
     return make(work, "script", step["name"], ask_for)
 

@@ -21,18 +21,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.plan
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import (
     check_disk,
     choose_template,
-    first_boot,
-    first_boot_name,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import first_boot_name
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import Work
 
 CONSOLE = "https://console.paperspace.com"
 
 
 class Ask(NamedTuple):
-    """What is wanted. machine_types: in the order of preference. region: a code. ssh_key: as public_key() returns it.
+    """What is wanted. machine_types: in the order of preference. region: a code.
 
-    max_usd_per_hour: None where only a plan is wanted.
+    max_usd_per_hour: None where only a plan is wanted. first_boot: text of the script of the first boot, "" for none.
     """
 
     nnodes: int
@@ -46,7 +45,7 @@ class Ask(NamedTuple):
     price_per_hour: float | None = None
     on_shortage: str = "rollback"
     wait_minutes: float = 20.0
-    ssh_key: str = ""
+    first_boot: str = ""
 
 
 class Way(NamedTuple):
@@ -82,7 +81,7 @@ def way_with(work: Work, ask: Ask, machine_type: str, there: There, check: bool,
         "region": ask.region,
         "disk_gb": ask.disk_gb,
         "drive_gb": ask.drive_gb,
-        "script": first_boot_name(work.cluster, first_boot(ask.ssh_key)) if ask.ssh_key else "",
+        "script": first_boot_name(work.cluster, ask.first_boot) if ask.first_boot else "",
         "network_id": work.network_id,
         "remove_drive": False,
     }

@@ -76,6 +76,11 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
     [
         (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
         (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
+        (("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"), "did you mean idle_watch_after?"),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
+            "ttl is '5m'. Needed: a number and its unit",
+        ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
             "Needed: a lower-case letter, then up to 30",
@@ -95,6 +100,29 @@ def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> Non
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
     assert "besides: 1 machines of no cluster, 1 of them on, 3.78 USD an hour" in said
+
+
+def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
+    assert code == 0, said
+    assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
+    assert code == 2
+    assert "is wrong at its end, where something is missing" in said
+
+
+def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
+    assert code == 0, said
+    assert "more than its ttl of 48:00:00" in said
+    assert "3.78 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
+    assert "ttl" not in play(server, tmp_path, "cost", "-e", "idle_watch_ttl=off")[1]
+
+
+def test_what_is_provisioned_is_watched(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "provision", "--list-tasks")
+    assert code == 0, said
+    assert "idle_watch : Do what is wanted with the watch" in said
 
 
 def test_a_teardown_lists_and_wants_the_name(server: PaperspaceServer, tmp_path: Path) -> None:

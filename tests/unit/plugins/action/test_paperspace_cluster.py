@@ -26,6 +26,12 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
 from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import Response
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.image import (
+    Imaged,
+    make_image,
+    remove_image,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Done, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import Provided, provide
@@ -48,7 +54,7 @@ ASK = Ask(
     drive_gb=250,
     public_ip="static",
     max_usd_per_hour=10.0,
-    ssh_key=KEY,
+    first_boot=first_boot(KEY, {}),
 )
 
 
@@ -136,8 +142,11 @@ class Bench:
     def provide(self, ask: Ask = ASK, **changes: Any) -> Provided:
         return provide(self.work(), ask._replace(**changes))
 
-    def remove(self, remove_drive: bool = True) -> Done:
-        return remove(self.work(), remove_drive)
+    def remove(self, remove_drive: bool = True, remove_templates: bool = True) -> Done:
+        return remove(self.work(), remove_drive, remove_templates=remove_templates)
+
+    def image(self, node: str = "bert-0", name: str = "golden", **more: Any) -> Imaged:
+        return make_image(self.work(), node, name, **more)
 
     def changes(self) -> list[str]:
         """Requests that change something."""
@@ -592,3 +601,107 @@ def test_an_address_that_was_given_to_somebody_else_is_not_given_back(bench: Ben
     bench.remove()
     assert [one["ip"] for one in bench.account.public_ips if one.get("assignedMachineId") == other["id"]] == [ip]
     assert bench.nodes() == []
+
+
+# --- A template of a node, and machines from it
+
+
+def templates(bench: Bench) -> list[str]:
+    return [one["name"] for one in bench.account.templates if one["id"] not in bench.account.foreign]
+
+
+@pytest.mark.parametrize(
+    ("how", "visible_after"), [("killed before", 0), ("killed after a change", 3), ("answer lost", 0)]
+)
+def test_a_template_is_made_once_wherever_it_is_broken_off(
+    bench: Bench, unjudged: None, how: str, visible_after: int
+) -> None:
+    """One template, the node on again, machines from it; then nothing at all. Other people's things are as before."""
+    for at in range(1, 60):
+        bench.fresh()
+        bench.provide(nnodes=1)
+        bench.account.hidden_lists = visible_after
+        came = broken_off(bench, how, at, bench.image)
+        bench.image()
+        assert templates(bench) == ["golden"], at
+        assert [one["state"] for one in bench.own().values()] == ["ready"], at
+        bench.provide(template="golden")
+        (golden,) = [one["id"] for one in bench.account.templates if one["name"] == "golden"]
+        posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
+        assert posted[-1]["templateId"] == golden
+        came = broken_off(bench, how, at, bench.remove) or came
+        bench.remove()
+        bench.nothing_left()
+        if not came:
+            return
+    raise AssertionError("no command ends")
+
+
+def test_a_template_that_is_there_is_not_made_again(bench: Bench) -> None:
+    bench.provide()
+    first = bench.image()
+    assert (first.changed, bool(first.template_id)) == (True, True)
+    assert "it costs 11.00 USD a month (Paperspace's page of custom templates, 2023)" in " ".join(bench.said)
+    bench.server.requests.clear()
+    again = bench.image()
+    assert (again.changed, again.template_id) == (False, first.template_id)
+    assert bench.changes() == []
+
+
+def test_a_template_that_is_only_planned_sends_nothing_but_questions(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    assert bench.image(check=True).changed
+    assert bench.changes() == []
+
+
+def test_a_node_that_was_to_stay_off_stays_off(bench: Bench) -> None:
+    bench.provide()
+    bench.image(start=False)
+    assert bench.own()["bert-0"]["state"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "words"),
+    [
+        ("bert-7", "golden", "bert has no machine 'bert-7'. Its machines: bert-0, bert-1"),
+        ("bert-0", "muster-bert-2", "was made of another machine"),
+    ],
+)
+def test_what_cannot_be_imaged_is_one_line_and_nothing_stopped(bench: Bench, node: str, name: str, words: str) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused, match=re.escape(words)):
+        bench.image(node, name)
+    assert bench.changes() == []
+
+
+def test_a_template_that_fails_is_told_in_the_words_of_the_service_and_may_be_asked_for_again(bench: Bench) -> None:
+    bench.provide()
+    bench.account.outcomes["template-create"] = Outcome("error", "no space in the store")
+    with pytest.raises(ClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
+        bench.image()
+    assert bench.image().changed
+    assert templates(bench) == ["golden"]
+
+
+def test_a_template_outlives_the_cluster_and_that_is_said(bench: Bench) -> None:
+    bench.provide()
+    bench.image()
+    done = bench.remove(remove_templates=False)
+    assert re.search(r"no machine of bert is left; the template golden \(\w+\) stays, and goes with", done.words)
+    assert templates(bench) == ["golden"]
+    again = bench.remove(remove_templates=False)  # its machine is gone by now; the record knows
+    assert "the template golden" in again.words
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_template_alone_is_removed(bench: Bench) -> None:
+    bench.provide()
+    bench.image()
+    assert remove_image(bench.work(), "golden").changed
+    assert templates(bench) == []
+    assert not remove_image(bench.work(), "golden").changed
+    with pytest.raises(PlanRefused, match="left alone"):
+        remove_image(bench.work(), "muster-bert-2")
