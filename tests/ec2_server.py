@@ -63,8 +63,9 @@ STATUSES = {
     "UnauthorizedOperation": 403,
 }
 
-#: US dollars an hour; types that are not here cost 1, a spot instance a third. Imagined, but near to what they cost.
-PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006}
+#: US dollars an hour; types that are not here cost 1, a spot instance a third. gp3: a GB and month of a volume.
+#: Imagined, but near to what they cost.
+PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
 VOLUME_GIB = 0.0001
 ADDRESS = 0.005
 
@@ -407,7 +408,7 @@ class EC2Server:
             content = {"Parameter": {"Name": name, "Type": "String", "Value": self.parameters[name], "Version": 1}}
         elif target == "AWSPriceListService.GetProducts":
             wanted = {one["Field"]: one["Value"] for one in given.get("Filters", [])}
-            price = self.prices.get(wanted.get("instanceType", ""))
+            price = self.prices.get(wanted.get("instanceType") or wanted.get("volumeApiName") or "")
             content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(wanted, price)]}
         elif target == "ServiceQuotasV20190624.GetServiceQuota":
             if given["QuotaCode"] not in self.quotas:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -145,7 +146,7 @@ def machine_of(
         "public_ip": one_line(raw.get("PublicIpAddress") or "", 45),
         "fixed_address": False,
         "per_hour": _number(price),
-        "created": launched.timestamp() if hasattr(launched, "timestamp") else None,
+        "created": launched.timestamp() if isinstance(launched, datetime.datetime) else None,
     }
 
 

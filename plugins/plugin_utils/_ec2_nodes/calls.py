@@ -141,10 +141,10 @@ class Aws:
             given["NextToken"] = answer["NextToken"]
 
     def _once(self, service: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
+        import botocore.exceptions
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,
-            ConnectionError,
             HTTPClientError,
             NoCredentialsError,
             NoRegionError,
@@ -157,7 +157,7 @@ class Aws:
             raise explained(action, error.response) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise Ec2Error("NoCredentials", f"{one_line(error)}. {KEYS}") from None
-        except (HTTPClientError, ConnectionError) as error:
+        except (HTTPClientError, botocore.exceptions.ConnectionError) as error:
             raise Ec2Error(LOST, f"{action} was not answered: {one_line(error)}") from None
         except NoRegionError as error:
             raise Ec2Error("NoRegion", one_line(error)) from None

@@ -32,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request
     rule_changes,
 )
 
+IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 #: Seconds between two lists while machines start or go.
 INTERVAL = 5.0
 STUCK_AFTER = 900.0
@@ -125,10 +126,9 @@ def delete_group(work: Work, what: str, name: str, group: str) -> str:
             else:
                 work.aws.ec2("delete_placement_group", GroupName=name)
         except Ec2Error as error:
-            if error.code in ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse"):
-                if work.clock() - began < GONE_WITHIN:
-                    work.sleep(LOOK_AGAIN)
-                    continue
+            if error.code in IN_USE and work.clock() - began < GONE_WITHIN:
+                work.sleep(LOOK_AGAIN)
+                continue
             if error.code not in ("InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidPlacementGroup.Unknown"):
                 work.say(f"{what} {name} could not be removed: {error}")
                 return str(error)
@@ -153,10 +153,10 @@ def launch(work: Work, request: Launch, names: Sequence[str]) -> dict[str, str]:
         raise
     ids = {}
     for raw in made:
-        name = own_name(raw)
-        if name:
-            ids[str(raw["InstanceId"])] = name
-            work.record.made("machine", name, str(raw["InstanceId"]))
+        own = own_name(raw)
+        if own:
+            ids[str(raw["InstanceId"])] = own
+            work.record.made("machine", own, str(raw["InstanceId"]))
     work.say(f"made {', '.join(f'machine {name} ({one})' for one, name in ids.items())}")
     return ids
 
@@ -195,9 +195,8 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
             state = state_of(raw) if raw else ""
             if raw and state != said[one]:
                 said[one] = state
-                work.say(
-                    f"{name}: {state}{', ' + one_line(raw.get('PublicIpAddress') or '', 45) if state == 'running' else ''}"
-                )
+                address = one_line(raw.get("PublicIpAddress") or "", 45) if state == "running" else ""
+                work.say(f"{name}: {state}{f', {address}' if address else ''}")
             if raw and state in (*GONE, "stopped", "stopping"):
                 reason = one_line((raw.get("StateReason") or {}).get("Message") or "without a reason")
                 troubles[name] = f"is {state}: {reason}"
@@ -208,8 +207,8 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
         if pending:
             if waited > STUCK_AFTER:
                 raise ClusterError(
-                    f"{', '.join(pending.values())} of {work.cluster} do not run after {duration(waited)}, and are paid "
-                    "for. Look at https://console.aws.amazon.com/ec2, and run this again to go on"
+                    f"{', '.join(pending.values())} of {work.cluster} do not run after {duration(waited)}, and are "
+                    "paid for. Look at https://console.aws.amazon.com/ec2, and run this again to go on"
                 )
             work.sleep(INTERVAL)
     return troubles

@@ -78,8 +78,8 @@ def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], grou
         site = _default_site(aws)
     if group and group.get("VpcId") != site.vpc:
         raise PlanRefused(
-            f"the security group {group['GroupName']} ({group['GroupId']}) lies in {group.get('VpcId')}, and the machines "
-            f"are to lie in {site.vpc}. Give subnet_id of a subnet there, or tear the cluster down first"
+            f"the security group {group['GroupName']} ({group['GroupId']}) lies in {group.get('VpcId')}, and the "
+            f"machines are to lie in {site.vpc}. Give subnet_id of a subnet there, or tear the cluster down first"
         )
     return site
 
@@ -126,7 +126,8 @@ def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Ima
         found = []
     if not found:
         raise PlanRefused(
-            f"there is no image {one_line(image_id, 60)} in {aws.region}. Images belong to a region: look up its id there"
+            f"there is no image {one_line(image_id, 60)} in {aws.region}. Images belong to a region: look up its id "
+            "there"
         )
     raw = found[0]
     root = str(raw.get("RootDeviceName") or "/dev/sda1")
@@ -152,8 +153,8 @@ def check_key_name(aws: Aws, name: str) -> None:
         if error.code != "InvalidKeyPair.NotFound":
             raise
         raise PlanRefused(
-            f"there is no key pair {one_line(name, 80)} in {aws.region}. Correct provision_key_name, or give your own key: "
-            "-e provision_ssh_public_key=~/.ssh/id_ed25519.pub"
+            f"there is no key pair {one_line(name, 80)} in {aws.region}. Correct provision_key_name, or give your own "
+            "key: -e provision_ssh_public_key=~/.ssh/id_ed25519.pub"
         ) from None
 
 
