@@ -150,6 +150,7 @@ class Aws:
             NoRegionError,
             PartialCredentialsError,
         )
+        from botocore.parsers import ResponseParserError
 
         try:
             answer: dict[str, Any] = getattr(self.client(service), action)(**given)
@@ -157,7 +158,7 @@ class Aws:
             raise explained(action, error.response) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise Ec2Error("NoCredentials", f"{one_line(error)}. {KEYS}") from None
-        except (HTTPClientError, botocore.exceptions.ConnectionError) as error:
+        except (HTTPClientError, botocore.exceptions.ConnectionError, ResponseParserError) as error:
             raise Ec2Error(LOST, f"{action} was not answered: {one_line(error)}") from None
         except NoRegionError as error:
             raise Ec2Error("NoRegion", one_line(error)) from None

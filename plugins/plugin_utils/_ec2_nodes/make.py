@@ -78,9 +78,9 @@ def _own_group(work: Work, name: str, vpc: str) -> str:
 def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> bool:
     """Open the group among its machines, and to SSH from here; return whether anything was changed."""
     missing, stale = rule_changes(group, there, ssh_from)
-    for rule in missing:
+    if missing:
         try:
-            work.aws.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[rule])
+            work.aws.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=missing)
         except Ec2Error as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
