@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
     LOOK_AGAIN,
     ClusterError,
     Work,
+    in_words,
     look,
     recorded,
     wanted_without,
@@ -138,6 +139,7 @@ def _left(work: Work, account: Account, now: Plan, reasons: dict[str, str]) -> l
     left += [f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in left)]
     left += [line for line in now["kept"] if line.startswith("the network")]
     volumes = account.volumes.get(work.cluster, [])
+    left = [in_words(one) for one in left]
     return left + [f"volume {one}: somebody took it from its machine, and it costs on" for one in volumes]
 
 
@@ -148,7 +150,7 @@ def _cost(work: Work, wanted: Wanted, found: Plan) -> Cost:
 
 def _tell(work: Work, wanted: Wanted, first: Plan) -> None:
     for line in plan_lines(wanted, first):
-        work.say(line)
+        work.say(in_words(line))
 
 
 def _words(work: Work, now: Plan, left: list[str]) -> str:

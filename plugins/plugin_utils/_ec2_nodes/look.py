@@ -121,6 +121,11 @@ def wanted_without(work: Work, stand: str) -> Wanted:
     }
 
 
+def in_words(text: str) -> str:
+    """A line of the planner's, in which the cluster's network is what it is at EC2."""
+    return text.replace("network muster-", "security group muster-")
+
+
 def recorded(work: Work) -> str:
     """What the record knows of, for a message when EC2 gives no answer."""
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]

@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
     SEEN_AFTER,
     ClusterError,
     Work,
+    in_words,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import own_name, tags_for, tags_of
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import (
@@ -130,9 +131,9 @@ def delete_group(work: Work, what: str, name: str, group: str) -> str:
                 work.sleep(LOOK_AGAIN)
                 continue
             if error.code not in ("InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidPlacementGroup.Unknown"):
-                work.say(f"{what} {name} could not be removed: {error}")
+                work.say(in_words(f"{what} {name} could not be removed: {error}"))
                 return str(error)
-        work.say(f"{what} {name} is gone")
+        work.say(in_words(f"{what} {name} is gone"))
         work.record.forget(what, name, group)
         return ""
 

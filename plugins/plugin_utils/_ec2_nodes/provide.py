@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls i
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import (
     ClusterError,
     Work,
+    in_words,
     look,
     recorded,
     refuse_strangers,
@@ -75,7 +76,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
         *ways.told,
         *(plan_lines(first.wanted, first.plan) if check or first.plan["steps"] else []),
     ]:
-        work.say(line)
+        work.say(in_words(line))
     if any(changes):
         work.say(
             f"to open: {network_name(work.cluster)} among the nodes, and to SSH from {', '.join(ask.ssh_from)} alone"
