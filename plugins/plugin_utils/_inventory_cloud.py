@@ -31,7 +31,7 @@ class CloudUnclear(Exception):
 
 def cloud_of(sources: Iterable[str]) -> Cloud:
     """The cloud that the sources name; without one it is Paperspace. Raises CloudUnclear."""
-    found = {path: content for path in _files(sources) if (content := _content(path)).get("plugin") in CLOUDS}
+    found = {path: content for path in _files(sources) if str((content := _content(path)).get("plugin")) in CLOUDS}
     clouds = sorted({CLOUDS[content["plugin"]] for content in found.values()})
     if len(clouds) > 1:
         raise CloudUnclear(
@@ -43,6 +43,13 @@ def cloud_of(sources: Iterable[str]) -> Cloud:
         "cloud": clouds[0] if clouds else "paperspace",
         "region": regions.pop() if clouds == ["ec2"] and len(regions) == 1 else "",
     }
+
+
+class _Plain(yaml.SafeLoader):
+    """Reads what has Ansible's own tags, such as !vault, without what they are for."""
+
+
+_Plain.add_multi_constructor("!", lambda _loader, _tag, _node: None)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -63,7 +70,7 @@ def _content(path: Path) -> dict[str, Any]:
     if path.suffix not in (".yml", ".yaml"):
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)  # noqa: S506 - it is a safe one
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
