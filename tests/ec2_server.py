@@ -63,8 +63,9 @@ STATUSES = {
     "UnauthorizedOperation": 403,
 }
 
-#: US dollars an hour; types that are not here cost 1, a spot instance a third. Imagined, but near to what they cost.
-PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006}
+#: US dollars an hour; types that are not here cost 1, a spot instance a third. gp3: a GB and month of a volume.
+#: Imagined, but near to what they cost.
+PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
 VOLUME_GIB = 0.0001
 ADDRESS = 0.005
 
@@ -306,9 +307,9 @@ class EC2Server:
         """All that is there now is other people's."""
         self.foreign = set(self.everything())
 
-    def foreign_bytes(self) -> bytes:
-        """All that is other people's, as bytes to compare."""
-        everything = self.everything()
+    def foreign_bytes(self, everything: dict[str, Any] | None = None) -> bytes:
+        """All that is other people's, as bytes to compare. everything: as asked for just before."""
+        everything = self.everything() if everything is None else everything
         kept = {key: everything.get(key) for key in sorted(self.foreign)}
         return json.dumps(kept, sort_keys=True, default=str).encode()
 
@@ -316,10 +317,10 @@ class EC2Server:
         """Ids of all that is not other people's: empty when a cluster is gone without a trace."""
         return sorted(set(self.everything()) - self.foreign)
 
-    def costs(self) -> list[Cost]:
+    def costs(self, everything: dict[str, Any] | None = None) -> list[Cost]:
         """All that costs and is not other people's: instances that are not stopped, volumes, addresses."""
         found = []
-        for key, one in self.everything().items():
+        for key, one in (self.everything() if everything is None else everything).items():
             if key in self.foreign:
                 continue
             if key.startswith("i-") and one["State"]["Name"] not in ("stopped", "shutting-down"):
@@ -355,6 +356,15 @@ class EC2Server:
                 self._change(instance, "shutting-down", 32, self.shutting_down, "terminated", 48)
             else:
                 instance.stop()
+
+    def an_hour_passes(self) -> None:
+        """What is terminated is in no list any more."""
+        with self._lock:
+            kept = self.backend.reservations
+            for key in [key for key, one in kept.items() if all(i.state == "terminated" for i in one.instances)]:
+                for instance in kept.pop(key).instances:
+                    for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
+                        of_instances.pop(instance.id, None)  # type: ignore[attr-defined]
 
     def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:
         """Let a state last for so many lists."""
@@ -407,7 +417,7 @@ class EC2Server:
             content = {"Parameter": {"Name": name, "Type": "String", "Value": self.parameters[name], "Version": 1}}
         elif target == "AWSPriceListService.GetProducts":
             wanted = {one["Field"]: one["Value"] for one in given.get("Filters", [])}
-            price = self.prices.get(wanted.get("instanceType", ""))
+            price = self.prices.get(wanted.get("instanceType") or wanted.get("volumeApiName") or "")
             content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(wanted, price)]}
         elif target == "ServiceQuotasV20190624.GetServiceQuota":
             if given["QuotaCode"] not in self.quotas:

@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
             if args["jmespath"]:
                 shown = [answer_text(ask(args["jmespath"], result))]
             else:
-                shown = lines(clusters, [] if args["cluster"] else others, ttl)
+                shown = lines(clusters, [] if args["cluster"] else others, ttl=ttl)
         except (PlanRefused, PaperspaceError, QueryError) as error:
             raise Refusal(str(error)) from None
         for line in shown:

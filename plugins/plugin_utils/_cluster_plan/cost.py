@@ -15,14 +15,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     Wanted,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import (
-    PAGE,
+    PAPERSPACE,
     TOLERANCE,
-    disk_price,
+    Prices,
     machine_price,
 )
 
 
-def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None) -> Cost:
+def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None, prices: Prices = PAPERSPACE) -> Cost:
     """What the cluster costs once the plan is carried out.
 
     price_per_hour: of one machine of the type wanted, where the table does not know it. For a stopped or absent cluster
@@ -32,16 +32,16 @@ def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None) -> 
     removed = {step["id"] for step in plan["steps"] if step["action"] == "remove"}
     staying = [machine for machine in [*plan["nodes"], *plan["doubles"]] if machine["id"] not in removed]
     unknown: list[str] = []
-    listed = machine_price(wanted["machine_type"])
+    listed = prices.machine(wanted["machine_type"])
     new = price_per_hour if price_per_hour is not None else listed.usd if listed else None
     if made and new is None:
         unknown.append(f"a machine of type {wanted['machine_type']}")
-    rates = [_rate(machine, price_per_hour, unknown) for machine in staying] + [new] * made
+    rates = [_rate(machine, price_per_hour, unknown, prices) for machine in staying] + [new] * made
     on = 0.0 if wanted["stand"] != "present" else _sum(rates)
     disks = [machine["disk_gb"] for machine in staying] + [wanted["disk_gb"]] * made
-    prices = [disk_price(size) for size in disks]
-    if None in prices:
-        sizes = sorted({str(size or "?") for size, price in zip(disks, prices, strict=True) if price is None})
+    of_disks = [prices.disk(size) for size in disks]
+    if None in of_disks:
+        sizes = sorted({str(size or "?") for size, price in zip(disks, of_disks, strict=True) if price is None})
         unknown.append(f"a disk of {', '.join(sizes)} GB")
     drives = len([one for one in plan["drives"] if one["id"] not in removed]) + any(
         step["action"] == "make" and step["what"] == "drive" for step in plan["steps"]
@@ -54,18 +54,18 @@ def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None) -> 
     return {
         "per_hour": None if on is None else round(on, 4),
         "per_day": None if on is None else round(on * 24, 2),
-        "disks_per_month": _sum([price.usd if price else None for price in prices]),
+        "disks_per_month": _sum([price.usd if price else None for price in of_disks]),
         "unknown": unknown,
-        "source": "what the machines themselves say" if said else listed.source if listed else "given by you",
+        "source": prices.said if said else listed.source if listed else "given by you",
         "date": "" if said or not listed else listed.date,
-        "disk_source": ", ".join(sorted({f"{price.source}, {price.date}" for price in prices if price})),
+        "disk_source": ", ".join(sorted({f"{price.source}, {price.date}" for price in of_disks if price})),
     }
 
 
-def _rate(machine: Machine, price_per_hour: float | None, unknown: list[str]) -> float | None:
+def _rate(machine: Machine, price_per_hour: float | None, unknown: list[str], prices: Prices) -> float | None:
     if machine["per_hour"] is not None:
         return machine["per_hour"]
-    listed = machine_price(machine["machine_type"])
+    listed = prices.machine(machine["machine_type"])
     if listed is None and price_per_hour is None:
         unknown.append(f"{machine['name']}, of type {machine['machine_type']}")
     return listed.usd if listed else price_per_hour
@@ -76,14 +76,14 @@ def _sum(parts: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def over_budget(cost: Cost, most: float | None, machine_type: str) -> str:
+def over_budget(cost: Cost, most: float | None, machine_type: str, page: str = PAPERSPACE.page) -> str:
     """Why the cost is more than what may be spent an hour, "" where it is not."""
     if most is None:
         return "max_usd_per_hour is not given. Say what the cluster may cost an hour: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
         return (
             f"the price of {machine_type} is unknown here, so {most:g} USD an hour cannot be kept. Look it up at "
-            f"{PAGE} and say it: -e provision_price_per_hour=..."
+            f"{page} and say it: -e provision_price_per_hour=..."
         )
     if cost["per_hour"] > most:
         return f"with {machine_type} it costs {usd(cost['per_hour'])} an hour, and max_usd_per_hour is {most:g}"

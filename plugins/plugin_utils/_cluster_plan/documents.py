@@ -10,14 +10,14 @@ them of its API's answers. Money is in US dollars, disks and drives in GB as clo
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Stand = Literal["present", "stopped", "absent"]
 
 #: ready: on and usable. coming: on its way there, and paid for. going: on its way to off. off: only its disk costs.
 State = Literal["ready", "coming", "going", "off"]
 
-What = Literal["network", "drive", "script", "machine", "address"]
+What = Literal["network", "placement group", "drive", "script", "machine", "address"]
 Action = Literal["make", "start", "stop", "remove"]
 
 
@@ -34,6 +34,7 @@ class Wanted(TypedDict):
     script: str  # name of the script of the first boot, "" for none
     network_id: str  # which one is meant where several have the cluster's name, else ""
     remove_drive: bool  # for `absent`: the drive, and what is on it, goes too
+    placement: NotRequired[bool]  # whether its machines stand in a placement group of the cluster's name
 
 
 class Machine(TypedDict):
@@ -90,6 +91,13 @@ class Address(TypedDict):
     machine: str
 
 
+class Placement(TypedDict):
+    """A placement group, whose machines stand close together."""
+
+    id: str
+    name: str
+
+
 class There(TypedDict):
     """All of an account that can belong to a cluster."""
 
@@ -98,6 +106,7 @@ class There(TypedDict):
     drives: list[Drive]
     scripts: list[Script]
     addresses: list[Address]
+    placements: NotRequired[list[Placement]]  # where a cloud has such
 
 
 class Noted(TypedDict):

@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     own_drives,
     own_machines,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import disk_price, machine_price
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import PAPERSPACE, Prices
 
 
 class Overview(TypedDict):
@@ -41,7 +41,7 @@ class Overview(TypedDict):
     besides: list[str]
 
 
-def overview(there: There, now: float) -> tuple[list[Overview], list[Machine]]:
+def overview(there: There, now: float, prices: Prices = PAPERSPACE) -> tuple[list[Overview], list[Machine]]:
     """Each cluster by name, and the machines that belong to none. now: seconds since 1970."""
     found: list[Overview] = []
     ours: set[str] = set()
@@ -55,7 +55,7 @@ def overview(there: There, now: float) -> tuple[list[Overview], list[Machine]]:
         ages = [now - machine["created"] for machine in machines if machine["created"] is not None]
         besides = [f"drive {drive['name']}" for drive in own_drives(cluster, network, there)]
         besides += [f"address {machine['public_ip']}" for machine in machines if machine["fixed_address"]]
-        disks = [disk_price(machine["disk_gb"]) for machine in machines]
+        disks = [prices.disk(machine["disk_gb"]) for machine in machines]
         found.append(
             {
                 "cluster": cluster,
@@ -65,8 +65,8 @@ def overview(there: There, now: float) -> tuple[list[Overview], list[Machine]]:
                 "on": len(on),
                 "off": len(machines) - len(on),
                 "age": max(ages, default=None),
-                "per_hour": total(rate(machine) for machine in on),
-                "so_far": total(_so_far(machine, now) for machine in machines),
+                "per_hour": total(rate(machine, prices) for machine in on),
+                "so_far": total(_so_far(machine, now, prices) for machine in machines),
                 "stopped_per_month": total(price.usd if price else None for price in disks),
                 "besides": besides,
             }
@@ -74,14 +74,14 @@ def overview(there: There, now: float) -> tuple[list[Overview], list[Machine]]:
     return found, [machine for machine in there["machines"] if machine["id"] not in ours]
 
 
-def rate(machine: Machine) -> float | None:
+def rate(machine: Machine, prices: Prices = PAPERSPACE) -> float | None:
     """What a machine costs an hour while it is on, by its own word, else by the table."""
-    listed = machine_price(machine["machine_type"])
+    listed = prices.machine(machine["machine_type"])
     return machine["per_hour"] if machine["per_hour"] is not None else listed.usd if listed else None
 
 
-def _so_far(machine: Machine, now: float) -> float | None:
-    price = rate(machine)
+def _so_far(machine: Machine, now: float, prices: Prices) -> float | None:
+    price = rate(machine, prices)
     if price is None or machine["created"] is None:
         return None
     return price * max(0.0, now - machine["created"]) / 3600
@@ -109,7 +109,9 @@ def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
     return said
 
 
-def lines(clusters: Sequence[Overview], others: Sequence[Machine], ttl: float | None = None) -> list[str]:
+def lines(
+    clusters: Sequence[Overview], others: Sequence[Machine], prices: Prices = PAPERSPACE, ttl: float | None = None
+) -> list[str]:
     """The table for the screen, one line for what belongs to nobody here, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for one in clusters:
@@ -136,7 +138,7 @@ def lines(clusters: Sequence[Overview], others: Sequence[Machine], ttl: float | 
         said.append(f"all clusters: {usd(total(one['per_hour'] for one in clusters))} an hour")
     on = [machine for machine in others if machine["state"] != "off"]
     if others:
-        price = usd(total(rate(machine) for machine in on))
+        price = usd(total(rate(machine, prices) for machine in on))
         said.append(f"besides: {len(others)} machines of no cluster, {len(on)} of them on, {price} an hour")
     return said + too_old(clusters, ttl)
 

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     Drive,
     Machine,
     Network,
+    Placement,
     Script,
     There,
 )
@@ -119,6 +120,11 @@ def own_drives(cluster: str, network: Network | None, there: There) -> list[Driv
         return []
     inside = [drive for drive in there["drives"] if drive["network"] == network["id"]]
     return [drive for drive in inside if drive["name"] == drive_name(cluster)]
+
+
+def own_placements(cluster: str, there: There) -> list[Placement]:
+    """The cluster's placement group, called as its network is."""
+    return [one for one in there.get("placements", []) if one["name"] == network_name(cluster)]
 
 
 def own_scripts(cluster: str, machines: Iterable[Machine], there: There) -> list[Script]:

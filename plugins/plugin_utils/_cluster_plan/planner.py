@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     own_drives,
     own_machines,
     own_network,
+    own_placements,
     own_scripts,
     strangers_in,
 )
@@ -96,6 +97,8 @@ def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[St
     steps: list[Step] = []
     if network is None:
         steps.append({"action": "make", "what": "network", "name": network_name(cluster), "id": ""})
+    if missing and wanted.get("placement") and not own_placements(cluster, there):
+        steps.append({"action": "make", "what": "placement group", "name": network_name(cluster), "id": ""})
     if wanted["drive_gb"] and not found["drives"]:
         steps.append({"action": "make", "what": "drive", "name": drive_name(cluster), "id": ""})
     scripts = own_scripts(cluster, found["nodes"], there)
@@ -157,6 +160,10 @@ def _absent(
     steps += [
         {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
         for script in own_scripts(cluster, machines, there)
+    ]
+    steps += [
+        {"action": "remove", "what": "placement group", "name": group["name"], "id": group["id"]}
+        for group in own_placements(cluster, there)
     ]
     kept: list[str] = []
     if network is None:

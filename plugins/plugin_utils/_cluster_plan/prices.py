@@ -9,6 +9,7 @@ that is what counts. What no source tells is None, and is called unknown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 SOURCE = "Paperspace's console"
@@ -25,6 +26,18 @@ class Price(NamedTuple):
     usd: float
     source: str
     date: str
+
+
+class Prices(NamedTuple):
+    """Where a cloud's prices are from: of a machine an hour by its type, of its disk a month by GB.
+
+    page: where a person looks them up. said: source of what the machines themselves are known to cost.
+    """
+
+    machine: Callable[[str], Price | None]
+    disk: Callable[[int | None], Price | None]
+    page: str
+    said: str
 
 
 # US dollars an hour of one machine with N GPUs: the table of the console of 2025-12-28. The single-GPU rows are those
@@ -119,3 +132,6 @@ def disk_price(size_gb: int | None) -> Price | None:
 def known_types() -> list[str]:
     """Types of machine that the table has."""
     return list(_PER_HOUR)
+
+
+PAPERSPACE = Prices(machine_price, disk_price, PAGE, "what the machines themselves say")

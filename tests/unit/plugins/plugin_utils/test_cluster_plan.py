@@ -98,7 +98,7 @@ def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
     if step["what"] == "address":
         there["addresses"] = [one for one in there["addresses"] if one["ip"] != step["id"]]
     elif step["action"] == "remove":
-        kind = {"machine": "machines", "network": "networks", "drive": "drives", "script": "scripts"}[step["what"]]
+        kind = "placements" if step["what"] == "placement group" else f"{step['what']}s"
         lists[kind][:] = [one for one in lists[kind] if one["id"] != step["id"]]
         for address in there["addresses"]:
             address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
@@ -107,6 +107,8 @@ def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
     elif step["action"] in ("start", "stop"):
         found = next(one for one in there["machines"] if one["id"] == step["id"])
         found["state"] = "ready" if step["action"] == "start" else "off"
+    elif step["what"] == "placement group":
+        there["placements"].append({"id": f"pg-{next(numbers)}", "name": step["name"]})
     elif step["what"] == "network":
         there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
     elif step["what"] == "drive":
@@ -132,6 +134,7 @@ def foreign(there: There) -> There:
         "drives": [one for one in there["drives"] if one["network"] not in home or one["name"] != "bert-data"],
         "scripts": [one for one in there["scripts"] if not one["name"].startswith("muster-bert-first-boot-")],
         "addresses": [one for one in there["addresses"] if one["ip"] not in ("198.51.100.1", "198.51.100.2")],
+        "placements": [one for one in there.get("placements", []) if one["name"] != "muster-bert"],
     }
 
 
@@ -170,8 +173,12 @@ def accounts(draw: st.DrawFn) -> There:
         {"ip": "198.51.100.1", "region": "ny2", "machine": "own-0"},
         {"ip": "198.51.100.9", "region": "ny2", "machine": draw(st.sampled_from(["", "other-0"]))},
     ]
+    placements = [{"id": "pg-other", "name": "muster-bertha"}]
+    placements += [{"id": "pg-own", "name": "muster-bert"}] * draw(st.booleans())
     order = draw(st.permutations([*machines, *strangers]))
-    return account(*order, networks=networks, drives=drives, scripts=scripts, addresses=addresses)
+    return account(
+        *order, networks=networks, drives=drives, scripts=scripts, addresses=addresses, placements=placements
+    )
 
 
 WISHES = st.fixed_dictionaries(
@@ -181,6 +188,7 @@ WISHES = st.fixed_dictionaries(
         "drive_gb": st.sampled_from([0, 250]),
         "script": st.sampled_from(["", SCRIPT]),
         "remove_drive": st.booleans(),
+        "placement": st.booleans(),
     }
 )
 
@@ -218,7 +226,8 @@ def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
 
 @given(accounts(), WISHES)
 def test_a_step_names_what_is_the_clusters(there: There, wish: dict[str, Any]) -> None:
-    strange = {one["id"] for kind in ("machines", "networks", "drives", "scripts") for one in foreign(there)[kind]}
+    kinds = ("machines", "networks", "drives", "scripts", "placements")
+    strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
     for step in plan(wanted(**wish), there, NOTHING)["steps"]:
         assert step["id"] not in strange
         assert step["action"] != "remove" or wish["stand"] == "absent"
@@ -239,6 +248,26 @@ def test_a_cluster_from_nothing() -> None:
         "make machine bert-0",
         "make machine bert-1",
         "make machine bert-2",
+    ]
+
+
+def test_a_placement_group_comes_before_its_machines_and_goes_after_them() -> None:
+    want = wanted(nnodes=1, script="", placement=True)
+    assert names(plan(want, account(), NOTHING)) == [
+        "make network muster-bert",
+        "make placement group muster-bert",
+        "make machine bert-0",
+    ]
+    there = account(
+        machine("bert-0"),
+        networks=[network("muster-bert")],
+        placements=[{"id": "pg-1", "name": "muster-bert"}, {"id": "pg-2", "name": "muster-bert-2"}],
+    )
+    assert plan(want, there, NOTHING)["steps"] == []
+    assert names(plan(wanted(stand="absent"), there, NOTHING)) == [
+        "remove machine bert-0",
+        "remove placement group muster-bert",
+        "remove network muster-bert",
     ]
 
 
