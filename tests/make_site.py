@@ -18,8 +18,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 """The target of a link or of a picture."""
-# Pages for who tests the tests, which no other page needs.
-NOT_PAGES = {"molecule/data/files/README.md"}
+# What is no page of its own: a file that a test stages, and the end of the site's first page.
+NOT_PAGES = {"molecule/data/files/README.md", "docs/site/contents.md"}
 KINDS = {
     "roles": ("Roles", ("role",)),
     "modules": ("Modules", ("module",)),
@@ -46,12 +46,15 @@ ANSIBLES = {
         "Return Values",
     ),
     **{
-        f"ANSIBLE_CACHE_PLUGIN{part}": (
-            "std:envvar",
-            f"reference_appendices/config.html#envvar-ANSIBLE_CACHE_PLUGIN{part}",
-            "-",
+        name: ("std:envvar", f"reference_appendices/config.html#envvar-{name}", "-")
+        for name in (
+            "ANSIBLE_CACHE_PLUGIN",
+            "ANSIBLE_CACHE_PLUGIN_CONNECTION",
+            "ANSIBLE_CACHE_PLUGIN_PREFIX",
+            "ANSIBLE_CACHE_PLUGIN_TIMEOUT",
+            "ANSIBLE_DISPLAY_SKIPPED_HOSTS",
+            "ANSIBLE_SHOW_CUSTOM_STATS",
         )
-        for part in ("", "_CONNECTION", "_PREFIX", "_TIMEOUT")
     },
 }
 
@@ -100,6 +103,19 @@ def inventory_of_ansible() -> bytes:
     return head.encode() + zlib.compress(rows.encode())
 
 
+def as_reference(text: str) -> str:
+    """A page of antsibull-docs without the contents that the theme shows beside it, and without the words on Galaxy.
+
+    The collection is installed as README.md says, and it is not to be found where antsibull-docs looks for it.
+    """
+    text = re.sub(r"(?m)^\.\. contents::\n(?:   .*\n)*", "", text)
+    note = re.search(r"(?m)^\.\. note::\n(?:    .*\n|\n)*", text)
+    if note and "galaxy.ansible.com" in note[0]:
+        name = re.search(r"specify: (:code:`[^`]*`)", note[0])
+        text = text.replace(note[0], f"In playbooks and templates: {name[1]}\n\n" if name else "")
+    return text
+
+
 def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[str]) -> str:
     """A page of the reference that lists the plugins of some kinds; of roles with their manuals."""
     entries = []
@@ -127,6 +143,8 @@ def make_tree(reference: Path, tree: Path) -> None:
             copy = tree / file.relative_to(CHECKOUT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
+    for path in (tree / "reference").glob("*.rst"):
+        path.write_text(as_reference(path.read_text(encoding="utf-8")), encoding="utf-8")
     names = [path.stem for path in reference.glob("*.rst")]
     manuals = {page.split("/")[1] for page in pages if page.startswith("roles/")}
     for name, (title, kinds) in KINDS.items():
