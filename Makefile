@@ -111,6 +111,10 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 pages: $(TEST_READY) $(TREE) ## Write the pages of docs/ that are made of the code
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
 
+.PHONY: pictures
+pictures: $(TEST_READY) ## Record what commands print, as root, and draw it anew in docs/pictures
+	@$(BIN)/python -m tests.make_pictures record
+
 # Warnings are errors, nothing is fetched, and the site loads nothing from elsewhere.
 .PHONY: docs
 docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in build/docs, and look that it stands alone

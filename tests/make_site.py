@@ -99,7 +99,9 @@ def linked_files(page: str, text: str) -> set[Path]:
 def inventory_of_ansible() -> bytes:
     """ANSIBLES in the form in which Sphinx reads what other sites have (version 2 of its inventories)."""
     rows = "".join(f"{name} {kind} -1 {place} {title}\n" for name, (kind, place, title) in sorted(ANSIBLES.items()))
-    head = "# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n# All that follows is packed by zlib.\n"
+    head = (
+        "# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n# All that follows is packed by zlib.\n"
+    )
     return head.encode() + zlib.compress(rows.encode())
 
 

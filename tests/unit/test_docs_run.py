@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of the pages, run as a reader types them: in an empty folder, in their order, on nodes of this machine."""
+"""The commands of the pages, as a reader types them: in an empty folder, in order, on nodes of this machine."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ SETTINGS = """
 launch_master_port: {master_port}
 launch_lifeline_port: {lifeline_port}
 launch_node_directory: {directory}
+"""
+ONCE = """
+if [ -z "${is_set-}" ]; then
+is_set=yes
+cat >>group_vars/training.yml <<'END OF FILE'
+SETTINGSEND OF FILE
+fi
 """
 
 
@@ -64,7 +71,7 @@ def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
     give_collection(tmp_path)
     (folder := tmp_path / "folder").mkdir()
     text = SETTINGS.format(master_port=free_port(), lifeline_port=free_port(), directory=tmp_path / "runs")
-    settings = f"[ -n \"${{is_set-}}\" ] || {{ is_set=1; cat >>group_vars/training.yml <<'END OF FILE'\n{text}END OF FILE\n}}\n"
+    settings = ONCE.replace("SETTINGS", text)
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", "".join(script_of(fence, settings) for fence in run_fences())],
         cwd=folder,
