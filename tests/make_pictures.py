@@ -50,7 +50,7 @@ import os
 import time
 
 if os.environ["NODE_RANK"] == "1":
-    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    raise ValueError("Attempting to unscale FP16 gradients.")
 time.sleep(3600)
 """
 
@@ -173,6 +173,7 @@ def drawn(name: str, recording: str) -> str:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in recording.rstrip("\n").split("\n"):
             console.print(Text.from_ansi(line), soft_wrap=False)
+        console.print()  # else the last line loses what hangs below it
         svg = console.export_svg(title=PLAYS[name].title, theme=MONOKAI, unique_id=f"muster-{name}")
     svg = re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->", "", svg, flags=re.S)
     svg = svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
