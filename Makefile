@@ -37,6 +37,9 @@ NEWEST_READY := $(NEWEST)/.ready
 # What looks whether a page can be used by everybody; a test has it look at reports. It has no dependencies.
 AXE_CORE := 4.14.1
 AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
+# Sphinx and its theme, for make docs.
+DOCS_VENV := build/docs-venv
+DOCS_READY := $(DOCS_VENV)/.ready
 # A tree in which type checkers find the checkout under its import name.
 TREE := build/tree/ansible_collections/muster/training
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
@@ -78,6 +81,10 @@ $(AXE):
 	else \
 	  echo "axe-core: not run: it is installed by npm, and none was found"; \
 	fi
+$(DOCS_READY): tests/requirements-docs.txt $(MADE)
+	@echo "Making $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) tests/requirements-docs.txt
+	@touch $@
 
 .PHONY: venv
 venv: $(TEST_READY) ## Make .venv with all that demo, lint and tests need
@@ -114,6 +121,22 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 pages: $(TEST_READY) $(TREE) ## Write the pages of docs/ that are made of the code
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
 
+.PHONY: pictures
+pictures: $(TEST_READY) ## Record what commands print, as root, and draw it anew in docs/pictures
+	@$(BIN)/python -m tests.make_pictures record
+
+# Warnings are errors, nothing is fetched, and the site loads nothing from elsewhere.
+.PHONY: docs
+docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in build/docs, and look that it stands alone
+	@rm -rf build/site; mkdir -p -m 755 build/site/reference
+	@PATH=$(BIN):$$PATH ANSIBLE_COLLECTIONS_PATH=build/tree $(BIN)/antsibull-docs collection --use-current --squash-hierarchy \
+	  --fail-on-error --dest-dir build/site/reference muster.training
+	@$(BIN)/python -m tests.make_site build/site/reference build/site/tree
+	@$(DOCS_VENV)/bin/sphinx-build --builder html --fail-on-warning --keep-going --quiet --jobs auto \
+	  --doctree-dir build/site/doctrees build/site/tree build/docs
+	@$(BIN)/python -m pytest --quiet tests/site
+	@echo "The site: build/docs/index.html"
+
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
@@ -121,7 +144,7 @@ test: system-packages environments lint-and-pylint units-and-sanity molecule ## 
 
 .PHONY: test-all
 test-all: export ROWS := all
-test-all: test ## The same with every row of molecule's scenarios: before a release, or after work on what they test
+test-all: test docs ## The same with every row of molecule's scenarios, and the documentation site: before a release, or after work on what they test
 
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
