@@ -55,6 +55,7 @@ def container_words(
         engine,
         "run",
         "--rm",
+        "--pull=never",  # it would take longer than the launchers wait for each other; role container_image brings it
         f"--name={container_name(job.run_id, node.node_rank)}",
         "--network=host",
         f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",

@@ -37,7 +37,8 @@ def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
 
 def test_docker_run() -> None:
     assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
-        *("docker", "run", "--rm", "--name=muster-first-node1", "--network=host", "--ipc=host", "--ulimit=memlock=-1"),
+        *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
+        "--ulimit=memlock=-1",
         *("--user=1000:1001", "--volume=/run/dir:/run/dir", "--volume=/tmp/muster-x:/tmp/muster-x"),
         *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
         *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
