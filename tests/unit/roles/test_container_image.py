@@ -148,7 +148,7 @@ def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -
 
 
 def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
-    body = os.urandom(MIB) * 130
+    body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     ids = cluster.look(0, archive=str(tmp_path / "image.tar"))["archive"]
     assert ids == [digest(body)]
