@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any
 
 from engine import LABEL, Engine, Fault, Found, logged_in, read_archive, whole_name
@@ -28,6 +29,7 @@ from stage import MARK, Entry, Piece, Stage, cut, follow, start
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
+FAREWELL = 15.0  # seconds for which one that has failed is there for peers that begin a little later
 # How often an image's bytes lie on the engine's disk while it takes an archive: docker unpacks it first, beside them.
 COPIES = {"docker": 2, "podman": 1}
 
@@ -293,6 +295,14 @@ class Image(Stage):
         self.give_name(identity, self.name)
         return self.request["ids"][self.me] != identity
 
+    def take_leave(self) -> None:
+        """Wait until each peer has heard that we have failed: who does not would look for us for a minute."""
+        since = time.monotonic()
+        others = [peer for peer in range(len(self.nodes)) if peer != self.me]
+        while time.monotonic() < since + FAREWELL and any(self.heard.get(peer, 0.0) < since for peer in others):
+            time.sleep(0.1)
+        time.sleep(0.5)  # for the answer to the last of them
+
     def clear_up(self) -> None:
         """Remove what was only for the way; on the first node not before all have it."""
         if self.me or all(peer in self.done for peer in range(1, len(self.nodes))):
@@ -326,10 +336,13 @@ def work(request: dict[str, Any]) -> None:
         said = f"{error.filename or request['destination']}: {error.strerror or error}"
         if "No space left" in said:
             said = f"{request['destination']} is full. Make room, or set container_image_directory, and run this again"
+    except Exception as error:  # a fault of ours: peers should hear of it, too
+        traceback.print_exc()
+        said = f"{type(error).__name__}: {error} (see {image.own}/log)"
     image.failed = said
     image.tell(fault=said)
     if server:
-        time.sleep(2)  # who asks meanwhile learns that we are gone
+        image.take_leave()
 
 
 if __name__ == "__main__":
