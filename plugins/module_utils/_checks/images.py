@@ -27,7 +27,7 @@ def bring(case: Case) -> str:
     """The command that brings the image to all nodes."""
     engine = case.job.container_engine
     more = "" if engine == "docker" else f" -e container_image_engine={engine}"
-    return f"ansible-playbook site.yml --tags container_image -e container_image={case.job.image}{more}"
+    return f"ansible-playbook site.yml --tags container_image -e container_image_name={case.job.image}{more}"
 
 
 def check_engine(case: Case) -> list[Finding]:

@@ -159,7 +159,7 @@ def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command(
     table = build_rank_table([Host(name, address(name), 1) for name in facts])
     (finding,) = check_images(Case(job, table, facts))
     assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb, and the others have aaaaaaaaaaaa" in finding.found
-    assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image=torch:1"
+    assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
 
 
 @pytest.mark.parametrize(
