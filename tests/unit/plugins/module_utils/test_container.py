@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils import _node_image
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
 from ansible_collections.muster.training.plugins.module_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.module_utils._container import SHELL, container_words, mounts
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
-from ansible_collections.muster.training.plugins.module_utils._node_image import parse_image
 from ansible_collections.muster.training.plugins.module_utils._plan import node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
 from tests.unit.healthy import Facts, address, cluster, spoilt
@@ -175,7 +175,25 @@ def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command(
     ],
 )
 def test_what_an_engine_says_of_an_image(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
-    assert parse_image(Output(code, said, hangs=code is None)) == answer
+    assert _node_image.parse_image(Output(code, said, hangs=code is None)) == answer
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_what_is_there_of_an_image(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / engine
+    stand_in.write_text(f"#!/bin/sh\ncase $1 in image) echo {'ab' * 32} 12;; info) echo {tmp_path}/not/ours;; esac\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(_node_image, "ENGINE_PATH", str(tmp_path))
+    monkeypatch.setattr(_node_image, "CDI_DIRECTORIES", (str(tmp_path),))
+    found = _node_image.ImageQuestion(engine, "torch:1").answer()
+    assert found.pop("free") > 0, "of the disk above what is another user's"
+    told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
+    assert found == {**told, "toolkit": False}
+    for name in ("nvidia-container-runtime-hook", "nvidia.yaml"):
+        (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+        (tmp_path / name).chmod(0o755)
+    assert _node_image.has_toolkit(engine)
 
 
 # --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours
