@@ -37,6 +37,13 @@ ARGUMENT_SPEC = {
     "user": {"type": "str", "default": ""},
     "mounts": {"type": "list", "elements": "str", "default": []},
     "code": {"type": "dict", "default": {}},
+    "image": {
+        "type": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
+        },
+    },
     "parts": {
         "type": "list",
         "elements": "str",
@@ -88,6 +95,8 @@ class ActionModule(ActionBase):
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
         if request["code"].get("problem"):  # launch_plan and check_cluster say so
             request["code"] = {}
+        if request["image"] and not request["image"]["name"]:
+            request["image"] = None
         before = time.time()
         try:
             answer = call_node(self, "_node_facts", request, task_vars)

@@ -114,7 +114,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), code (see _node_code, or {}), probe (see _peer_probe). What a part
+    parts, mounts (paths that must be mounts), code (see _node_code, or {}), image (name and
+    engine, or {}), probe (see _peer_probe). What a part
     imports is compiled for it alone.
     """
     start = clock()
@@ -236,6 +237,11 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
             )
         if script and facts["script"]["is_file"]:
             facts["script"]["sha256"] = _node_software.file_hash(script)
+    image = request.get("image")
+    if image and shutil.which(image["engine"]):
+        from ansible_collections.muster.training.plugins.module_utils import _node_image
+
+        waiting["image"] = _node_image.ImageQuestion(image["engine"], image["name"])
     if "system" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _node_system
 

@@ -104,7 +104,8 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
         error = rank["error"] or describe_exit(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
-            error += " (the kernel ended processes for want of memory on this node during the run)"
+            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for want of memory"
+            error += f" (the kernel ended processes {why} on this node during the run)"
         found.append(
             {
                 **base,

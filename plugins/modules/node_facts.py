@@ -85,6 +85,19 @@ options:
         are not in it are not looked at.
     type: dict
     default: {}
+  image:
+    description: The image in which the job runs, to be looked for. One with an empty name is not.
+    type: dict
+    suboptions:
+      name:
+        description: Its name.
+        type: str
+        required: true
+      engine:
+        description: What is to have it.
+        type: str
+        choices: [docker, podman]
+        default: docker
   parts:
     description:
       - What to read besides what costs next to nothing.
@@ -372,6 +385,20 @@ facts:
       returned: with the part V(software) where O(args) name one
       type: dict
       sample: {path: /home/ubuntu/project/ds.json, config: {train_batch_size: 64}, error: ""}
+    image:
+      description:
+        - Of the image in which the job runs its C(id) in hex, empty where it is not there, and its C(size) in bytes.
+        - Of the engine the directory in which it keeps images (C(root)), how many bytes are C(free) there, whether it
+          can hand GPUs of NVIDIA's to a container (C(toolkit)), and the C(error) where it does not answer this user.
+      returned: with O(image) and its engine
+      type: dict
+      sample:
+        id: 9f1b6cf1d2f7a1a0d5fb1d7f0d9f4cbe2f0a3e1a0c6b7d8e9f00112233445566
+        size: 9663676416
+        root: /var/lib/docker
+        free: 52844687360
+        toolkit: true
+        error: ""
     storage:
       description:
         - Mounts that depend on another machine, or that are to be there, each with its C(state) and who needs it

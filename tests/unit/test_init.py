@@ -50,6 +50,7 @@ OTHER_FILES = [
     "provision.yml",
     "report.yml",
     "runs.yml",
+    "shell.yml",
     "site.yml",
     "stage_data.yml",
     "status.yml",

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._checks.case impor
 from ansible_collections.muster.training.plugins.module_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.module_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.module_utils._checks.gpus import check_gpus
+from ansible_collections.muster.training.plugins.module_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.module_utils._checks.launchers import check_launchers
 from ansible_collections.muster.training.plugins.module_utils._checks.names import check_names
 from ansible_collections.muster.training.plugins.module_utils._checks.network import check_network
@@ -47,6 +48,11 @@ IDS = {
     "gpu-count": "fewer GPUs than processes",
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU counts memory errors",
+    "image-gpu-toolkit": "there are GPUs, but the container engine cannot hand them to a container",
+    "image-missing": "the job's image is not there, and a launch does not pull it",
+    "image-no-room": "the job's image does not fit on the container engine's disk",
+    "image-skew": "the job's image is not the same on all nodes",
+    "image-unread": "the container engine does not tell the run's user what it has",
     "interface-variable": "NCCL_SOCKET_IFNAME or its like names no interface",
     "internal-interface": "node_address is on a network inside the machine",
     "interpreter-broken": "the job's interpreter does not start",
@@ -142,6 +148,7 @@ def check_all(case: Case, unreached: Mapping[str, str]) -> list[Finding]:
         *check_connections(case),
         *check_software(case),
         *check_launchers(case),
+        *check_images(case),
         *check_gpus(case),
         *check_system(case),
     ]

@@ -125,7 +125,10 @@ def describe_exit(code: int | None) -> str:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for memory since boot, None where it is not told."""
+    """Return how many processes the kernel has killed for memory since boot, None where it is not told.
+
+    For that of the machine, or at the limit of a container or a service: see limit_hits().
+    """
     try:
         with open("/proc/vmstat", encoding="ascii") as stream:
             for line in stream:
@@ -134,3 +137,17 @@ def oom_kills() -> int | None:
     except OSError:
         pass
     return None
+
+
+def limit_hits(groups: str = "/sys/fs/cgroup") -> int | None:
+    """Return how often the memory limit of a container or service has been reached, None where it is not told.
+
+    Of cgroup v2 (admin-guide/cgroup-v2, memory.events): what happens in a group counts in all above it, so it is still
+    told when the container is gone. A want of memory of the machine's own does not count there.
+    """
+    hits = None
+    with contextlib.suppress(OSError):
+        for name in os.listdir(groups):
+            with contextlib.suppress(OSError), open(f"{groups}/{name}/memory.events", encoding="ascii") as stream:
+                hits = (hits or 0) + sum(int(line.split()[1]) for line in stream if line.startswith("oom "))
+    return hits

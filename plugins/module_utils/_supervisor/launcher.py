@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.processes imp
     describe_exit,
     exit_code,
     is_rank,
+    limit_hits,
     oom_kills,
     process_table,
     run_quietly,
@@ -113,6 +114,7 @@ class Launcher:
         self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
         self.removed: int | None = None  # the exit code of that
         self.oom_before = oom_kills()
+        self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
         """Return since when its processes are being ended, None where they are not."""
@@ -344,6 +346,7 @@ class Launcher:
             "launcher_error": said,
             "launcher_log": self.journal.path("launcher.log"),
             "oom_kills": (oom_after or 0) - (self.oom_before or 0),
+            "limit_hits": (limit_hits() or 0) - (self.hits_before or 0),
             "stuck": stuck,
             "mounts": {},
             "gpus": "",

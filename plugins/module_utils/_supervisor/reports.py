@@ -29,6 +29,7 @@ REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("launcher_error", str, ""),
     ("launcher_log", str, ""),
     ("oom_kills", int, 0),
+    ("limit_hits", int, 0),
     ("stuck", list, []),
     ("mounts", dict, {}),
     ("gpus", str, ""),

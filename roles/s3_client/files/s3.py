@@ -6,6 +6,7 @@ names a file, or the instance has a role.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -14,9 +15,11 @@ import threading
 import time
 from typing import Any, Iterator
 
-from botocore.exceptions import BotoCoreError, ClientError
+PROBLEMS: tuple[type[Exception], ...] = ()
+with contextlib.suppress(ImportError):  # who brings from elsewhere than S3 needs none
+    from botocore.exceptions import BotoCoreError, ClientError
 
-PROBLEMS = (BotoCoreError, ClientError)
+    PROBLEMS = (BotoCoreError, ClientError)
 MIB = 2**20
 PART = 16 * MIB  # of an upload; S3 takes 10000 parts at most, of 5 MiB at least
 MOST_PARTS = 9999

@@ -195,7 +195,7 @@ class Stage:
         self.me = request["me"]
         self.nodes = request["addresses"]
         self.pace = Pace(request["bandwidth"] * 1e6)
-        self.s3 = client(request["region"], request["endpoint_url"], 4 * S3_THREADS)
+        self.s3 = self.connect()
         self.entries: list[Entry] = []
         self.pieces: list[Piece] = []
         self.first: list[int] = []  # number of the first piece of each entry
@@ -213,6 +213,21 @@ class Stage:
         self.began = time.monotonic()
         self.digests: dict[int, str] = {}  # SHA-256 of the pieces that were given to peers
         self.used: set[str] = set()  # nonces of the requests that were answered
+
+    # - where it comes from
+
+    def connect(self) -> Any:
+        """What the source is asked by."""
+        return client(self.request["region"], self.request["endpoint_url"], 4 * S3_THREADS)
+
+    def list_wanted(self) -> list[Entry]:
+        """What is to be brought, as the source tells. Raises Fault."""
+        find = read_manifests if self.request["manifests"] else list_prefix
+        return sorted(find(self.s3, self.request))
+
+    def share(self) -> list[Piece]:
+        """All pieces, each with the node that gets it from the source."""
+        return cut(self.entries, len(self.nodes))
 
     # - what lies here
 
@@ -533,7 +548,8 @@ class Stage:
             server = http.server.ThreadingHTTPServer((address, port), Handler)
         except OSError as error:
             raise Fault(
-                f"cannot listen on {address} port {port}: {error.strerror}. Choose another stage_data_port"
+                f"cannot listen on {address} port {port}: {error.strerror}. "
+                f"Choose another {self.request.get('port_variable', 'stage_data_port')}"
             ) from None
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -549,9 +565,8 @@ class Stage:
                 self.entries = read_plan(told)
                 break
         else:
-            find = read_manifests if self.request["manifests"] else list_prefix
-            self.entries = sorted(find(self.s3, self.request))
-        self.pieces = cut(self.entries, len(self.nodes))
+            self.entries = self.list_wanted()
+        self.pieces = self.share()
 
     def tell(self, **more: Any) -> None:
         """Write down how far it is."""
@@ -694,7 +709,7 @@ def lock(request: dict[str, Any]) -> int:
     return file
 
 
-def start(request: dict[str, Any]) -> dict[str, Any]:
+def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) -> dict[str, Any]:
     """Begin in a session of its own."""
     held = lock(request)
     while held < 0 and status_of(request).keys() & {"fault", "result"}:  # of one that is about to end
@@ -712,7 +727,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         for here, there in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(here, there)
         try:
-            work(request)
+            do(request)
         except BaseException:
             import traceback
 
@@ -740,13 +755,16 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
             )
         if held >= 0:
             os.close(held)
-        if status.get("files"):
+        if status.get("doing"):
+            print(status["doing"], flush=True)
+        elif status.get("files"):
             got = status["from_s3"] + status["from_peers"]
             speed = got / max(1.0, status["seconds"])
+            s3 = f", {in_words(status['from_s3'])} of it from S3" if status["from_s3"] else ""
             waits = "; waits until the other nodes have all" if status.get("finished") else ""
             print(
-                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s, "
-                f"{in_words(status['from_s3'])} of it from S3{waits}",
+                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s"
+                f"{s3}{waits}",
                 flush=True,
             )
         time.sleep(pause)

@@ -33,6 +33,7 @@ def test_each_role_that_makes_nodes_ready_is_there() -> None:
         ("nvidia_driver", "docker_engine"),  # which asks for GPUs
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
+        ("docker_data_root", "container_image"),
         ("firewall", "open_mpi"),  # whose proof needs open ports
         ("open_mpi", "python_env"),  # which may compile mpi4py
         ("code", "python_env"),  # whose requirements files may lie there

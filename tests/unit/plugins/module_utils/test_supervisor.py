@@ -36,6 +36,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.directory imp
 from ansible_collections.muster.training.plugins.module_utils._run.processes import (
     describe_exit,
     is_rank,
+    limit_hits,
     process_table,
     reap,
     run_quietly,
@@ -1064,6 +1065,16 @@ def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_ra
     node.fail(2, "failed")
     assert node.supervisor.link.stop_reason == "the launcher on node2 ended with exit code 1"
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
+
+
+def test_the_kernels_count_of_memory_limits_outlives_the_container(tmp_path: Path) -> None:
+    """Groups of the first level tell of all below them; one without the controller says nothing."""
+    assert limit_hits(str(tmp_path / "nowhere")) is None is limit_hits(str(tmp_path))
+    for name, hits in (("system.slice", 2), ("machine.slice", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "memory.events").write_text(f"low 0\nhigh 0\nmax 73\noom {hits}\noom_kill 9\n")
+    (tmp_path / "init.scope").mkdir()
+    assert limit_hits(str(tmp_path)) == 3
 
 
 def test_a_container_sees_the_secrets_that_lie_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._verdict import (
     render_verdict,
     without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain
 
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
@@ -201,6 +202,12 @@ def test_a_rank_in_a_container_that_was_killed_for_memory() -> None:
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
     assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for want of memory")
+
+
+def test_a_rank_that_was_killed_at_the_limit_of_its_container() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), report(137, rank(2, 137), oom_kills=1, limit_hits=1))
+    assert "at the memory limit of a container or service on this node" in cause(made)[2]
+    assert explain(cause(made)[2])[0].entry.id == "container-out-of-memory"
 
 
 def test_a_rank_that_aborted_itself_without_a_word_did_so_because_of_another() -> None:
