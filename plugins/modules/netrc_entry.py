@@ -57,7 +57,6 @@ path:
 
 import functools
 import os
-import pwd
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._package_signature import plain, verdict
 from tests.mount_s3_package import gpg, make_key
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("gpg") and shutil.which("gpgv")),
     reason="signatures are judged by gpg and gpgv: apt install gnupg",
 )
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "mount_s3" / "files" / "verify_signature.py"
 
 
 @pytest.fixture(scope="module")
@@ -45,40 +44,35 @@ def sign(folder: Path, home: Path) -> None:
     gpg(home, "--yes", "--armor", "--output", signature, "--detach-sign", str(folder / "mount-s3.deb"))
 
 
-def verify(folder: Path, *fingerprints: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        input="\n".join(fingerprints),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.stderr
-    return done.returncode, done.stdout.strip()
+def verify(folder: Path, *fingerprints: str) -> tuple[bool, str]:
+    package, signature, keys = (str(folder / name) for name in ("mount-s3.deb", "mount-s3.deb.asc", "KEYS"))
+    return verdict(package, signature, keys, {plain(one) for one in fingerprints})
 
 
 def test_a_package_signed_by_a_known_key_is_taken(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     fingerprint = keys[1]
     spaced = " ".join(fingerprint[at : at + 4] for at in range(0, 40, 4)).lower()
-    assert verify(signed, "0" * 40, fingerprint) == (0, f"signed by {fingerprint}")
-    assert verify(signed, spaced)[0] == 0
+    assert verify(signed, "0" * 40, fingerprint) == (True, f"signed by {fingerprint}")
+    assert verify(signed, spaced)[0]
 
 
 def test_what_is_not_signed_by_a_known_key_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     ours, fingerprint, others, other = keys
     sign(signed, others)
-    assert verify(signed, fingerprint) == (1, f"it is signed by {other}, a key that does not count")
+    assert verify(signed, fingerprint) == (False, f"it is signed by {other}, a key that does not count")
     sign(signed, ours)
     (signed / "KEYS").write_text(gpg(others, "--armor", "--export"))
-    assert verify(signed, fingerprint) == (1, "it is signed by a key that is not among those fetched")
+    assert verify(signed, fingerprint) == (False, "it is signed by a key that is not among those fetched")
 
 
 def test_what_was_changed_or_is_no_signature_is_refused(signed: Path, keys: tuple[Path, str, Path, str]) -> None:
     fingerprint = keys[1]
     (signed / "mount-s3.deb").write_bytes(b"another package")
-    assert verify(signed, fingerprint) == (1, "the signature is not of this package")
+    assert verify(signed, fingerprint) == (False, "the signature is not of this package")
     (signed / "mount-s3.deb.asc").write_text("<html>not found</html>")
-    code, said = verify(signed, fingerprint)
-    assert code == 1 and said.startswith("the signature cannot be verified")
+    is_signed, said = verify(signed, fingerprint)
+    assert not is_signed and said.startswith("the signature cannot be verified")
     (signed / "KEYS").write_text("<html>not found</html>")
-    assert verify(signed, fingerprint) == (1, "what was fetched as its keys holds no key")
+    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")
+    (signed / "KEYS").write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nA\n-----END PGP PUBLIC KEY BLOCK-----\n")
+    assert verify(signed, fingerprint) == (False, "what was fetched as its keys holds no key")
