@@ -1,4 +1,11 @@
-"""What is true of Docker on this machine, as JSON: its settings, whether they can be read, running containers, GPUs."""
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is true of Docker on this machine: its settings, whether they can be read, running containers, GPUs.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +14,16 @@ import json
 import os
 import subprocess
 
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
 
-def read_settings(path: str) -> tuple[dict[str, object], str]:
+    Data = Dict[str, Any]
+
+SETTINGS = "/etc/docker/daemon.json"
+
+
+def read_settings(path: str) -> tuple[Data, str]:
     """Return the settings of a daemon.json, and what is wrong with it."""
     try:
         with open(path, encoding="utf-8") as stream:
@@ -75,13 +90,8 @@ def has_nvidia() -> bool:
     return False
 
 
-def main() -> None:
-    """Print the answer."""
-    settings, fault = read_settings("/etc/docker/daemon.json")
+def state() -> Data:
+    """All of it."""
+    settings, fault = read_settings(SETTINGS)
     names, unheard = running()
-    answer = {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()
+    return {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}

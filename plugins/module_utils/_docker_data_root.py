@@ -1,6 +1,10 @@
-"""Move Docker's data to another directory, or leave everything as it was: move_data.py REQUEST, an answer in JSON.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-REQUEST: path, spare_gib, delete_old, check. Standard library only, Python >= 3.8, as root.
+"""Move Docker's data to another directory, or leave everything as it was.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -11,11 +15,10 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 import time
 
-SETTINGS = os.environ.get("MUSTER_DAEMON_JSON", "/etc/docker/daemon.json")
-RECORD = os.environ.get("MUSTER_DATA_ROOT_RECORD", "/var/lib/muster/docker_data_root.json")
+SETTINGS = "/etc/docker/daemon.json"
+RECORD = "/var/lib/muster/docker_data_root.json"
 UNITS = ["docker.service", "docker.socket"]
 START_PATIENCE = 60.0  # seconds until the engine must answer
 
@@ -270,35 +273,29 @@ def delete_old(target: str) -> bool:
     return True
 
 
-def answer(request: dict[str, object]) -> dict[str, object]:
-    """Carry out a request."""
-    target = str(request["path"])
+def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
+    """Have the data there; return whether that was, or in check mode would be, a change, and where they were before.
+
+    Args:
+        path: an absolute directory, empty or not there yet.
+        spare_gib: GiB that stay free where it lies.
+        delete: whether the former data go once the engine runs with the new ones.
+
+    Raises Problem or OSError where they cannot be moved; all is as it was then, or the words say what is not.
+    """
     source = data_root()
-    if os.path.realpath(source) == os.path.realpath(target):
-        deleted = bool(request["delete_old"]) and not request["check"] and delete_old(target)
-        return {"changed": deleted, "error": ""}
+    if os.path.realpath(source) == os.path.realpath(path):
+        return delete and not check and delete_old(path), source
     running = run("docker", "ps", "--format", "{{.Names}}").split()
     if running:
         raise Problem(
             f"these containers are running: {', '.join(running)}. Needed: none while the data move. Stop them"
         )
     check_store()
-    check_target(source, target, int(str(request["spare_gib"])) * 2**30)
+    check_target(source, path, spare_gib * 2**30)
     read_settings()
-    if not request["check"]:
-        move(source, target)
-        if request["delete_old"]:
-            delete_old(target)
-    return {"changed": True, "error": ""}
-
-
-def main() -> None:
-    """Print the answer."""
-    try:
-        print(json.dumps(answer(json.loads(sys.argv[1]))))
-    except (Problem, OSError) as problem:
-        print(json.dumps({"changed": False, "error": f"Docker's data were not moved: {problem}."}))
-
-
-if __name__ == "__main__":
-    main()
+    if not check:
+        move(source, path)
+        if delete:
+            delete_old(path)
+    return True, source

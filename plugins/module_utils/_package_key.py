@@ -1,8 +1,12 @@
-"""Fetch the key of NVIDIA's package source, and keep what counts of it: nvidia_key.py URL KEYRING FINGERPRINT...
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fetch the key of a package source, and keep what counts of it.
 
 A key counts by its fingerprint alone. Only the keys that count are written to the keyring, in the form that apt reads
-without a look at anything else. Prints "changed" or "unchanged", or what is wrong and ends with 1. Standard library
-only, Python >= 3.8, as root.
+without a look at anything else. Private to this collection. Runs on the node as root, standard library only,
+Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ import binascii
 import hashlib
 import os
 import re
-import sys
 import urllib.request
 
 BLOCK = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL)
@@ -116,25 +119,28 @@ def fetch(url: str) -> bytes:
     return text
 
 
-def keep(ring: bytes, path: str) -> bool:
-    """Write the keyring, whole or not at all; return whether it was another one before."""
+def plain(fingerprint: str) -> str:
+    """A fingerprint as fingerprint() writes it: no blanks, capital letters."""
+    return re.sub(r"\s", "", fingerprint).upper()
+
+
+def before(path: str) -> bytes:
+    """The keyring that is there, empty where there is none."""
     try:
         with open(path, "rb") as stream:
-            if stream.read() == ring:
-                return False
+            return stream.read()
     except FileNotFoundError:
+        return b""
+
+
+def keep(ring: bytes, path: str, check: bool = False) -> bool:
+    """Write the keyring, whole or not at all; return whether it was, or in check mode would be, another one before."""
+    if before(path) == ring:
+        return False
+    if not check:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(f"{path}.new", "wb") as stream:
-        stream.write(ring)
-    os.chmod(f"{path}.new", 0o644)
-    os.replace(f"{path}.new", path)
+        with open(f"{path}.new", "wb") as stream:
+            stream.write(ring)
+        os.chmod(f"{path}.new", 0o644)
+        os.replace(f"{path}.new", path)
     return True
-
-
-if __name__ == "__main__":
-    try:
-        WANTED = {re.sub(r"\s", "", each).upper() for each in sys.argv[3:]}
-        print("changed" if keep(chosen(fetch(sys.argv[1]), WANTED), sys.argv[2]) else "unchanged")
-    except Problem as problem:
-        print(problem)
-        sys.exit(1)

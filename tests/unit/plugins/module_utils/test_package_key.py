@@ -1,34 +1,24 @@
-"""Which keys of NVIDIA's package source are taken: real keys, and what is no such thing."""
+"""Which keys of a package source are taken: real keys, and what is no such thing."""
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils import _package_key
+from ansible_collections.muster.training.plugins.modules import package_key
 from tests.mount_s3_package import gpg, make_key
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("gpg") and shutil.which("gpgv")), reason="keys are made and used by gpg and gpgv"
 )
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "docker_engine" / "files" / "nvidia_key.py"
-
-
-@pytest.fixture(scope="module")
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("nvidia_key", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +35,16 @@ def armored(home: Path) -> str:
     return gpg(home, "--armor", "--export")
 
 
-def take(tmp_path: Path, *fingerprints: str) -> tuple[int, str]:
-    words = [sys.executable, str(SCRIPT), str(tmp_path / "key.asc"), str(tmp_path / "keyrings/key.gpg"), *fingerprints]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert not done.stderr
-    return done.returncode, done.stdout.strip()
+def ask(folder: Path, *fingerprints: str, check: bool = False) -> dict[str, Any]:
+    given = {"url": str(folder / "key.asc"), "path": str(folder / "keyrings/key.gpg"), "fingerprints": fingerprints}
+    return package_key.keep(given, check)
+
+
+def take(folder: Path, *fingerprints: str) -> tuple[int, str]:
+    try:
+        return 0, "changed" if ask(folder, *fingerprints)["changed"] else "unchanged"
+    except _package_key.Problem as problem:
+        return 1, str(problem)
 
 
 def signs(home: Path, keyring: Path) -> bool:
@@ -114,7 +109,20 @@ def test_what_is_no_key_is_told(tmp_path: Path, text: str, said: str) -> None:
     assert "it cannot be fetched" in take(tmp_path, "A" * 40)[1]
 
 
+def test_check_mode_fetches_nothing_and_the_diff_names_keys(tmp_path: Path, homes: dict[str, Path]) -> None:
+    (fingerprint, home), (other, others) = homes.items()
+    assert ask(tmp_path, fingerprint, check=True) == {"changed": True}
+    assert not (tmp_path / "keyrings").exists()
+    (tmp_path / "key.asc").write_text(armored(home))
+    first = ask(tmp_path, fingerprint)
+    assert (first["diff"]["before"], first["diff"]["after"], first["kept"]) == ("", f"{fingerprint}\n", [fingerprint])
+    assert ask(tmp_path, fingerprint, check=True) == {"changed": False}
+    (tmp_path / "key.asc").write_text(armored(others))
+    second = ask(tmp_path, other)
+    assert (second["diff"]["before"], second["diff"]["after"]) == (f"{fingerprint}\n", f"{other}\n")
+
+
 @given(st.binary(max_size=300))
-def test_no_bytes_are_taken_for_a_known_key(program: ModuleType, data: bytes) -> None:
-    with pytest.raises(program.Problem):
-        program.chosen(data, {"A" * 40})
+def test_no_bytes_are_taken_for_a_known_key(data: bytes) -> None:
+    with pytest.raises(_package_key.Problem):
+        _package_key.chosen(data, {"A" * 40})
