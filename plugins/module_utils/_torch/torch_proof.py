@@ -1,6 +1,11 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-Runs with the environment's interpreter: verify.py JSON. What was proved once is not proved again before it changes.
+What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
+interpreter of the environment, Python >= 3.8; of what is not the standard library it imports torch alone.
 """
 
 from __future__ import annotations
@@ -11,9 +16,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
-MARK = "MUSTER-RESULT "
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
 RANKS = 2
 TIMEOUT = 300  # seconds for two processes; an import of torch alone takes 10 on a machine that is cold
 RANK = """
@@ -30,11 +41,7 @@ dist.destroy_process_group()
 """
 
 
-class Fault(Exception):
-    """What was found, what is needed and what to do."""
-
-
-def what_counts(given: dict[str, Any]) -> str:
+def what_counts(given: Data) -> str:
     """All on which the proof depends, as text."""
     driver = ""
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
@@ -43,7 +50,7 @@ def what_counts(given: dict[str, Any]) -> str:
     return json.dumps([given["key"], given["version"], given["build"], sys.version, driver])
 
 
-def check_build(given: dict[str, Any]) -> str:
+def check_build(given: Data) -> str:
     """torch must be the one that was asked for. Returns what the guides have one look at."""
     import torch
 
@@ -63,7 +70,7 @@ def check_build(given: dict[str, Any]) -> str:
     return shown
 
 
-def check_products(given: dict[str, Any]) -> int:
+def check_products(given: Data) -> int:
     """A product of matrices whose result is known, on each GPU, or on the CPU. Returns on how many."""
     import torch
 
@@ -102,7 +109,7 @@ def check_sum(count: int) -> str:
     return backend
 
 
-def verify(given: dict[str, Any]) -> dict[str, Any]:
+def verify(given: Data) -> Data:
     """All of it."""
     counts = what_counts(given)
     if os.path.exists(given["marker"]):
@@ -122,9 +129,6 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    try:
-        print(MARK + json.dumps(verify(json.loads(sys.argv[1]))))
-    except Fault as fault:
-        print(MARK + json.dumps({"fault": str(fault)}))
-        sys.exit(1)
+def main(request: Data) -> Data:
+    """The proof, or why there is none."""
+    return answered(verify, request)

@@ -1,7 +1,11 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Prove that DeepSpeed works on this node: its release, the ops that were built, and a step on two processes.
 
-Runs with the environment's interpreter: verify.py, with JSON on its standard input. What was proved once is not proved
-again before it changes.
+What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
+interpreter of the environment, standard library only, Python >= 3.8: torch and DeepSpeed are its children's.
 """
 
 from __future__ import annotations
@@ -12,9 +16,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
-MARK = "MUSTER-RESULT "
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
 RANKS = 2
 TIMEOUT = 600  # seconds for two processes, each of which may build an op
 RANK = """
@@ -52,10 +62,6 @@ print(json.dumps([deepspeed.__version__, built]))
 """
 
 
-class Fault(Exception):
-    """What was found, what is needed and what to do."""
-
-
 def variables() -> dict[str, str]:
     """The environment of the proof: nothing of another job's, the environment's programs first."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
@@ -64,7 +70,7 @@ def variables() -> dict[str, str]:
     return {**ours, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
 
 
-def check_report(given: dict[str, Any]) -> str:
+def check_report(given: Data) -> str:
     """The release and the ops, as ds_report has them."""
     words = [sys.executable, "-c", REPORT]
     done = subprocess.run(words, env=variables(), capture_output=True, text=True, check=False)
@@ -116,7 +122,7 @@ def check_step() -> None:
                 )
 
 
-def verify(given: dict[str, Any]) -> dict[str, Any]:
+def verify(given: Data) -> Data:
     """All of it."""
     counts = json.dumps([given["key"], given["version"], given["built"], sys.version])
     if os.path.exists(given["marker"]):
@@ -131,9 +137,6 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
     return {"changed": False, "shown": f"{shown}; a step on two ranks is right"}
 
 
-if __name__ == "__main__":
-    try:
-        print(MARK + json.dumps(verify(json.load(sys.stdin))))
-    except Fault as fault:
-        print(MARK + json.dumps({"fault": str(fault)}))
-        sys.exit(1)
+def main(request: Data) -> Data:
+    """The proof, or why there is none."""
+    return answered(verify, request)
