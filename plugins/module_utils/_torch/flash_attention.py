@@ -1,6 +1,11 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
 
-Runs with the environment's interpreter: flash.py VERB, with JSON on its standard input.
+Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; of what is not the
+standard library it imports torch and flash-attention alone.
 """
 
 from __future__ import annotations
@@ -14,9 +19,15 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
 
-MARK = "MUSTER-RESULT "
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
 MEMORY_A_JOB = 20  # GB of memory that one job of the build takes (setup.py: 5 for each of 4 threads of nvcc)
 # Releases, the newest first, to the minor releases of torch that have wheels, the majors of CUDA with what stands for
@@ -27,10 +38,6 @@ RELEASES = {
     "2.6.3": (("2.2", "2.3", "2.4"), {"11": "118", "12": "123"}, "2.31"),
     "2.5.8": (("2.2", "2.3"), {"11": "118", "12": "122"}, "2.31"),
 }
-
-
-class Fault(Exception):
-    """What was found, what is needed and what to do."""
 
 
 # --- Names of wheels --------------------------------------------------------------------------------------------------
@@ -120,7 +127,7 @@ def glibc_version() -> str:
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Data:
     """All by which a wheel is chosen."""
     try:
         import torch
@@ -140,7 +147,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def capabilities(given: dict[str, Any]) -> dict[str, Any]:
+def capabilities(given: Data) -> Data:
     """The compute capabilities of this node's GPUs; older ones than Ampere are refused."""
     try:
         words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
@@ -223,10 +230,10 @@ def find_compiler(cuda: str, home: str) -> str:
     )
 
 
-# --- The verbs --------------------------------------------------------------------------------------------------------
+# --- The steps --------------------------------------------------------------------------------------------------------
 
 
-def choose(given: dict[str, Any]) -> dict[str, Any]:
+def choose(given: Data) -> Data:
     """What is to be installed: a wheel that exists, or a build, with its settings."""
     cached = given["choice_file"]
     asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
@@ -249,7 +256,7 @@ def torch_version_file() -> str:
     return ""
 
 
-def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
+def choose_anew(given: Data) -> Data:
     """The same, asked of torch and the server."""
     here, glibc = environment(), glibc_version()
     releases = list(RELEASES) if given["version"] == "auto" else [given["version"]]
@@ -293,7 +300,7 @@ def choose_anew(given: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def verify(given: dict[str, Any]) -> dict[str, Any]:
+def verify(given: Data) -> Data:
     """Import it, and compare its attention with torch's own where there is a GPU."""
     imported, proved = f"{given['key']} imported without a GPU", f"{given['key']} proved on a GPU"
     if os.path.exists(given["marker"]):
@@ -331,11 +338,9 @@ def verify(given: dict[str, Any]) -> dict[str, Any]:
     return {"changed": False, "shown": shown}
 
 
-VERBS = {"capabilities": capabilities, "choose": choose, "verify": verify}
+STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
 
-if __name__ == "__main__":
-    try:
-        print(MARK + json.dumps(VERBS[sys.argv[1]](json.load(sys.stdin))), flush=True)
-    except Fault as fault:
-        print(MARK + json.dumps({"fault": str(fault)}), flush=True)
-        sys.exit(1)
+
+def main(request: Data) -> Data:
+    """What a step answers, or why it cannot: {"step": its name, ...}."""
+    return answered(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

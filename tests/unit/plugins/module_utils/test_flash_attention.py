@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import http.server
-import importlib.util
 import os
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,19 +16,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._torch import flash_attention as flash
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION
 
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "flash_attention" / "files" / "flash.py"
 HERE = {"torch": "2.13.0", "cuda": "12.6", "abi": True, "python": "3.11", "machine": "x86_64"}
-
-
-@pytest.fixture
-def flash() -> Any:
-    spec = importlib.util.spec_from_file_location("flash", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -100,20 +91,18 @@ def flash() -> Any:
         ),
     ],
 )
-def test_names_of_wheels(
-    flash: Any, release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str
-) -> None:
+def test_names_of_wheels(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str, name: str) -> None:
     assert flash.wheel_name(release, torch, cuda, abi, python, machine) == name
 
 
-def test_a_plus_sign_in_an_address_is_written_so_that_all_servers_read_it(flash: Any) -> None:
+def test_a_plus_sign_in_an_address_is_written_so_that_all_servers_read_it() -> None:
     pattern = "https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION"
     assert flash.wheel_url(pattern, "2.8.3", "flash_attn-2.8.3+cu12.whl") == (
         "https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3%2Bcu12.whl"
     )
 
 
-def test_the_nearest_torch_comes_first(flash: Any) -> None:
+def test_the_nearest_torch_comes_first() -> None:
     assert flash.neighbours("2.8.3", "2.13.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.7.4.post1", "2.8.0", "12.6")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
     assert flash.neighbours("2.8.3", "2.5.1", "12.1")[0] == ("2.7.4.post1", "2.5", "12")
@@ -122,12 +111,12 @@ def test_the_nearest_torch_comes_first(flash: Any) -> None:
     assert flash.neighbours("2.8.3", "2.13.0", "13.0")[:2] == [("2.8.3", "2.8", "12"), ("2.8.3", "2.7", "12")]
 
 
-def test_an_old_release_has_no_wheels_for_a_cuda_that_came_later(flash: Any) -> None:
+def test_an_old_release_has_no_wheels_for_a_cuda_that_came_later() -> None:
     assert flash.wheel_name("2.6.3", "2.4.1", "13.0", True, "3.10", "x86_64") == ""
     assert flash.wheel_name("2.5.8", "2.3.1", "13.0", True, "3.10", "x86_64") == ""
 
 
-def test_the_releases_are_those_by_which_torch_is_chosen(flash: Any) -> None:
+def test_the_releases_are_those_by_which_torch_is_chosen() -> None:
     told = {
         release: (
             tuple(".".join(map(str, torch)) for torch in one.torches),
@@ -174,7 +163,7 @@ def ask(wheels: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def put(directory: Path, flash: Any, release: str, **more: Any) -> str:
+def put(directory: Path, release: str, **more: Any) -> str:
     name: str = flash.wheel_name(release, **{**HERE, **more})
     (directory / f"v{release}").mkdir(exist_ok=True)
     (directory / f"v{release}" / name).touch()
@@ -182,10 +171,10 @@ def put(directory: Path, flash: Any, release: str, **more: Any) -> str:
 
 
 def test_a_wheel_that_exists_is_taken(
-    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
-    name = put(server[1], flash, "2.8.3")
+    name = put(server[1], "2.8.3")
     asked = ask(server[0], tmp_path, sha256="ab")
     url = server[0].replace("VERSION", "2.8.3") + "/" + name.replace("+", "%2B")
     assert flash.choose(asked)["requirements"] == [f"flash-attn @ {url}#sha256=ab"]
@@ -194,14 +183,14 @@ def test_a_wheel_that_exists_is_taken(
 
 
 def test_where_there_is_none_the_nearest_that_exist_are_named(
-    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
     with pytest.raises(flash.Fault, match="The nearest: none"):
         flash.choose(ask(server[0], tmp_path))
-    put(server[1], flash, "2.7.4.post1", torch="2.6.0")
-    put(server[1], flash, "2.8.3", torch="2.7.1")
-    put(server[1], flash, "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
+    put(server[1], "2.7.4.post1", torch="2.6.0")
+    put(server[1], "2.8.3", torch="2.7.1")
+    put(server[1], "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
     with pytest.raises(flash.Fault) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
@@ -213,21 +202,21 @@ def test_where_there_is_none_the_nearest_that_exist_are_named(
 
 
 def test_for_a_newer_cuda_the_nearest_are_those_for_an_older_one(
-    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: {**HERE, "cuda": "13.0"})
-    put(server[1], flash, "2.8.3", torch="2.8.0")
-    put(server[1], flash, "2.6.3", torch="2.4.0")
+    put(server[1], "2.8.3", torch="2.8.0")
+    put(server[1], "2.6.3", torch="2.4.0")
     with pytest.raises(flash.Fault, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
         flash.choose(ask(server[0], tmp_path))
 
 
 def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
-    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: {**HERE, "torch": "2.6.0"})
-    older = put(server[1], flash, "2.7.4.post1", torch="2.6.0")
-    newer = put(server[1], flash, "2.8.3", torch="2.6.0")
+    older = put(server[1], "2.7.4.post1", torch="2.6.0")
+    newer = put(server[1], "2.8.3", torch="2.6.0")
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
         assert flash.choose_anew(ask(server[0], tmp_path, version="auto"))["shown"] == name
@@ -240,9 +229,7 @@ def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
         flash.choose_anew(ask(server[0], tmp_path, version="auto"))
 
 
-def test_a_server_that_cannot_be_asked_is_no_reason_to_build(
-    flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_cannot_be_asked_is_no_reason_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
     with pytest.raises(flash.Fault, match="cannot be reached from the first node"):
         flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
@@ -255,12 +242,10 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_build_that_is_allowed(
-    flash: Any, server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_is_allowed(server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
     monkeypatch.setattr(flash, "free_memory", lambda: 50 * 10**9)
-    monkeypatch.setattr(flash.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
     program(tmp_path / "cuda" / "bin" / "nvcc", "echo 'Cuda compilation tools, release 12.6, V12.6.20'")
     asked = ask(server[0], tmp_path, build=True, cuda_home=str(tmp_path / "cuda"), capabilities=["9.0", "8.0"])
     choice = flash.choose(asked)
@@ -275,18 +260,18 @@ def test_a_build_that_is_allowed(
     assert flash.choose({**asked, "max_jobs": 7, "version": "auto"})["environment"]["MAX_JOBS"] == "7"
 
 
-def test_a_compiler_of_another_cuda_is_refused(flash: Any, tmp_path: Path) -> None:
+def test_a_compiler_of_another_cuda_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
     with pytest.raises(flash.Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))
 
 
 @pytest.mark.parametrize("memory, processors, jobs", [(10, 64, 1), (64, 64, 3), (500, 8, 4), (2000, 128, 64)])
-def test_jobs_by_memory(flash: Any, memory: int, processors: int, jobs: int) -> None:
+def test_jobs_by_memory(memory: int, processors: int, jobs: int) -> None:
     assert flash.jobs(memory * 10**9, processors) == jobs
 
 
-def test_gpus_that_are_too_old_are_refused(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert flash.capabilities({}) == {"capabilities": [], "changed": False}
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 9.0'; echo 'NVIDIA A100, 8.0'")
@@ -298,7 +283,7 @@ def test_gpus_that_are_too_old_are_refused(flash: Any, tmp_path: Path, monkeypat
         flash.capabilities({})
 
 
-def test_gpus_that_are_not_told_are_no_absent_ones(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     smi = tmp_path / "bin" / "nvidia-smi"
     program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
@@ -308,13 +293,13 @@ def test_gpus_that_are_not_told_are_no_absent_ones(flash: Any, tmp_path: Path, m
     with pytest.raises(flash.Fault, match=r"nvidia-smi fails: code 9\. Needed: "):
         flash.capabilities({})
     program(smi, "exec sleep 60")
-    run = flash.subprocess.run
-    monkeypatch.setattr(flash.subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": 0.2}))
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": 0.2}))
     with pytest.raises(flash.Fault, match=r"nvidia-smi gives no answer within 60 s\. Needed: "):
         flash.capabilities({})
 
 
-def test_a_driver_that_does_not_know_the_field(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_know_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     program(tmp_path / "bin" / "nvidia-smi", "echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2")
     torch = MagicMock()
@@ -331,7 +316,7 @@ def test_a_driver_that_does_not_know_the_field(flash: Any, tmp_path: Path, monke
         flash.capabilities({})
 
 
-def test_an_import_without_a_gpu_is_no_proof(flash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_without_a_gpu_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch, flash_attn = MagicMock(), MagicMock(__version__="2.8.3")
     for name, module in (("torch", torch), ("flash_attn", flash_attn), ("flash_attn_2_cuda", MagicMock())):
         monkeypatch.setitem(sys.modules, name, module)
@@ -348,3 +333,15 @@ def test_an_import_without_a_gpu_is_no_proof(flash: Any, tmp_path: Path, monkeyp
     assert shown[0].endswith("and its attention is torch's within 0.0010")
     assert shown[1] == "as proved before"
     assert "imported" in flash.verify({**given, "key": "another"})["shown"]
+
+
+def test_a_step_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(given: dict[str, Any]) -> dict[str, Any]:
+        raise flash.Fault(f"asked for {given}")
+
+    monkeypatch.setitem(flash.STEPS, "prove", refuse)
+    monkeypatch.setitem(flash.STEPS, "gpus", lambda given: {"capabilities": [], **given})
+    assert flash.main({"step": "gpus", "a": 1}) == {"capabilities": [], "a": 1}
+    with pytest.raises(SystemExit):
+        flash.main({"step": "prove", "key": "k"})
+    assert "asked for {'key': 'k'}" in capsys.readouterr().out
