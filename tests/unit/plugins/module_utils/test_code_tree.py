@@ -5,32 +5,30 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "code" / "files" / "tree.py"
+from ansible_collections.muster.training.plugins.module_utils import _code_tree
+from ansible_collections.muster.training.plugins.module_utils._code_tree import TreeError
+
 LIST = ".muster-code.json"
 PATTERNS = ["/outputs/", "*.pyc", f"/{LIST}", f"/{LIST}.*"]
 
 
-def tree(verb: str, directory: Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    given = {"patterns": PATTERNS, "delete": False, "git": False, "options": [], "shell": "false", **more}
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), verb, str(directory)],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def prepared(source: Path, first: Path, **more: Any) -> list[str]:
+    new = json.loads(json.dumps(_code_tree.entries(str(source), PATTERNS)))
+    return _code_tree.prepare(str(first), new, PATTERNS, **{"delete": False, **more})
 
 
-def said(verb: str, directory: Path, **more: Any) -> str:
-    done = tree(verb, directory, **more)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def brought(first: Path, peer: Path, delete: bool = False) -> list[str]:
+    removed, copied = _code_tree.bring(str(peer), str(first), PATTERNS, delete, [], "false")
+    return [f"removed {name}" for name in removed] + copied.splitlines()
+
+
+def hashed(directory: Path, git: bool = False) -> dict[str, str]:
+    return _code_tree.hashes(str(directory), PATTERNS, git)
 
 
 @pytest.fixture
@@ -46,14 +44,14 @@ def source(tmp_path: Path) -> Path:
     return source
 
 
-def bring(source: Path, first: Path, *peers: Path, delete: bool = False) -> list[str]:
-    """What the role does; the lines that it prints for each node."""
+def bring(source: Path, first: Path, *peers: Path, delete: bool = False) -> list[list[str]]:
+    """What the role does; the lines for each node."""
     for node in (first, *peers):
         node.mkdir(exist_ok=True)
-    lines = [said("prepare", first, list=said("list", source), delete=delete)]
+    lines = [[f"removed {name}" for name in prepared(source, first, delete=delete)]]
     excludes = [f"--exclude={pattern}" for pattern in PATTERNS]
     subprocess.run(["rsync", "--archive", *excludes, f"{source}/", f"{first}/"], check=True)
-    return lines + [said("bring", peer, **{"from": str(first)}, delete=delete) for peer in peers]
+    return lines + [brought(first, peer, delete) for peer in peers]
 
 
 def names(directory: Path) -> set[str]:
@@ -68,8 +66,8 @@ def test_nodes_get_what_the_source_has(source: Path, tmp_path: Path) -> None:
     bring(source, first, peer)
     assert names(first) == names(peer) == WANTED
     assert os.readlink(peer / "link") == "train.py"
-    assert said("hash", first) == said("hash", peer)
-    assert bring(source, first, peer) == ["", ""], "a second time changes nothing"
+    assert hashed(first) == hashed(peer)
+    assert bring(source, first, peer) == [[], []], "a second time changes nothing"
 
 
 def test_what_a_job_has_written_stays_where_it_is(source: Path, tmp_path: Path) -> None:
@@ -85,8 +83,8 @@ def test_what_a_job_has_written_stays_where_it_is(source: Path, tmp_path: Path) 
     assert (peer / "ckpt.pt").read_text() == "step 5"
     assert names(peer) == WANTED - {"old.py"} | {"ckpt.pt"}
     assert (peer / "train.py").read_text() == "new"
-    assert said("hash", first) == said("hash", peer)
-    assert "ckpt.pt" not in json.loads(said("files", first))
+    assert hashed(first) == hashed(peer)
+    assert "ckpt.pt" not in hashed(first)
 
 
 def test_what_was_changed_on_a_node_is_not_removed(source: Path, tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def test_what_was_changed_on_a_node_is_not_removed(source: Path, tmp_path: Path)
     told = bring(source, first, peer)
     assert names(first) == WANTED - {"old.py", "package", "package/a.py"}
     assert names(peer) == WANTED - {"package/a.py"} | {"package/result"}
-    assert set(told[0].splitlines()) == {"removed package/a.py", "removed package/", "removed old.py"}
+    assert set(told[0]) == {"removed package/a.py", "removed package/", "removed old.py"}
 
 
 def test_a_directory_takes_the_place_of_a_file_and_the_other_way_round(source: Path, tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_a_list_leads_nowhere_but_below_the_tree(source: Path, tmp_path: Path) -
     (peer / LIST).write_text(json.dumps({**old, "../outside": entry, str(outside): entry, "way/one": there}))
     forged = json.loads((first / LIST).read_text())
     (first / LIST).write_text(json.dumps({**forged, "../outside": entry}))
-    said("bring", peer, **{"from": str(first)})
+    brought(first, peer)
     assert outside.read_text() == "mine"
     assert (tmp_path / "elsewhere" / "one").read_text() == "mine"
     assert names(peer) == WANTED | {"way"}
@@ -150,9 +148,8 @@ def test_a_list_leads_nowhere_but_below_the_tree(source: Path, tmp_path: Path) -
 def test_a_first_node_to_which_nothing_was_brought_is_told(tmp_path: Path) -> None:
     for name in ("first", "peer"):
         (tmp_path / name).mkdir()
-    done = tree("bring", tmp_path / "peer", **{"from": str(tmp_path / "first")})
-    assert done.returncode == 1
-    assert "nothing was brought there yet. Run this once without --limit" in done.stderr
+    with pytest.raises(TreeError, match="nothing was brought there yet. Run this once without --limit"):
+        brought(tmp_path / "first", tmp_path / "peer")
 
 
 def test_of_a_repository_what_git_has_is_compared(tmp_path: Path) -> None:
@@ -162,4 +159,22 @@ def test_of_a_repository_what_git_has_is_compared(tmp_path: Path) -> None:
     subprocess.run([*words, "add", "."], check=True)
     subprocess.run([*words, "commit", "--quiet", "-m", "one"], check=True)
     (tmp_path / "ckpt.pt").write_text("of a job")
-    assert list(json.loads(said("files", tmp_path, git=True))) == ["train.py"]
+    assert list(hashed(tmp_path, git=True)) == ["train.py"]
+
+
+def test_check_mode_tells_what_would_go(source: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    assert prepared(source, first, check=True) == [] and not first.exists(), "a node to which nothing was brought"
+    bring(source, first)
+    (source / "old.py").unlink()
+    assert prepared(source, first, check=True) == ["old.py"]
+    assert names(first) == WANTED
+    assert prepared(source, first) == ["old.py"]
+    assert names(first) == WANTED - {"old.py"}
+
+
+def test_names_that_are_no_text_are_brought(source: Path, tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_text("bytes")
+    first, peer = tmp_path / "first", tmp_path / "peer"
+    bring(source, first, peer)
+    assert hashed(first) == hashed(peer) and "\udcff" in hashed(peer)

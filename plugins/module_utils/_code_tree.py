@@ -1,13 +1,12 @@
-"""Bring a working tree, and nothing else that lies beside it: tree.py VERB DIRECTORY < JSON
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-    list     print names, sizes and times of what rsync would copy of a source: {"patterns"}
-    prepare  on the first node, before its copy: remove what the source no longer has: {"list", "patterns", "delete"}
-    bring    on another node: the same, and copy from the first node what was brought there: {"from", "patterns", ...}
-    hash     print the hash of what was brought, or of what git has: {"git", "patterns"}
-    files    print the hash of each file of it
+"""A working tree that is brought from a source to the first node and from there to others, and nothing beside it.
 
 What was brought stands in a list in the tree itself. What a job has written, or changed since, is in no list, and is
-neither copied on, nor compared, nor removed. Runs as the user whose the tree is.
+neither copied on, nor compared, nor removed. Private to this collection. Runs on the node as the user whose the tree
+is, and on the controller, which lists the source; standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import tempfile
 
-TYPE_CHECKING = False
+from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
@@ -32,8 +32,15 @@ LIST = ".muster-code.json"
 a slash, null."""
 
 
+class TreeError(UserFileError):
+    """What was found, what is needed and what to do."""
+
+
 def listed(directory: str, patterns: list[str]) -> list[str]:
-    """The files, links and directories of a tree that rsync would copy, sorted. rsync itself judges by the patterns."""
+    """The files, links and directories of a tree that rsync would copy, sorted. rsync itself judges by the patterns.
+
+    Raises TreeError where it cannot.
+    """
     words = ["rsync", "--recursive", "--links", "--dry-run", "--8-bit-output", "--out-format=%n", "--exclude-from=-"]
     # Names are bytes, of which some are no text.
     done = subprocess.run(
@@ -45,7 +52,7 @@ def listed(directory: str, patterns: list[str]) -> list[str]:
         check=False,
     )
     if done.returncode:
-        sys.exit(f"rsync cannot list {directory}: {done.stderr.strip()}")
+        raise TreeError(f"rsync cannot list {directory}: {done.stderr.strip()}")
     names = (re.sub(r"\\#([0-7]{3})", lambda found: chr(int(found[1], 8)), name) for name in done.stdout.splitlines())
     # What is no file, and says so in a line of its own, is not copied either.
     return sorted(
@@ -91,22 +98,40 @@ def write_list(directory: str, brought: Listed) -> None:
     os.replace(name, os.path.join(directory, LIST))
 
 
-def remove_old(directory: str, new: Listed, given: dict[str, Any]) -> list[str]:
-    """Remove what was brought before, is as it was, and is not in the new list; return the names.
+def entries(directory: str, patterns: list[str]) -> Listed:
+    """What rsync would copy of a source, as the list has it. Raises TreeError or OSError."""
+    return {name: state(f"{directory}/{name}") for name in listed(directory, patterns)}
+
+
+def old_names(directory: str, new: Listed, patterns: list[str], delete: bool) -> list[str]:
+    """What is to be removed: what was brought before, is as it was, and is not in the new list; deepest first.
 
     With `delete` all that is not in the new list, but for what the patterns leave out.
     """
+    if not os.path.isdir(directory):
+        return []
     old = read_list(directory)
-    names = set(old) | (set(listed(directory, given["patterns"])) if given["delete"] else set())
-    root, removed = os.path.realpath(directory), []
+    names = set(old) | (set(listed(directory, patterns)) if delete else set())
+    root, found = os.path.realpath(directory), []
     for name in sorted(names - set(new), reverse=True):  # what lies in a directory comes before it
         path = os.path.join(directory, name)
         above = os.path.realpath(os.path.dirname(path.rstrip("/")))
         if above != root and not above.startswith(f"{root}/"):
             continue  # by a link out of the tree
         try:
-            if not given["delete"] and state(path) != old[name]:
-                continue
+            if delete or state(path) == old[name]:
+                found.append(name)
+        except OSError:
+            continue  # gone already
+    return found
+
+
+def remove(directory: str, names: list[str]) -> list[str]:
+    """Remove what old_names() found; return what could be."""
+    removed = []
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
             if name.endswith("/") and not os.path.islink(path.rstrip("/")):
                 os.rmdir(path)
             else:
@@ -117,19 +142,21 @@ def remove_old(directory: str, new: Listed, given: dict[str, Any]) -> list[str]:
     return removed
 
 
-def prepare(directory: str, given: dict[str, Any]) -> None:
-    """Print what was removed."""
-    new: Listed = json.loads(given["list"])
-    removed = remove_old(directory, new, given)
+def prepare(directory: str, new: Listed, patterns: list[str], delete: bool, check: bool = False) -> list[str]:
+    """On the first node, before its copy: remove what the source no longer has; return that, a name each."""
+    old = old_names(directory, new, patterns, delete)
+    if check:
+        return [shown(name) for name in old]
+    removed = remove(directory, old)
     if read_list(directory) != new:
         write_list(directory, new)
-    print("".join(f"removed {shown(name)}\n" for name in removed), end="")
+    return [shown(name) for name in removed]
 
 
-def rsync(given: dict[str, Any], *words: str, **options: Any) -> str:
-    """Run rsync from the first node; return what it prints."""
+def rsync(shell: str, *words: str, **options: Any) -> str:
+    """Run rsync from the first node; return what it prints. Raises TreeError with rsync's own words if it fails."""
     done = subprocess.run(
-        ["rsync", "--archive", f"--rsh={given['shell']}", *words],
+        ["rsync", "--archive", f"--rsh={shell}", *words],
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
@@ -137,28 +164,36 @@ def rsync(given: dict[str, Any], *words: str, **options: Any) -> str:
         **options,
     )
     if done.returncode:
-        sys.exit(done.stderr.strip())
+        raise TreeError(shown(done.stderr.strip()))
     return done.stdout
 
 
-def bring(directory: str, given: dict[str, Any]) -> None:
-    """Copy from the first node what was brought there; print what was changed."""
+def bring(
+    directory: str, source: str, patterns: list[str], delete: bool, options: list[str], shell: str
+) -> tuple[list[str], str]:
+    """On another node: copy from the first node what was brought there; return what was removed, and rsync's words.
+
+    Args:
+        source: the tree of the first node, as rsync takes it: HOST:PATH.
+        options: further words of rsync's command.
+        shell: the command by which rsync gets there.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            rsync(given, f"{given['from']}/{LIST}", f"{scratch}/")
-        except SystemExit as failed:
+            rsync(shell, f"{source}/{LIST}", f"{scratch}/")
+        except TreeError as failed:
             if "No such file" not in str(failed):
                 raise
-            sys.exit("nothing was brought there yet. Run this once without --limit")
+            raise TreeError("nothing was brought there yet. Run this once without --limit") from None
         new = read_list(scratch)
-    removed = remove_old(directory, new, given)
+    removed = remove(directory, old_names(directory, new, patterns, delete))
     # with a slash at its end a directory would mean all that is in it
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))
-    words = ["--itemize-changes", "--from0", "--files-from=-", *given["options"], f"{given['from']}/", f"{directory}/"]
-    copied = rsync(given, *words, input=names)
+    words = ["--itemize-changes", "--from0", "--files-from=-", *options, f"{source}/", f"{directory}/"]
+    copied = rsync(shell, *words, input=names)
     if read_list(directory) != new:
         write_list(directory, new)
-    print("".join(f"removed {shown(name)}\n" for name in removed) + shown(copied), end="")
+    return [shown(name) for name in removed], shown(copied)
 
 
 def shown(text: str) -> str:
@@ -176,7 +211,7 @@ def tracked(directory: str, patterns: list[str]) -> list[str]:
         check=False,
     )
     if done.returncode:
-        sys.exit(f"git cannot list {directory}: {done.stderr.strip()}")
+        raise TreeError(f"git cannot list {directory}: {done.stderr.strip()}")
     return sorted(set(done.stdout.split("\0")) & set(listed(directory, patterns)))
 
 
@@ -191,32 +226,13 @@ def digest(path: str) -> str:
     return found.hexdigest()
 
 
-def hashes(directory: str, given: dict[str, Any]) -> dict[str, str]:
-    """The hash of each file that was brought, and is there."""
-    names = tracked(directory, given["patterns"]) if given["git"] else sorted(read_list(directory))
+def hashes(directory: str, patterns: list[str], git: bool) -> dict[str, str]:
+    """The hash of each file that was brought, or that git has, and is there."""
+    names = tracked(directory, patterns) if git else sorted(read_list(directory))
     paths = {name: os.path.join(directory, name) for name in names if not name.endswith("/")}
     return {name: digest(path) for name, path in paths.items() if os.path.islink(path) or os.path.isfile(path)}
 
 
-def main(verb: str, directory: str) -> None:
-    """Do what is asked for."""
-    given = json.load(sys.stdin)
-    try:
-        if verb == "list":
-            print(json.dumps({name: state(f"{directory}/{name}") for name in listed(directory, given["patterns"])}))
-        elif verb == "prepare":
-            prepare(directory, given)
-        elif verb == "bring":
-            bring(directory, given)
-        elif verb == "files":
-            print(json.dumps(hashes(directory, given)))
-        else:
-            files = hashes(directory, given)
-            whole = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-            print(json.dumps({"hash": whole[:16], "files": len(files)}))
-    except OSError as error:
-        sys.exit(f"cannot read {error.filename}: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def hash_of(files: dict[str, str]) -> str:
+    """One hash of all these."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
