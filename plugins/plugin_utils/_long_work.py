@@ -80,7 +80,7 @@ def run_command(
     environment: dict[str, str] = {}
     for part in action._task.environment or []:
         environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
-    request = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
+    request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
     request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
     name = action._task.delegate_to or task_vars["inventory_hostname"]
     started = shown = time.monotonic()

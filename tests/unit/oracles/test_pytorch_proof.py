@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof as proof
 
 
@@ -33,18 +34,18 @@ def test_it_is_proved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_another_build_is_refused_and_not_taken_for_proved(tmp_path: Path) -> None:
-    with pytest.raises(proof.Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
+    with pytest.raises(Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()
 
 
 def test_a_product_or_a_sum_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))
-    with pytest.raises(proof.Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
+    with pytest.raises(Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
         proof.check_sum(0)
     monkeypatch.setattr(proof, "RANK", "import sys; sys.exit('no such device')")
-    with pytest.raises(proof.Fault, match="no such device"):
+    with pytest.raises(Fault, match="no such device"):
         proof.check_sum(0)
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda left, right: torch.zeros(2))
-    with pytest.raises(proof.Fault, match="a product of matrices on cpu is wrong"):
+    with pytest.raises(Fault, match="a product of matrices on cpu is wrong"):
         proof.check_products({"cuda": ""})

@@ -16,6 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
 from ansible_collections.muster.training.plugins.module_utils._torch import flash_attention as flash
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import FLASH_ATTENTION
 
@@ -186,12 +187,12 @@ def test_where_there_is_none_the_nearest_that_exist_are_named(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(flash.Fault, match="The nearest: none"):
+    with pytest.raises(Fault, match="The nearest: none"):
         flash.choose(ask(server[0], tmp_path))
     put(server[1], "2.7.4.post1", torch="2.6.0")
     put(server[1], "2.8.3", torch="2.7.1")
     put(server[1], "2.8.3", torch="2.8.0", abi=False)  # not for this torch's ABI
-    with pytest.raises(flash.Fault) as problem:
+    with pytest.raises(Fault) as problem:
         flash.choose(ask(server[0], tmp_path))
     assert "no wheel of flash-attention 2.8.3 for torch 2.13.0, CUDA 12.6, Python 3.11" in str(problem.value)
     near = (
@@ -207,7 +208,7 @@ def test_for_a_newer_cuda_the_nearest_are_those_for_an_older_one(
     monkeypatch.setattr(flash, "environment", lambda: {**HERE, "cuda": "13.0"})
     put(server[1], "2.8.3", torch="2.8.0")
     put(server[1], "2.6.3", torch="2.4.0")
-    with pytest.raises(flash.Fault, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
+    with pytest.raises(Fault, match=r"The nearest: flash-attention 2\.8\.3 with torch 2\.8 for CUDA 12; "):
         flash.choose(ask(server[0], tmp_path))
 
 
@@ -220,18 +221,16 @@ def test_the_newest_release_that_has_a_wheel_and_loads_is_taken(
     for glibc, name in (("2.35", newer), ("2.31", older)):
         monkeypatch.setattr(flash, "glibc_version", lambda glibc=glibc: glibc)
         assert flash.choose_anew(ask(server[0], tmp_path, version="auto"))["shown"] == name
-    with pytest.raises(flash.Fault, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
+    with pytest.raises(Fault, match=r"no wheel of flash-attention 2\.8\.3 for .*, glibc 2\.31 in http"):
         flash.choose_anew(ask(server[0], tmp_path, version="2.8.3"))
     monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(
-        flash.Fault, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"
-    ):
+    with pytest.raises(Fault, match=r"no wheel of flash-attention 2\.8\.3 or 2\.7\.4\.post1 or .* for torch 2\.13"):
         flash.choose_anew(ask(server[0], tmp_path, version="auto"))
 
 
 def test_a_server_that_cannot_be_asked_is_no_reason_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "environment", lambda: HERE)
-    with pytest.raises(flash.Fault, match="cannot be reached from the first node"):
+    with pytest.raises(Fault, match="cannot be reached from the first node"):
         flash.choose(ask("http://127.0.0.1:9/vVERSION", tmp_path, build=True))
 
 
@@ -262,7 +261,7 @@ def test_a_build_that_is_allowed(server: tuple[str, Path], tmp_path: Path, monke
 
 def test_a_compiler_of_another_cuda_is_refused(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "nvcc", "echo 'Cuda compilation tools, release 11.8, V11.8.89'")
-    with pytest.raises(flash.Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
+    with pytest.raises(Fault, match=r"no nvcc of CUDA 12 on the first node \(found: 11\.8 in "):
         flash.find_compiler("12.6", str(tmp_path))
 
 
@@ -277,9 +276,7 @@ def test_gpus_that_are_too_old_are_refused(tmp_path: Path, monkeypatch: pytest.M
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 9.0'; echo 'NVIDIA A100, 8.0'")
     assert flash.capabilities({}) == {"capabilities": ["8.0", "9.0"], "changed": False}
     program(tmp_path / "bin" / "nvidia-smi", "echo 'Tesla T4, 7.5'")
-    with pytest.raises(
-        flash.Fault, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"
-    ):
+    with pytest.raises(Fault, match=r"Tesla T4 has the compute capability 7\.5\. Needed: 8\.0 or higher \(Ampere\)"):
         flash.capabilities({})
 
 
@@ -287,15 +284,15 @@ def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     smi = tmp_path / "bin" / "nvidia-smi"
     program(smi, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    with pytest.raises(flash.Fault, match=r"nvidia-smi fails: .*version mismatch\. Needed: the GPUs of this node"):
+    with pytest.raises(Fault, match=r"nvidia-smi fails: .*version mismatch\. Needed: the GPUs of this node"):
         flash.capabilities({})
     program(smi, "exit 9")
-    with pytest.raises(flash.Fault, match=r"nvidia-smi fails: code 9\. Needed: "):
+    with pytest.raises(Fault, match=r"nvidia-smi fails: code 9\. Needed: "):
         flash.capabilities({})
     program(smi, "exec sleep 60")
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": 0.2}))
-    with pytest.raises(flash.Fault, match=r"nvidia-smi gives no answer within 60 s\. Needed: "):
+    with pytest.raises(Fault, match=r"nvidia-smi gives no answer within 60 s\. Needed: "):
         flash.capabilities({})
 
 
@@ -309,10 +306,10 @@ def test_a_driver_that_does_not_know_the_field(tmp_path: Path, monkeypatch: pyte
     torch.cuda.get_device_capability.return_value = (8, 0)
     assert flash.capabilities({}) == {"capabilities": ["8.0"], "changed": False}
     torch.cuda.get_device_capability.return_value = (7, 0)
-    with pytest.raises(flash.Fault, match=r"has the compute capability 7\.0\. Needed: 8\.0 or higher"):
+    with pytest.raises(Fault, match=r"has the compute capability 7\.0\. Needed: 8\.0 or higher"):
         flash.capabilities({})
     torch.cuda.is_available.return_value = False
-    with pytest.raises(flash.Fault, match="nvidia-smi is too old to tell them, and torch sees none"):
+    with pytest.raises(Fault, match="nvidia-smi is too old to tell them, and torch sees none"):
         flash.capabilities({})
 
 
@@ -337,7 +334,7 @@ def test_an_import_without_a_gpu_is_no_proof(tmp_path: Path, monkeypatch: pytest
 
 def test_a_step_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(given: dict[str, Any]) -> dict[str, Any]:
-        raise flash.Fault(f"asked for {given}")
+        raise Fault(f"asked for {given}")
 
     monkeypatch.setitem(flash.STEPS, "prove", refuse)
     monkeypatch.setitem(flash.STEPS, "gpus", lambda given: {"capabilities": [], **given})

@@ -230,7 +230,7 @@ def test_a_wheel_is_found_on_an_index(tmp_path: Path, monkeypatch: pytest.Monkey
     names += [f"uv-0.13.8-py3-none-manylinux_2_17_{os.uname().machine}.manylinux2014_{os.uname().machine}.whl"]
     page.write_text("".join(f'<a href="../files/{name}#sha256=ab{number}">x</a>' for number, name in enumerate(names)))
     page.rename(tmp_path / "uv" / "page")
-    opened = tools.opened
+    opened = credentials.opened
     monkeypatch.setattr(tools, "opened", lambda url: opened(url + "page"))
     url, digest = tools.wheel_on_index(f"file://{tmp_path}", "uv", "0.13.8")
     assert url == f"file://{tmp_path}/files/{names[3]}"

@@ -83,9 +83,13 @@ def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
     monkeypatch.setenv("HOME", str(tmp_path))
     asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
     (tmp_path / "proved").write_text(torch_proof.what_counts(asked))
-    words: tuple[Any, ...] = ({"inventory_hostname": "node0"}, "proving", sys.executable, "_torch.torch_proof")
-    assert run_code(here(), *words, asked) == {"changed": False, "shown": "as proved before"}
-    failed = run_code(here(), *words, {**asked, "marker": str(tmp_path / "other"), "version": "0.1"})
+
+    def prove(**other: Any) -> dict[str, Any]:
+        names = {"inventory_hostname": "node0"}
+        return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**asked, **other})
+
+    assert prove() == {"changed": False, "shown": "as proved before"}
+    failed = prove(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
     assert failed["msg"].endswith("whether pytorch_index_url is right"), "the fault alone, without its output"
 
