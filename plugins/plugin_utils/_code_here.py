@@ -6,15 +6,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._code_tree import TreeError, listed
 from ansible_collections.muster.training.plugins.module_utils._node_code import (
     HASHED,
     digest_of,
@@ -27,8 +24,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._project_requireme
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._node_code import Tree
 
-# What lists a source for the copy; so both see the same files.
-TREE_PROGRAM = Path(__file__).resolve().parents[2] / "roles" / "code" / "files" / "tree.py"
 MOST_HASHED = 32 << 20  # bytes of all files, which a launch reads: some 20 ms
 MOST_SENT = 64 << 10  # characters to each node: some 2,000 files. Of more a node compares one hash of all
 
@@ -54,16 +49,10 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
         raise ValueError(f"code_source is {source}, which {kind}")
     if not shutil.which("rsync"):
         raise ValueError(f"rsync is missing on this machine, by which {source} is copied")
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(TREE_PROGRAM), "list", source],
-        input=json.dumps({"patterns": list(patterns)}),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    if done.returncode:
-        raise ValueError(done.stderr.strip()[-500:])
-    return list(json.loads(done.stdout))
+    try:
+        return listed(source, list(patterns))
+    except TreeError as problem:
+        raise ValueError(str(problem)[-500:]) from problem
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:

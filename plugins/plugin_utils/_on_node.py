@@ -31,14 +31,14 @@ UNHEARD = "could not be sent"
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, the rest is what that reads.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
-# Reads {"sources": {module: its text}, "main": module, "request": ...}, makes the modules importable under the
-# collection's own name and prints the answer of main's main(). What nobody imports is not compiled.
+# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ...}, makes the modules importable under
+# the collection's own name and prints the mark with the answer of main's main(). What nobody imports is not compiled.
 BOOTSTRAP = f"""
 import json, sys
 from _frozen_importlib import ModuleSpec
-if sys.version_info < (3, 8):
-    print({MARK!r} + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 call = json.loads(sys.stdin.buffer.read())
+if sys.version_info < (3, 8):
+    print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
 sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
 packages = {{name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}}
 class Sent:
@@ -53,7 +53,7 @@ class Sent:
 sys.meta_path.insert(0, Sent())
 name = {PACKAGE!r} + "." + call["main"]
 __import__(name)
-print({MARK!r} + json.dumps(sys.modules[name].main(call["request"])))
+print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
 """
 IMPORT = re.compile(
     rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
@@ -114,10 +114,13 @@ def shell_command(interpreter: str) -> str:
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
-def standard_input(module: str, request: Mapping[str, Any]) -> bytes:
-    """What shell_command() reads: BOOTSTRAP in one line, then the module with all that it imports, and the request."""
+def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) -> bytes:
+    """What shell_command() reads: BOOTSTRAP in one line, then the module with all that it imports, and the request.
+
+    mark: begins the line of the answer.
+    """
     sources = {name: source_of(name) for name in needs_of(module)}
-    payload = json.dumps({"sources": sources, "main": module, "request": request})
+    payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
     return f"exec({BOOTSTRAP!r})\n{payload}".encode()
 
 
