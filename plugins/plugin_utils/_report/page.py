@@ -20,6 +20,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import HEADER as BENCHMARK_HEADER
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import rows_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Figure, GpuNumbers, Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
@@ -75,8 +78,13 @@ def render_run(
     record: str,
     nvidia_smi: Sequence[tuple[str, str]] = (),
     note: str = "",
+    benchmark: Benchmark | None = None,
+    benchmark_plots: Sequence[Shown] = (),
 ) -> str:
-    """The page of one run. record: its directory; note: what is to be said of pictures that are not there."""
+    """The page of one run. record: its directory; note: what is to be said of pictures that are not there.
+
+    benchmark, benchmark_plots: where the run was one.
+    """
     return (
         environment()
         .get_template("run.html.j2")
@@ -86,6 +94,10 @@ def render_run(
             run_facts=run_facts(report),
             links=[(link, is_wandb(link)) for link in report["links"]],
             no_findings=no_findings(report),
+            benchmark=benchmark,
+            benchmark_header=BENCHMARK_HEADER,
+            benchmark_rows=rows_of(benchmark) if benchmark is not None else [],
+            benchmark_plots=benchmark_plots,
             notes=[*report["notes"], *([note] if note else [])],
             metrics=[[one["name"], value_of(one["value"])] for one in report["metrics"]],
             curves=[
