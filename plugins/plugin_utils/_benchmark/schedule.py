@@ -48,14 +48,13 @@ def work_of(count: int, seconds: float, collectives: Sequence[str], largest: int
 
 def work_again(suspects: Suspects, seconds: float) -> Work:
     """What looked slow, one after another, while all else rests."""
-    parts: dict[str, float] = {}
-    if suspects["ranks"]:
-        parts["matmul"] = seconds / 2
-    if suspects["pairs"]:
-        parts["pairs"] = seconds / 2
+    phases = [phase for phase, found in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if found]
+    parts = {phase: seconds / len(phases) for phase in phases}
+    # half of it is for what comes before each: matrices are made, and the device gets warm
+    each = parts.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
     return {
         "seconds": parts,
-        "matmul_seconds": min(MATMUL_SECONDS, seconds / 2 / max(1, len(suspects["ranks"]))),
+        "matmul_seconds": min(MATMUL_SECONDS, each),
         "matmul_size": 0,
         "matmul_alone": suspects["ranks"],
         "collectives": [],
