@@ -36,6 +36,7 @@ MACHINES = {"local": ["local0", "local1"], "static": ["node0", "node1"]}
 OTHER_FILES = [
     ".gitignore",
     "ansible.cfg",
+    "benchmark.yml",
     "bucket_move.yml",
     "checkpoints.yml",
     "cost.yml",

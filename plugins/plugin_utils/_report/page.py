@@ -20,6 +20,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import HEADER as BENCHMARK_HEADER
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import rows_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
     Figure,
@@ -82,11 +85,13 @@ def render_run(
     nvidia_smi: Sequence[tuple[str, str]] = (),
     note: str = "",
     here: str = "USER@MACHINE",
+    benchmark: Benchmark | None = None,
+    benchmark_plots: Sequence[Shown] = (),
 ) -> str:
     """The page of one run.
 
     record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
-    this machine, for who reads the page on another one.
+    this machine, for who reads the page on another one; benchmark, benchmark_plots: where the run was one.
     """
     return (
         environment()
@@ -97,6 +102,10 @@ def render_run(
             run_facts=run_facts(report),
             links=[(link, is_wandb(link)) for link in report["links"]],
             no_findings=no_findings(report),
+            benchmark=benchmark,
+            benchmark_header=BENCHMARK_HEADER,
+            benchmark_rows=rows_of(benchmark) if benchmark is not None else [],
+            benchmark_plots=benchmark_plots,
             notes=[*report["notes"], *([note] if note else [])],
             metrics=[
                 [one["name"], value_of(one["value"])] for one in report["metrics"] if not isinstance(one["value"], str)

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.record import benchmark_in
 from ansible_collections.muster.training.plugins.plugin_utils._report import logbook
+from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
 from ansible_collections.muster.training.plugins.plugin_utils._report.comparison import render_comparison
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import VERSION, Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import Shown, render_run, shown
@@ -89,23 +91,35 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], st
     return found, why
 
 
+def parts(drawn: list[Shown], first: int, second: int) -> tuple[list[Shown], list[Shown], list[Shown]]:
+    """So many plots, so many more, and the rest."""
+    return drawn[:first], drawn[first : first + second], drawn[first + second :]
+
+
 def write_report(record: Path, book: Path, now: float) -> Written:
     """Write the report of one run into its record, and its page into the log book. now: seconds since 1970."""
     found = read_record(record, record.name)
     report = compose(found, now)
+    benchmark = benchmark_in(record)
+    if benchmark is not None:
+        report["findings"] = [*benchmark["findings"], *report["findings"]]
+    figures = benchmark_plots(benchmark) if benchmark is not None else []
     curves, gpus = curve_plots(report), gpu_plots(report, gpus_of(found))
-    drawn, why = write_plots([*curves, *gpus], record / PLOTS)
+    drawn, why = write_plots([*figures, *curves, *gpus], record / PLOTS)
+    of_benchmark, of_curves, of_gpus = parts(drawn, len(figures), len(curves))
     smi = [
         (node.name, "\n".join(clean(line, SMI_LINE) for line in node.nvidia_smi.splitlines()[:SMI_LINES]))
         for node in found.nodes
         if node.nvidia_smi
     ]
-    content = render_run(report, drawn[: len(curves)], drawn[len(curves) :], str(record), smi, why, here())
+    content = render_run(report, of_curves, of_gpus, str(record), smi, why, here(), benchmark, of_benchmark)
     bare: list[Any] = [{**curve, "points": []} for curve in report["curves"]]
     write_file(record / CURVES, json.dumps([curve["points"] for curve in report["curves"]], allow_nan=False) + "\n")
     write_file(record / NUMBERS, json.dumps({**report, "curves": bare}, indent=1, allow_nan=False) + "\n")
     write_file(record / PAGE, content)
-    pictures = [] if why else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*curves, *gpus]]
+    pictures = (
+        [] if why else [(plot.title, plot.caption, f"{PLOTS}/{plot.name}.svg") for plot in [*figures, *curves, *gpus]]
+    )
     write_logbook(report, record, book, pictures)
     return Written(record / PAGE, report, why)
 
@@ -172,7 +186,13 @@ def is_current(record: Path) -> bool:
         made = (record / NUMBERS).stat().st_mtime
     except OSError:
         return False
-    sources = [record / "plan.json", record / "result.json", record / "logs", *(record / "logs").glob("*")]
+    sources = [
+        record / "plan.json",
+        record / "result.json",
+        record / "benchmark.json",
+        record / "logs",
+        *(record / "logs").glob("*"),
+    ]
     return all(not source.exists() or source.stat().st_mtime <= made for source in sources)
 
 
