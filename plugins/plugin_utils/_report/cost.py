@@ -57,6 +57,6 @@ def cost_of(
         "run": run,
         "start_up": None if start_up is None or seconds is None else per_hour * min(start_up, seconds) / HOUR,
         "idle_gpus": idle,
-        "per_1000_samples": 1000 * run / samples if run is not None and samples else None,
+        "per_1000_samples": 1000 * run / samples if run is not None and samples is not None and samples >= 1 else None,
         "missing": "" if seconds is not None else "it is not known when the run started",
     }

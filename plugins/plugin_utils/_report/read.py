@@ -40,7 +40,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
     listed,
     mapping,
     mappings,
-    number,
+    moment,
     parsed,
 )
 
@@ -112,7 +112,7 @@ def read_record(directory: Path, run_id: str) -> Record:
 def read_node(files: Files, where: str, name: str, planned: Any, result: Any) -> NodeFiles:
     """The samples of a node's GPUs, and what nvidia-smi said."""
     node = NodeFiles(name)
-    clock = clock_of(files.document(f"{where}/clock.json"), number(mapping(result).get("started")))
+    clock = clock_of(files.document(f"{where}/clock.json"), moment(mapping(result).get("started")))
     hardware = mapping(mapping(planned).get("hardware"))
     model = clean(hardware.get("gpu"), 100)
     names = listed(hardware.get("gpus"))  # a number of them, or what each is

@@ -44,6 +44,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
     clean,
     listed,
     mapping,
+    moment,
     number,
     whole,
 )
@@ -51,6 +52,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
 STATES = ("succeeded", "failed", "stopped")
 LOG_LINES = 20
 LONGEST_LOG_LINE = 500
+LONGEST_SEEN = 10_000  # characters of a line in which a cause is looked for
 MOST_METRICS = 100
 MOST_WORDS = 500  # of the command
 # Curves and keys that say how many samples a second the whole job does
@@ -68,7 +70,7 @@ def compose(record: Record, now: float) -> Report:
     plan, result = mapping(record.plan), mapping(record.result)
     gpus = gpus_of(record)
     window = working_window(gpus)
-    started, ended = number(result.get("started")), number(result.get("ended"))
+    started, ended = moment(result.get("started")), moment(result.get("ended"))
     seconds = ended - started if started is not None and ended is not None and ended >= started else None
     rows = node_rows(plan, result)
     numbers = [gpu_numbers(gpu, window) for gpu in gpus]
@@ -76,7 +78,9 @@ def compose(record: Record, now: float) -> Report:
     told = numbers_of(said)
     curves = [of_curve(curve) for curve in record.curves]
     rate = throughput(told, curves)
-    samples = told.get("samples") or (rate * seconds if rate and seconds else None)
+    samples = told.get("samples", 0.0)
+    if samples < 1:
+        samples = rate * seconds if rate and seconds else 0.0
     parts = stages(started, ended, record.events, window)
     shrunk = [clean(event.get("text"), 300) for event in map(mapping, record.events) if event.get("event") == "shrink"]
     facts = Facts(
@@ -117,7 +121,7 @@ def compose(record: Record, now: float) -> Report:
         "settings": {},
         "metrics": metrics(said),
         "samples_per_second": rate,
-        "samples": samples,
+        "samples": samples if samples >= 1 else None,
         "curves": curves,
         "links": record.links,
         "gpus": numbers,
@@ -158,9 +162,8 @@ def failure(result: Mapping[str, Any], log: str) -> Failure | None:
     if not isinstance(told, Mapping):
         return None
     rank = number(told.get("rank"))
-    last_lines = log.splitlines() or [
-        line for line in listed(told.get("last_lines"), LOG_LINES) if isinstance(line, str)
-    ]
+    kept = [line[:LONGEST_SEEN] for line in listed(told.get("last_lines"), LOG_LINES) if isinstance(line, str)]
+    last_lines = log.splitlines() or kept
     lines = [clean(line, LONGEST_LOG_LINE) for line in last_lines[-LOG_LINES:]]
     error = told.get("error")
     found = explain_failure(error if isinstance(error, str) else "", last_lines)

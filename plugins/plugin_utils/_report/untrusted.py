@@ -16,6 +16,7 @@ from typing import Any
 
 LONGEST = 2000  # characters of a text that a person is to read
 LARGEST = 1e100  # nothing that is measured is larger, and sums and products of it are still numbers
+EARLIEST, LATEST = 1e6, 1e11  # seconds since 1970: of January of that year, and 3000 years on
 # What turns a terminal's colours on, sets its title and the like: CSI, OSC, and the short ones.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 # What turns the direction of all that follows, or takes no room: a page would read otherwise than it is.
@@ -49,6 +50,15 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return found if abs(found) <= LARGEST else None  # nan is not, either
+
+
+def moment(value: Any) -> float | None:
+    """A time in seconds since 1970, None for all else: no run was before EARLIEST or will be after LATEST.
+
+    So two of them are equal, or differ by enough to divide by.
+    """
+    found = number(value)
+    return found if found is not None and EARLIEST <= found <= LATEST else None
 
 
 def whole(value: Any, most: int = 1_000_000_000) -> int:

@@ -231,6 +231,30 @@ def test_whatever_a_record_holds_a_report_is_made(tmp_path: Path, broken: Callab
     report["verdict"].encode("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("result", "plan"),
+    [
+        ({"said": {"samples": 1e-320, "samples_per_second": 5e-324}}, {}),
+        ({"said": {"samples": -3, "samples_per_second": -1, "checkpoint_seconds": 1e99}}, {}),
+        ({"said": {"samples": 1e100, "samples_per_second": 1e100, "batch_size": 1e100}}, {}),
+        ({"started": 0, "ended": 1e-320, "said": {"checkpoint_seconds": 1e99}}, {}),
+        ({"started": -5e9, "ended": 5e9}, {}),
+        ({"started": START, "ended": 1e300}, {}),
+        ({}, {"world_size": 10**400}),
+        ({}, {"world_size": -3}),
+    ],
+)
+def test_absurd_numbers_are_told_as_numbers_or_not_at_all(
+    tmp_path: Path, result: dict[str, Any], plan: dict[str, Any]
+) -> None:
+    report = report_of(tmp_path, result=result, plan=plan)
+    told = json.loads(json.dumps(report, allow_nan=False))
+    assert all(cost is None or cost >= 0 for name, cost in told["cost"].items() if name not in ("currency", "missing"))
+    assert told["seconds"] is None or 0 <= told["seconds"] < 1e11
+    assert told["samples"] is None or told["samples"] >= 1
+    assert told["world_size"] >= 0
+
+
 def test_samples_are_read_without_being_held_as_text(tmp_path: Path) -> None:
     """A day of 64 GPUs, 370,000 samples, would take 100 MB in objects; here a fiftieth of it, by the same code."""
     directory = write_record(tmp_path, nodes=2, gpus=8, seconds=7200)

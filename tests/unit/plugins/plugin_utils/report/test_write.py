@@ -32,6 +32,7 @@ from tests.unit.plugins.plugin_utils.report.records import (
     write_record,
 )
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 LONGEST_ID = "r" + "x" * 62  # as long as a run id may be
 
 
@@ -94,7 +95,8 @@ def test_a_run_has_a_page_numbers_and_pictures(tmp_path: Path) -> None:
 
 def hostile_record(runs: Path) -> Path:
     """A record in which everything that can say something says what it should not."""
-    failure = {"node": HOSTILE, "node_rank": 0, "rank": 0, "error": HOSTILE + "y" * 1_000_000, "log": HOSTILE}
+    failure: dict[str, Any] = {"node": HOSTILE, "node_rank": 0, "rank": 0, "log": HOSTILE}
+    failure |= {"error": HOSTILE + "y" * 1_000_000, "last_lines": [f"{OOM} {HOSTILE}", "y" * 1_000_000, 7, None]}
     said: dict[str, Any] = {
         HOSTILE: 1.5,
         "text": HOSTILE,
@@ -123,6 +125,9 @@ def hostile_record(runs: Path) -> Path:
     node = directory / "logs" / "node0"
     write_events(node / "events.out.tfevents.1", HOSTILE, [1.0, float("nan"), float("inf"), 2.0])
     (node / "nvidia-smi.txt").write_text(HOSTILE + "w" * 1_000_000)
+    gpu, ours = f"0, {HOSTILE}, Enabled\n", f"{HOSTILE}, 7, 1e99, -1, 999999999, 1e8\n"
+    other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
+    (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
     (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: one, "ok": one}) + "\n" for one in range(3)))
     place = node / "ranks" / "0"
     place.mkdir(parents=True)
@@ -153,6 +158,8 @@ def test_whatever_nodes_and_jobs_say_it_stays_text(tmp_path: Path) -> None:
             if line.startswith("| "):
                 assert line.replace("\\|", "").count("|") in (3, 9, 10), line
     assert report["run_id"] == LONGEST_ID
+    assert report["failure"] is not None and report["failure"]["cause"] is not None
+    assert [(one["pid"], one["utilization_percent"]) for one in report["processes"]] == [(7, None)]
 
 
 def test_a_page_of_64_gpus_stays_below_2_mb(tmp_path: Path) -> None:
