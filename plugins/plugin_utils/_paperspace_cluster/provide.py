@@ -62,6 +62,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     Ask,
     Way,
     refuse_too_many,
+    refuse_wrong_clock,
     types_to_try,
     way_with,
 )
@@ -87,6 +88,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     Raises PlanRefused before anything is made, ClusterError where the cluster could not be had, PaperspaceError.
     """
     team = operations.session(work.client).get("team") or {}
+    refuse_wrong_clock(work.client.server_time, work.clock())
     there = look(work, wait=not check)
     work.record.settle(work.clock() - ROLLBACK_WITHIN)
     refused: list[str] = []
