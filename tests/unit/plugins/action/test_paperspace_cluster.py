@@ -332,6 +332,7 @@ def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
     assert done.cost["per_hour"] == pytest.approx(7.56)
     assert "to make: machine bert-1 of type A6000x2 with 250 GB" in bench.said
     assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.said)
+    assert "the team has 5 of the 20 machines that it may have" in bench.said
 
 
 def occupy(bench: Bench) -> None:
