@@ -82,6 +82,8 @@ class Client:
         self._sleep = sleep
         self._clock = clock
         self._notify = notify
+        #: When the last answer was sent, by the API's clock, in seconds since 1970; None where it does not say.
+        self.server_time: float | None = None
 
     def request(
         self,
@@ -135,6 +137,8 @@ class Client:
             again = type(error)(self._without_key(f"{asked} at {where}: {error.what}"), hint=error.hint)
             again.passing, again.refused = error.passing, error.refused
             raise again from None
+        sent = email.utils.parsedate_tz(response.headers.get("date", ""))
+        self.server_time = None if sent is None else float(email.utils.mktime_tz(sent))
         return self._parsed(asked, response)
 
     def _parsed(self, asked: str, response: Response) -> Any:

@@ -61,7 +61,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     CONSOLE,
     Ask,
     Way,
+    makes,
     refuse_too_many,
+    refuse_wrong_clock,
     types_to_try,
     way_with,
 )
@@ -87,6 +89,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     Raises PlanRefused before anything is made, ClusterError where the cluster could not be had, PaperspaceError.
     """
     team = operations.session(work.client).get("team") or {}
+    refuse_wrong_clock(work.client.server_time, work.clock())
     there = look(work, wait=not check)
     work.record.settle(work.clock() - ROLLBACK_WITHIN)
     refused: list[str] = []
@@ -95,10 +98,13 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     if not possible:
         raise PlanRefused(f"{work.cluster} cannot be had, and nothing was made: {'; '.join(refused)}")
     first = possible[0]
-    refuse_too_many(first, integer(team.get("maxMachines")), there)
+    most = integer(team.get("maxMachines"))
+    refuse_too_many(first, most, there)
     for line in [*refused, *(plan_lines(first.wanted, first.plan) if check or first.plan["steps"] else [])]:
         work.say(line)
     work.say(f"{work.cluster}: {cost_words(first.cost, 'present')}")
+    if most is not None and makes(first.plan):
+        work.say(f"the team has {len(there['machines'])} of the {most} machines that it may have")
     if check:
         return Provided(bool(first.plan["steps"]), first, first.plan, first.cost)
     if not first.plan["steps"] and all(machine["state"] == "ready" for machine in first.plan["nodes"]):

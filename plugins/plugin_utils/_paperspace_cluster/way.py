@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import cost_of, over_budget
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, There, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
@@ -26,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import Work
 
 CONSOLE = "https://console.paperspace.com"
+CLOCKS_APART = 300.0  # seconds
 
 
 class Ask(NamedTuple):
@@ -56,6 +58,20 @@ class Way(NamedTuple):
     cost: Cost
     template_id: str
     script_id: str
+
+
+def refuse_wrong_clock(server: float | None, here: float) -> None:
+    """Raise PlanRefused where this machine's clock is wrong: the record and the ages of machines would be.
+
+    server: the API's time, None where it did not tell; both in seconds since 1970.
+    """
+    ahead = here - server if server is not None else 0.0
+    if abs(ahead) > CLOCKS_APART:
+        raise PlanRefused(
+            f"this machine's clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, and "
+            "nothing was made: what is looked for after an interruption, and ages, go by it. Set it: sudo timedatectl "
+            "set-ntp true"
+        )
 
 
 def makes(found: Plan) -> int:

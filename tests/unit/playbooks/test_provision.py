@@ -38,13 +38,13 @@ def server() -> Iterator[PaperspaceServer]:
         yield started
 
 
-def play(server: PaperspaceServer, directory: Path, name: str, *words: str) -> tuple[int, str]:
+def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key: str = KEY) -> tuple[int, str]:
     (directory / "here.ini").write_text("localhost ansible_connection=local\n")
     command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
     done = subprocess.run(
         [*command, "-i", str(directory / "here.ini"), *words],
         cwd=CHECKOUT,
-        env={**os.environ, "PAPERSPACE_API_KEY": KEY, "PAPERSPACE_API_URL": server.url, "HOME": str(directory)},
+        env={**os.environ, "PAPERSPACE_API_KEY": key, "PAPERSPACE_API_URL": server.url, "HOME": str(directory)},
         stdin=subprocess.DEVNULL,
         check=False,
         capture_output=True,
@@ -82,6 +82,18 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
             "ttl is '5m'. Needed: a number and its unit",
         ),
         (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
+            "region 'mars1' is none of Paperspace's. There are: ny2 (East Coast (NY2))",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
+            ".ssh/none.pub cannot be read: No such file or directory. Make a pair with `ssh-keygen -t ed25519`",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
+            "ssh_public_key is no public key of SSH",
+        ),
+        (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
             "Needed: a lower-case letter, then up to 30",
         ),
@@ -92,6 +104,29 @@ def test_what_is_typed_wrongly_is_one_line(
 ) -> None:
     code, said = play(server, tmp_path, "provision", *words)
     assert (code, message in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("", "no API key: the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
+)
+def test_without_the_right_key_nothing_is_made(
+    server: PaperspaceServer, tmp_path: Path, key: str, message: str
+) -> None:
+    code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key)
+    assert (code, message in said) == (2, True), said
+
+
+def test_a_template_is_planned_and_no_machine_is_imaged_that_was_not_cleaned(
+    server: PaperspaceServer, tmp_path: Path
+) -> None:
+    words = ["-e", "cluster=bert", "-e", "template=golden"]
+    code, said = play(server, tmp_path, "image", *words, "--check")
+    assert code == 0, said
+    assert "to make: template golden of bert-0, which is off meanwhile; it costs 11.00 USD a month" in said
+    code, said = play(server, tmp_path, "image", *words)
+    assert code == 2
+    assert "bert-0 was not cleaned, so no template was made of it" in said
 
 
 def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import http.client
 import json
 import re
@@ -107,7 +108,9 @@ class Bench:
 
     def fresh(self) -> None:
         """Another account, with other people's things in it, and no record."""
-        self.account = self.server.account = Account()
+        self.account = self.server.account = Account(
+            now=lambda: datetime.datetime.fromtimestamp(self.now, datetime.UTC)
+        )
         sprinkle(self.account, "bert")
         self.foreign = foreign_bytes(self.account)
         self.server.faults.clear()
@@ -329,6 +332,7 @@ def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
     assert done.cost["per_hour"] == pytest.approx(7.56)
     assert "to make: machine bert-1 of type A6000x2 with 250 GB" in bench.said
     assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.said)
+    assert "the team has 5 of the 20 machines that it may have" in bench.said
 
 
 def occupy(bench: Bench) -> None:
@@ -373,6 +377,15 @@ def test_what_cannot_be_had_is_one_line_and_nothing_made(
         bench.provide(**{"max_usd_per_hour": 70.0, **changes})
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert bench.changes() == []
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
+def test_a_wrong_clock_is_one_line_and_nothing_made(bench: Bench, seconds: float, words: str) -> None:
+    """seconds: how much later it is at the API."""
+    bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
+    with pytest.raises(PlanRefused, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
+        bench.provide()
     assert bench.changes() == []
 
 
