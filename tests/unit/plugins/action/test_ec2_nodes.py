@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import boto3
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Done, remove
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Done, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import Provided, provide
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
@@ -276,10 +278,8 @@ def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
     assert given["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
     tagged = {value for key, value in given.items() if key.endswith(".ResourceType")}
     assert tagged == {"instance", "volume", "network-interface", "spot-instances-request"}, "at birth"
-    (volume,) = {one["Size"] for key, one in bench.server.everything().items() if key[:4] == "vol-" and one["Tags"]} - {
-        8
-    }
-    assert volume == 150
+    new = [one for key, one in bench.server.everything().items() if key not in bench.server.foreign]
+    assert {one["Size"] for one in new if "Size" in one} == {150}
     group = next(
         one for one in bench.server.everything().values() if one.get("GroupName") == "muster-bert" and "VpcId" in one
     )
