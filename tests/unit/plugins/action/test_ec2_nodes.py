@@ -509,7 +509,7 @@ def test_a_node_that_goes_while_it_starts_takes_the_others_with_it(bench: Bench)
 
 def test_a_token_that_was_used_with_other_words_finds_its_machines(bench: Bench) -> None:
     """Killed after the request, and the record's minute is over: the price in the tags is another one by now."""
-    bench.server.hidden = 30
+    bench.server.hidden = 6
     assert broken_off(bench, "killed after a change", 4, bench.provide)
     bench.now += 100
     bench.server.prices["g4dn.xlarge"] = 0.6
