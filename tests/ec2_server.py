@@ -364,7 +364,7 @@ class EC2Server:
             for key in [key for key, one in kept.items() if all(i.state == "terminated" for i in one.instances)]:
                 for instance in kept.pop(key).instances:
                     for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
-                        of_instances.pop(instance.id, None)  # type: ignore[attr-defined]
+                        of_instances.pop(instance.id, None)
 
     def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:
         """Let a state last for so many lists."""

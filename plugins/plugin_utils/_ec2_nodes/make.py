@@ -247,13 +247,15 @@ def terminate(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
     except Ec2Error as error:
         if error.passing:
             raise
-        for one, name in ids.items():  # one that is protected, or gone long since, hinders all of a request
+        there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
+        for one, name in ids.items():  # one that is protected, or gone already, hinders all of a request
+            if there.get(one, "terminated") in GONE:
+                continue
             try:
                 _terminate(work, [one])
             except Ec2Error as alone:
-                if alone.code != "InvalidInstanceID.NotFound":
-                    refused[name] = str(alone)
-                    work.say(f"{name} could not be removed: {alone}")
+                refused[name] = str(alone)
+                work.say(f"{name} could not be removed: {alone}")
     pending = {one: name for one, name in ids.items() if name not in refused}
     began = work.clock()
     while pending:
