@@ -32,7 +32,7 @@ from tests.unit.typed import give_collection
 
 RECORDINGS = CHECKOUT / "tests" / "pictures"
 PICTURES = CHECKOUT / "docs" / "pictures"
-COLUMNS = 100
+COLUMNS = 118
 """Characters of a line in a picture, and of the terminal in which is recorded."""
 
 TRAIN = """\

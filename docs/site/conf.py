@@ -14,7 +14,7 @@ nitpicky = True
 
 # What Ansible's own manual explains: labels that the reference names, from a file beside this one. Nothing is fetched.
 intersphinx_mapping = {"ansible": ("https://docs.ansible.com/ansible/latest/", "ansible.inv")}
-intersphinx_disabled_reftypes = []
+intersphinx_disabled_reftypes: list[str] = []
 
 # The anchors of headings are those of the repository's own pages.
 myst_heading_anchors = 4
