@@ -10,8 +10,11 @@ Runs on the node, standard library only, Python >= 3.8.
 from __future__ import annotations
 
 import glob
+import grp
 import os
+import pwd
 import re
+import shlex
 import shutil
 import time
 
@@ -38,8 +41,8 @@ class ImageQuestion:
         self.deadline = time.monotonic() + TIMEOUT
         self.engine = engine
         form = "{{.DockerRootDir}}" if engine == "docker" else "{{.Store.GraphRoot}}"
-        self.image = Command([engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image])
-        self.root = Command([engine, "info", "--format", form])
+        self.image = Command(in_group(engine, [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]))
+        self.root = Command(in_group(engine, [engine, "info", "--format", form]))
 
     def answer(self) -> dict[str, Any]:
         """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none)."""
@@ -54,6 +57,16 @@ class ImageQuestion:
             "toolkit": has_toolkit(self.engine),
             "error": error,
         }
+
+
+def in_group(name: str, words: list[str]) -> list[str]:
+    """Return a command with a group that this user was given after the login: a run's unit has it, too."""
+    try:
+        group = grp.getgrnam(name)
+    except KeyError:
+        return words
+    late = group.gr_gid not in os.getgroups() and pwd.getpwuid(os.geteuid()).pw_name in group.gr_mem
+    return ["sg", name, "-c", shlex.join(words)] if late else words
 
 
 def parse_image(output: Output) -> tuple[str, int | None, str]:

@@ -161,7 +161,7 @@ def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.Monke
     """As the playbook says, which knows templates and the image of a job, too."""
     (tmp_path / "my project").mkdir()
     here = {"ansible_connection": "local", "node_address": "127.0.4.1", "launch_working_directory": "{{ place }}"}
-    inventory = {"training": {"hosts": {"here": {**here, "place": f"{tmp_path}/my project"}}}}
+    inventory: dict[str, Any] = {"training": {"hosts": {"here": {**here, "place": f"{tmp_path}/my project"}}}}
     inventory["training"]["vars"] = {"launch_python": sys.executable, "ansible_python_interpreter": sys.executable}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
     (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = hosts.yml\n")

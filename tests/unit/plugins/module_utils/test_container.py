@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +196,16 @@ def test_what_is_there_of_an_image(engine: str, tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
         (tmp_path / name).chmod(0o755)
     assert _node_image.has_toolkit(engine)
+
+
+def test_a_group_that_the_user_was_given_after_the_login_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
+    assert _node_image.in_group("no-such-group", words) == words
+    for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
+        entry = grp.struct_group(("docker", "x", 77, members))
+        monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
+        monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
+        assert _node_image.in_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
 
 
 # --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours
