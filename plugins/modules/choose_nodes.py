@@ -20,21 +20,9 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._group
 options:
-  group:
-    description: Group of the inventory that holds the machines.
-    type: str
-    default: training
   nnodes:
     description:
       - How many nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which as many as the

@@ -20,25 +20,10 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: partial, details: Says only that it would be run.}
-  connection: {support: full}
-  delegation: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.long
+  - muster.training._environment
+  - muster.training._environment.key
 options:
-  directory:
-    description: The directory of the environment, as P(muster.training.python_env#role) makes it.
-    type: path
-    required: true
-  key:
-    description: What stands for all that is installed. Another one, and it is proved again.
-    type: str
-    required: true
   version:
     description: The release of DeepSpeed that is to be there.
     type: str

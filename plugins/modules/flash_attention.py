@@ -19,16 +19,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: partial, details: Says only that it would be run.}
-  connection: {support: full}
-  delegation: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.long
+  - muster.training._environment
 options:
   step:
     description:
@@ -37,10 +29,6 @@ options:
       - V(prove) imports flash-attention, and compares its attention with torch's own where there is a GPU.
     type: str
     choices: [gpus, choose, prove]
-    required: true
-  directory:
-    description: The directory of the environment, as P(muster.training.python_env#role) makes it.
-    type: path
     required: true
   version:
     description: The release, or V(auto), the newest that has a wheel. For O(step=choose).

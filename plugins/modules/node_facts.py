@@ -20,16 +20,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.node
+  - muster.training._runs
 options:
   address:
     description: The node's own address among the nodes. Empty, nothing that depends on it is read.
@@ -62,18 +54,12 @@ options:
     description: Directory in which the job is to start. Empty, the user's home.
     type: str
     default: ""
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
   run_id:
     description: Name of the run that is about to start, to see whether it is taken.
     type: str
     default: ""
   user:
     description: User who is to run the job. Empty, the one who is logged in.
-    type: str
-    default: ""
   mounts:
     description: Directories that must be mounted, to be looked at besides what C(/etc/fstab) has.
     type: list

@@ -14,10 +14,7 @@ description:
     from. Changes nothing. Needs C(gpgv).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.info
 options:
   path:
     description: The package.

@@ -19,16 +19,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._paperspace
 options:
   cluster:
     description: Name of the only cluster to be shown. Empty, all.
@@ -45,19 +37,6 @@ options:
       - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
     type: str
     default: ""
-  api_key:
-    description:
-      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
-        P(muster.training.paperspace#inventory) reads.
-    type: str
-  api_url:
-    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
-    type: str
-    default: ""
-  timeout:
-    description: Seconds that one request may take.
-    type: float
-    default: 30.0
   retries:
     description: How often a request is sent again after a passing failure.
     type: int

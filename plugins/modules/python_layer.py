@@ -20,18 +20,12 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.long
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
   check_mode:
     support: partial
     details: The steps V(read_lock) and V(compare) change nothing and are run. Of others it says that they would be.
-  connection: {support: full}
-  delegation: {support: full}
   diff_mode: {support: full, details: Names of packages.}
-  platform: {platforms: linux}
 options:
   step:
     description:

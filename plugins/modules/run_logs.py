@@ -25,21 +25,10 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.node
+  - muster.training._runs
+  - muster.training._runs.run_id
 options:
-  run_id:
-    description: Name of the run.
-    type: str
-    required: true
   directory:
     description:
       - Directory on the controller that takes the logs, C(nodeRANK) below it for each node. It is made where it is
@@ -58,14 +47,6 @@ options:
     type: str
     choices: [logs, measured]
     default: logs
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
-  user:
-    description: User who runs the job. Empty, the one who is logged in.
-    type: str
-    default: ""
 seealso:
   - module: muster.training.training_watch
 """

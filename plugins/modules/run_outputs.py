@@ -21,16 +21,9 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.node
+  - muster.training._runs
+  - muster.training._runs.run_id
 options:
   state:
     description:
@@ -40,10 +33,6 @@ options:
         is changed meanwhile, is told with a warning and in RV(failures).
     type: str
     choices: [listed, compared, fetched]
-    required: true
-  run_id:
-    description: Name of the run.
-    type: str
     required: true
   outputs:
     description:
@@ -70,14 +59,6 @@ options:
     description: Seconds between two lines that tell how far it is.
     type: int
     default: 30
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
-  user:
-    description: User who runs the job. Empty, the one who is logged in.
-    type: str
-    default: ""
 seealso:
   - module: muster.training.choose_outputs
   - module: muster.training.run_logs

@@ -26,16 +26,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._group
 options:
   runs:
     description:
@@ -51,10 +43,6 @@ options:
       - A relative path begins beside the inventory of this host.
     type: path
     default: ""
-  group:
-    description: Group of the inventory that holds the machines.
-    type: str
-    default: training
   logbook:
     description:
       - Directory of the log book.

@@ -20,20 +20,13 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.node
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
   diff_mode:
     support: partial
     details:
       - In check mode O(state=started) shows each file as it would be written, with secrets hidden, and of this
         collection's own programs the number of their lines.
-  platform: {platforms: linux}
 options:
   state:
     description:
