@@ -42,8 +42,8 @@ options:
     default: []
   settled:
     description:
-      - Those of O(short_names) that the playbook has read already, such as the beginning of a run's name. The variable with
-        the prefix is what they were found to mean, so the two are not compared.
+      - Those of O(short_names) that the playbook has read already, such as the beginning of a run's name. The variable
+        with the prefix is what they were found to mean, so the two are not compared.
     type: list
     elements: str
     default: []
