@@ -27,6 +27,9 @@ from ansible.vars.manager import VariableManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import drive
+from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.typed import give_collection
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -255,8 +258,18 @@ def test_examples_of_inventories_are_accepted_by_the_plugin(name: str) -> None:
         assert problems_of(docs["options"], document) == [], document
 
 
+@pytest.fixture(scope="module")
+def account() -> Iterator[None]:
+    """A Paperspace account with the drive that examples name."""
+    with PaperspaceServer(Account()) as server, pytest.MonkeyPatch.context() as patch:
+        server.account.drives.append(drive(1, id="RJFHxSmO7U03"))
+        patch.setenv("PAPERSPACE_API_URL", server.url)
+        patch.setenv("PAPERSPACE_API_KEY", server.key)
+        yield
+
+
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("filter", "lookup") for name in plugins(kind)])
-def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path) -> None:
+def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path, account: None) -> None:
     (tmp_path / "nodes.yml").write_text(
         yaml.safe_dump(
             {

@@ -23,7 +23,8 @@ CLUSTER = {
     "provision_machine_types": ["C5"],
     "provision_template": "Ubuntu 22.04",
     "idle_watch_enabled": True,
-    "idle_watch_ttl": "48h",
+    "idle_watch_after": "45m",
+    "idle_watch_ttl": "off",  # this machine's age is theirs
 }
 ROLES = "base_packages,hosts_file,ssh_mesh"
 
@@ -65,8 +66,8 @@ def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: PaperspaceS
     assert own() == ["bert-0 ready", "bert-1 ready"]
     for node in lab.nodes[:2]:
         assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
-        status = lab.exec(node.name, ["python3", "/usr/local/lib/muster/idle_watch.py", "status"]).stdout
-        assert "48 h" in status, status
+        settings = json.loads(lab.exec(node.name, ["cat", "/etc/muster/idle_watch.json"]).stdout)
+        assert settings == {"after": "45m", "ttl": "off"}
     assert "paperspace" not in lab.exec(node.name, ["grep", "-rli", server.key, "/etc/muster", "/usr/local"]).stdout
 
     project.run(f"ansible-playbook site.yml --tags {ROLES}")
