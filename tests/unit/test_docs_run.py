@@ -18,6 +18,7 @@ from tests.unit.pages import GUIDES, Fence, fences
 from tests.unit.supervised import free_port
 from tests.unit.typed import give_collection
 
+pytestmark = pytest.mark.one_core
 IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
 """Each goes on in the folder in which the one before has ended, as it says."""
 DONE = "the commands were run: "
@@ -65,7 +66,6 @@ def test_marks_stand_on_pages_that_are_run() -> None:
     assert not [fence for page in GUIDES if page not in IN_ORDER for fence in fences(page) if fence.mark == "shows"]
 
 
-@pytest.mark.one_core
 def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
     """In one shell, as a reader would: `cd` lasts. What is shown stands in what was printed up to there."""
     give_collection(tmp_path)
