@@ -42,6 +42,7 @@ class Image(Stage):
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
+        self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
 
     def connect(self) -> None:
@@ -296,10 +297,15 @@ class Image(Stage):
         return self.request["ids"][self.me] != identity
 
     def take_leave(self) -> None:
-        """Wait until each peer has heard that we have failed: who does not would look for us for a minute."""
+        """Wait until each peer has heard that we have failed: who does not would look for us for a minute.
+
+        Not where the next call is about to begin: its nodes must not meet us.
+        """
         since = time.monotonic()
         others = [peer for peer in range(len(self.nodes)) if peer != self.me]
         while time.monotonic() < since + FAREWELL and any(self.heard.get(peer, 0.0) < since for peer in others):
+            if self.asked != changed_at(os.path.join(self.own, "request.json")):
+                return
             time.sleep(0.1)
         time.sleep(0.5)  # for the answer to the last of them
 
@@ -312,6 +318,14 @@ class Image(Stage):
         for name in os.listdir(self.own):
             if name.endswith(".part") or name == "pieces":
                 os.unlink(os.path.join(self.own, name))
+
+
+def changed_at(path: str) -> int:
+    """When a file was written, in ns; 0 where it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def work(request: dict[str, Any]) -> None:
