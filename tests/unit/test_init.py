@@ -41,6 +41,7 @@ OTHER_FILES = [
     "checkpoints.yml",
     "cost.yml",
     "fetch.yml",
+    "fit.yml",
     "group_vars/training.yml",
     "image.yml",
     "launch.yml",
