@@ -95,9 +95,9 @@ class HubServer:
         if kind is None and self.problems:
             raise AssertionError("; ".join(self.problems))
 
-    def add(self, kind: Kind, name: str, files: dict[str, bytes], **more: bool) -> Repository:
+    def add(self, kind: Kind, name: str, files: dict[str, bytes], *, gated: bool = False) -> Repository:
         """A repository with one commit on main."""
-        made = self.repositories[kind, name] = Repository(kind, name, **more)
+        made = self.repositories[kind, name] = Repository(kind, name, gated)
         made.commit(files)
         return made
 
@@ -122,7 +122,7 @@ class HubServer:
             raise Refused(404, "", "Sorry, we can't find the page you are looking for.")
         except Refused as refused:
             headers = {"X-Error-Message": refused.message, **({"X-Error-Code": refused.code} if refused.code else {})}
-            return _json({"error": refused.message}, refused.status, **headers)
+            return _json({"error": refused.message}, refused.status, headers)
 
     def repository(self, kind: Kind, name: str, asked: Asked) -> Repository:
         """What is named. Who shows no token learns of a missing one no more than of a private one."""
@@ -151,7 +151,7 @@ class HubServer:
             if start + TREE_PAGE < len(files):
                 words = urllib.parse.urlencode({**query, "cursor": start + TREE_PAGE})
                 more["Link"] = f'<{self.url}{asked.path}?{words}>; rel="next"'
-            return _json([_in_tree(path, one) for path, one in page], **more)
+            return _json([_in_tree(path, one) for path, one in page], headers=more)
         blobs = query.get("blobs", "").lower() == "true"
         return _json(
             {
@@ -214,8 +214,8 @@ class HubServer:
         return Answer(404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
 
 
-def _json(content: Any, status: int = 200, **headers: str) -> Answer:
-    return Answer(status, {"Content-Type": "application/json", **headers}, json.dumps(content).encode())
+def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(content).encode())
 
 
 def _signature(sha256: str) -> str:

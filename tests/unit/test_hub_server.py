@@ -34,8 +34,19 @@ def hub() -> Iterator[HubServer]:
         yield server
 
 
-def snapshot(hub: HubServer, cache: Path, name: str = NAME, token: str | bool = False, **more: str) -> Path:
-    return Path(huggingface_hub.snapshot_download(name, endpoint=hub.url, cache_dir=cache, token=token, **more))
+def snapshot(
+    hub: HubServer,
+    cache: Path,
+    name: str = NAME,
+    *,
+    token: str | bool = False,
+    repo_type: str = "model",
+    revision: str | None = None,
+) -> Path:
+    path = huggingface_hub.snapshot_download(
+        name, repo_type=repo_type, revision=revision, endpoint=hub.url, cache_dir=cache, token=token
+    )
+    return Path(path)
 
 
 def held(directory: Path) -> dict[str, bytes]:
