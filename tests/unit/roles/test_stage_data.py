@@ -71,17 +71,20 @@ def s3() -> Iterator[S3Server]:
 class Cluster:
     """Nodes that are directories of this machine, each with an address of its own in 127.0.0.0/8."""
 
-    def __init__(self, s3: S3Server, root: Path, nodes: int = 3) -> None:
+    def __init__(self, s3: S3Server | None, root: Path, nodes: int = 3) -> None:
         (root / "lib").mkdir()
         for role in ("s3_client", "stage_data"):
             for file in (ROLES / role / "files").glob("*.py"):
                 (root / "lib" / file.name).write_text(file.read_text())
         self.program = str(root / "lib" / "stage.py")
         self.places = [root / f"node{number}" for number in range(nodes)]
-        self.env = {**os.environ, "AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+        self.env = dict(os.environ)
+        if s3:
+            self.env.update(AWS_ACCESS_KEY_ID=s3.access_key, AWS_SECRET_ACCESS_KEY=s3.secret_key)
         self.given: dict[str, Any] = {
             "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
-            "path": "", "list": "", "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
+            "path": "", "list": "", "bandwidth": 0.0, "reserve_gib": 0.0,
+            "region": s3.region if s3 else "", "endpoint_url": s3.url if s3 else "",
             "port": free_port(), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
             "token": "word",
         }  # fmt: skip
