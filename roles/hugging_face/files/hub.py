@@ -14,6 +14,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -97,7 +98,8 @@ def chain(error: BaseException | None) -> list[BaseException]:
 
 def response_of(error: Exception) -> Any:
     """The hub's answer that an error is about; None where there was none."""
-    return next((one.response for one in chain(error) if getattr(one, "response", None) is not None), None)
+    answers = (getattr(one, "response", None) for one in chain(error))
+    return next((one for one in answers if one is not None), None)
 
 
 def seconds_to_wait(answer: Any) -> float:
@@ -149,7 +151,8 @@ def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, A
             raise
         except Exception as error:
             answer, words = response_of(error), explain(error, request, one)
-            no_answer = answer is None and not isinstance(error, (ValueError, TypeError))
+            # That a file is not in the cache is a ValueError too; what it was raised for counts.
+            no_answer = answer is None and not isinstance(chain(error)[-1], (ValueError, TypeError))
             full = any(isinstance(each, OSError) and each.errno == errno.ENOSPC for each in chain(error))
             if full or not (no_answer or (answer is not None and answer.status_code in PASSING)):
                 raise Fault(words) from None
@@ -171,15 +174,15 @@ def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, A
 def look_up(request: dict[str, Any], one: dict[str, Any]) -> Repository:
     """What the hub has of a repository that is wanted: one request. Raises Fault."""
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import filter_repo_objects
 
     api = HfApi(endpoint=request["endpoint"])
-    info = patiently(
+    info: Any = patiently(
         lambda: api.repo_info(one["name"], repo_type=one["kind"], revision=one["revision"], files_metadata=True),
         request,
         one,
     )
-    wanted = filter_repo_objects(
+    utils: Any = importlib.import_module("huggingface_hub.utils")
+    wanted = utils.filter_repo_objects(
         info.siblings or [],
         allow_patterns=one["allow"] or None,
         ignore_patterns=one["ignore"] or None,

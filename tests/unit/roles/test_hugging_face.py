@@ -203,6 +203,7 @@ def test_a_hub_that_cannot_be_reached_is_told(nodes: Nodes) -> None:
 
 
 def test_a_connection_that_is_cut_is_gone_on_with(hub: HubServer, nodes: Nodes) -> None:
+    hub.faults = [Fault(path="config.json", method="HEAD", times=2, cut=0, reset=True)]
     hub.storage_faults = [Fault(cut=700000, times=1), Fault(cut=700000, times=1, reset=True)]
     assert nodes.fetch()["fetched"] == 5
     assert next(nodes.places[0].rglob("model.safetensors")).read_bytes() == WEIGHTS

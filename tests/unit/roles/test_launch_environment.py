@@ -17,7 +17,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1"}
 def environment(**given: Any) -> dict[str, str]:
     loader = DataLoader()
     own = loader.load_from_file(str(CHECKOUT / "roles" / "launch" / "vars" / "main.yml"), trusted_as_template=True)
-    usual = {"launch_pass_environment": [], "launch_environment": {}}
+    usual: dict[str, Any] = {"launch_pass_environment": [], "launch_environment": {}}
     made: dict[str, str] = Templar(loader, variables={**usual, **own, **given}).template(own["__launch_environment"])
     return made
 
