@@ -23,9 +23,10 @@ import traceback
 from typing import Any
 
 from engine import LABEL, Engine, Fault, Found, logged_in, read_archive, whole_name
-from s3 import Fault as StageFault
-from s3 import in_words
-from stage import MARK, Entry, Piece, Stage, cut, follow, start
+from stage import MARK, Stage, follow, start
+from transfer import Fault as StageFault
+from transfer import in_words
+from wanted import Entry, Piece, cut
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
@@ -34,19 +35,35 @@ FAREWELL = 15.0  # seconds for which one that has failed is there for peers that
 COPIES = {"docker": 2, "podman": 1}
 
 
+class FirstNode:
+    """Where the image comes from: the node that has it, or gets it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_here(self, me: int) -> bool:
+        """Whether all of it lies on this node."""
+        return me == 0
+
+    def find(self, image: Image) -> list[Entry]:
+        """What is to be brought. Raises Fault."""
+        return image.list_wanted()
+
+
 class Image(Stage):
     """One call on one node. The first of the nodes is the one that has the image, or gets it."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        super().__init__({"bandwidth": 0.0, "bucket": "", "port_variable": "container_image_port", **request})
+        super().__init__({"port_variable": "container_image_port", **request})
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
 
-    def connect(self) -> None:
+    def where_from(self) -> FirstNode:
         """The source is the first node."""
+        return FirstNode(self.request["names"][0])
 
     def say(self, doing: str) -> None:
         """Tell what is going on."""

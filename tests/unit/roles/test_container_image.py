@@ -24,7 +24,8 @@ from tests.unit.supervised import free_port
 CHECKOUT = Path(__file__).resolve().parents[3]
 ROLES = CHECKOUT / "roles"
 FILES = (
-    "s3_client/files/s3.py",
+    "s3_client/files/transfer.py",
+    "stage_data/files/wanted.py",
     "stage_data/files/stage.py",
     "container_image/files/engine.py",
     "container_image/files/image.py",
