@@ -25,10 +25,10 @@ description:
   - In check mode only requests are sent that read. The plan is exact but for capacity.
   - Was tested against moto behind a server that adds what moto lacks, and never against AWS itself.
 notes:
-  - Security and placement group are made here and not by M(amazon.aws.ec2_security_group) and
-    M(amazon.aws.ec2_placement_group), since they are part of the transaction. They must be recorded before they are
+  - Security and placement group are made here and not by C(amazon.aws.ec2_security_group) and
+    C(amazon.aws.ec2_placement_group), since they are part of the transaction. They must be recorded before they are
     made, go again where no machine is to be had, and wait for the last machine at the end; and
-    M(amazon.aws.ec2_instance) terminates and retypes running instances where counts or types differ.
+    C(amazon.aws.ec2_instance) terminates and retypes running instances where counts or types differ.
   - A machine that is switched off from inside is terminated, and its disk with it. Spot machines cannot be stopped.
   - The spot price may rise after the machines are made, up to the price on demand.
   - Network interfaces are ordinary ones, without EFA.
