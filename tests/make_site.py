@@ -46,6 +46,14 @@ ANSIBLES = {
         "Return Values",
     ),
     **{
+        f"ansible_collections.amazon.aws.{name}_module": (
+            "std:label",
+            f"collections/amazon/aws/{name}_module.html",
+            f"amazon.aws.{name}",
+        )
+        for name in ("ec2_instance", "ec2_placement_group", "ec2_security_group")
+    },
+    **{
         name: ("std:envvar", f"reference_appendices/config.html#envvar-{name}", "-")
         for name in (
             "ANSIBLE_CACHE_PLUGIN",

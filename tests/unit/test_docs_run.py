@@ -72,8 +72,9 @@ def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
     (folder := tmp_path / "folder").mkdir()
     text = SETTINGS.format(master_port=free_port(), lifeline_port=free_port(), directory=tmp_path / "runs")
     settings = ONCE.replace("SETTINGS", text)
+    to_run = run_fences()
     done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", "".join(script_of(fence, settings) for fence in run_fences())],
+        ["bash", "-eu", "-o", "pipefail", "-c", "".join(script_of(fence, settings) for fence in to_run)],
         cwd=folder,
         env={
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -87,13 +88,13 @@ def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout
     parts = re.split(rf"^{DONE}(.*)\n", done.stdout, flags=re.M)
     printed = dict(zip(parts[1::2], parts[::2], strict=False))
     last = ""
-    for fence in run_fences():
+    for fence in to_run:
         if fence.mark.startswith("run: "):
             last = printed[f"{fence.page}:{fence.line}"]
         elif fence.mark == "shows":
