@@ -69,13 +69,20 @@ def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> No
     assert len(hub.requests) == 1
 
 
-def test_a_directory_of_this_machine_comes_to_all_nodes(data: Data, tmp_path: Path) -> None:
-    (tmp_path / "weights" / "sub").mkdir(parents=True)
-    (tmp_path / "weights" / "sub" / "a b").write_bytes(WEIGHTS)
-    (tmp_path / "weights" / "link").symlink_to("sub/a b")
-    words = {"stage_data_here": str(tmp_path / "weights"), "stage_data_destination": "/srv/weights"}
-    play = drive.run("stage_data.yml", data.lab.inventory, timeout=600, **words)
+def test_a_directory_comes_to_all_nodes(data: Data, tmp_path: Path) -> None:
+    destination = {"stage_data_destination": "/srv/weights"}
+    data.sh("node1", "mkdir -p /srv/first/sub && head -c 20000000 /dev/urandom > '/srv/first/sub/a b'")
+    data.sh("node1", "ln -s 'sub/a b' /srv/first/link && chown -R muster /srv/first")
+    play = drive.run("stage_data.yml", data.lab.inventory, timeout=600, stage_data_path="/srv/first", **destination)
     assert play.rc == 0, play.output[-6000:]
+    assert len({data.sh(name, "sha256sum < '/srv/weights/sub/a b'") for name in NODES}) == 1
     for name in NODES:
-        assert data.sh(name, "stat -c '%U %s' /srv/weights/sub/a?b").strip() == f"muster {len(WEIGHTS)}"
+        assert data.sh(name, "stat -c '%U %s' '/srv/weights/sub/a b'").strip() == "muster 20000000"
         assert data.sh(name, "readlink /srv/weights/link").strip() == "sub/a b"
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "file").touch()
+    here = str(tmp_path / "weights")
+    play = drive.run("stage_data.yml", data.lab.inventory, timeout=600, stage_data_here=here, **destination)
+    assert play.rc == 2
+    assert "node1: rsync is missing" in data.words(play)
+    assert "node1 takes no part, or has failed" in data.words(play), "no other node takes its place"
