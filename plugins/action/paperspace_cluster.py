@@ -225,7 +225,7 @@ class ActionModule(ActionBase):
                 args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
                 timeout=args["timeout"],
                 retries=args["retries"],
-                notify=lambda line: display.warning(line),
+                notify=display.warning,
             )
             if check:
                 record = read_record(directory, cluster, "paperspace", keep=False)

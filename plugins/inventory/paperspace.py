@@ -214,7 +214,6 @@ from ansible.template import trust_as_template
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError, one_line
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Drive
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_drives
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import (
     mount_variables,
@@ -315,7 +314,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         cluster, path = self.get_option("cluster"), self.get_option("drive_path")
         if not cluster or not path:
             return
-        drive = own_drive(cluster, networks, t.cast("list[Drive]", answer["drives"]))
+        drive = own_drive(cluster, networks, t.cast(t.Any, answer["drives"]))
         if drive is None:
             return
         for name, value in mount_variables(drive, path).items():

@@ -29,11 +29,17 @@ class ProgramFault(Fault):
     """A program failed. What it printed says why."""
 
 
+def say(words: str) -> None:
+    """A line for the one who waits."""
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
+
+
 def answered(work: Callable[[Data], Data], request: Data) -> Data:
     """What the work returns. A Fault is told to the play, and ends this process as one that failed."""
     try:
         return work(request)
     except Fault as fault:
         told = {"fault": str(fault), "output_tells": isinstance(fault, ProgramFault)}
-        print(RESULT_MARK + json.dumps(told), flush=True)
-        sys.exit(1)
+        say(RESULT_MARK + json.dumps(told))
+        raise SystemExit(1) from None

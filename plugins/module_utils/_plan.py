@@ -123,12 +123,13 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
 
 
 def node_plan(
-    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines = NO_MACHINES
+    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines | None = None
 ) -> Plan:
     """What one node is to do: the content of its plan.json. Holds no secret.
 
     facts: of the node. machines: what the record of the run is to say of all of them.
     """
+    machines = machines or NO_MACHINES
     launcher = launcher_of(job)
     # which of several there is has been looked for on the node, not in the image: there the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]

@@ -70,7 +70,7 @@ def test_a_client_that_is_broken_off(server: EC2Server, ec2: Any, carried_out: b
     zone = subnet(ec2)
     server.faults = broken_off(1, carried_out=carried_out)
     assert states(ec2) == {}
-    for _ in range(2):
+    for _turn in range(2):
         with pytest.raises((ConnectionClosedError, HTTPClientError)):
             launch(ec2, SubnetId=zone)
     server.faults = []
@@ -83,7 +83,7 @@ def test_refusals_go_by_zone_market_and_type(server: EC2Server, ec2: Any) -> Non
         Fault("VcpuLimitExceeded", instance_type="g5.xlarge"),
     ]
     spot = {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}}
-    for _ in range(2):
+    for _turn in range(2):
         with pytest.raises(ClientError) as caught:
             launch(ec2, 2, **spot)
         assert code(caught) == "InsufficientInstanceCapacity"
@@ -117,7 +117,7 @@ def test_a_placement_group_is_there_until_its_instances_are_gone(ec2: Any) -> No
     ec2.terminate_instances(InstanceIds=ids)
     with pytest.raises(ClientError, match="InvalidPlacementGroup.InUse"):
         ec2.delete_placement_group(GroupName="muster-bert")
-    assert [states(ec2)[ids[0]] for _ in range(2)] == ["shutting-down", "terminated"]
+    assert [states(ec2)[ids[0]] for _turn in range(2)] == ["shutting-down", "terminated"]
     ec2.delete_placement_group(GroupName="muster-bert")
     with pytest.raises(ClientError, match="InvalidPlacementGroup.Unknown"):
         ec2.describe_placement_groups(GroupNames=["muster-bert"])
@@ -135,12 +135,12 @@ def test_what_was_made_shows_only_some_lists_later(server: EC2Server, ec2: Any) 
 def test_states_last(server: EC2Server, ec2: Any) -> None:
     server.pending, server.shutting_down = 1, 2
     (instance,) = launch(ec2)
-    assert [states(ec2)[instance] for _ in range(2)] == ["pending", "running"]
+    assert [states(ec2)[instance] for _turn in range(2)] == ["pending", "running"]
     (told,) = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"]
     assert told["CurrentState"] == {"Code": 32, "Name": "shutting-down"}
     assert states(ec2)[instance] == "shutting-down"
     ec2.terminate_instances(InstanceIds=[instance])
-    assert [states(ec2)[instance] for _ in range(2)] == ["shutting-down", "terminated"]
+    assert [states(ec2)[instance] for _turn in range(2)] == ["shutting-down", "terminated"]
     ec2.terminate_instances(InstanceIds=[instance])
     assert states(ec2)[instance] == "terminated"
 

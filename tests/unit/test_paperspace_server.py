@@ -78,9 +78,9 @@ def test_every_route_but_one_is_in_the_document() -> None:
 
 def test_an_event_goes_on_when_its_machine_is_seen_in_a_list(client: Client) -> None:
     create(client)
-    assert [api.list_machines(client)[0]["state"] for _ in range(3)] == ["provisioning", "ready", "ready"]
+    assert [api.list_machines(client)[0]["state"] for _turn in range(3)] == ["provisioning", "ready", "ready"]
     create(client, "bert-1", start=False)
-    states = [api.list_machines(client)[1]["state"] for _ in range(2)]
+    states = [api.list_machines(client)[1]["state"] for _turn in range(2)]
     assert states == ["provisioning", "off"]
 
 
@@ -91,7 +91,7 @@ def test_a_dynamic_address_is_another_one_after_each_start_and_none_while_off(cl
     off = looked_at(client, api.stop_machine(client, first["id"]))
     again = looked_at(client, api.start_machine(client, first["id"]))
     assert off["publicIp"] is None
-    assert None is not first["publicIp"] != again["publicIp"] is not None
+    assert first["publicIp"] and again["publicIp"] and first["publicIp"] != again["publicIp"]
     assert first["privateIp"] == off["privateIp"] == again["privateIp"]
 
 
@@ -167,7 +167,7 @@ def test_a_machine_may_be_stuck_or_end_as_an_error_without_a_text(account: Accou
     }
     assert made(client)["state"] == "ready"
     stuck = create(client, "bert-1").machine
-    assert {api.get_machine(client, stuck["id"])["state"] for _ in range(5)} == {"provisioning"}
+    assert {api.get_machine(client, stuck["id"])["state"] for _turn in range(5)} == {"provisioning"}
     assert made(client, "bert-2")["state"] == "ready"
     with pytest.raises(EventError, match="Out of memory"):
         made(client, "bert-3")
@@ -212,7 +212,7 @@ def test_a_machine_does_one_thing_at_a_time(account: Account, client: Client) ->
     with pytest.raises(RequestError, match="CONFLICT: deactivate is in progress"):
         api.delete_machine(client, one["id"])
     with pytest.raises(NotFoundError):
-        for _ in range(3):
+        for _turn in range(3):
             api.get_machine(client, one["id"])
 
 
@@ -220,8 +220,8 @@ def test_what_was_made_shows_only_some_lists_later(account: Account, client: Cli
     account.hidden_lists = 2
     create(client)
     api.create_network(client, name="muster-bert", region="ny2")
-    assert [len(api.list_machines(client)) for _ in range(4)] == [0, 0, 1, 1]
-    assert [len(api.list_networks(client)) for _ in range(3)] == [0, 0, 1]
+    assert [len(api.list_machines(client)) for _turn in range(4)] == [0, 0, 1, 1]
+    assert [len(api.list_networks(client)) for _turn in range(3)] == [0, 0, 1]
 
 
 def test_a_network_that_takes_everybodys_machines(client: Client) -> None:
@@ -250,7 +250,7 @@ def test_a_client_that_is_broken_off(
 def test_other_peoples_things_are_compared_byte_by_byte(account: Account, client: Client) -> None:
     sprinkle(account, "bert")
     before = foreign_bytes(account)
-    assert all(items for items, _ in account.lists())
+    assert all(items for items, _other in account.lists())
     assert (left_over(account), account.usd_per_hour()) == ([], 0)
     network = api.create_network(client, name="muster-bert", region="ny2")
     one = made(client, network_id=network["id"])

@@ -11,7 +11,10 @@ been carried out without a usable answer: whoever called it looks at what is the
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, cast
+from typing import TYPE_CHECKING, Any, Mapping, cast
+
+if TYPE_CHECKING:
+    from typing import List
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Change, Client, quoted
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (

@@ -13,10 +13,10 @@ import os
 import shutil
 import tarfile
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, say
 from ansible_collections.muster.training.plugins.module_utils._python_layer.contents import find_python, version_in
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, read, sha256_of, write
-from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import asked_of, run, say
+from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import asked_of, run
 from ansible_collections.muster.training.plugins.module_utils._python_layer.tools import get, stored
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import

@@ -16,7 +16,7 @@ import shutil
 import urllib.parse
 import urllib.request
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, say
 from ansible_collections.muster.training.plugins.module_utils._python_layer.contents import (
     find_python,
     layers_in,
@@ -32,7 +32,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.envi
     uv_variables,
 )
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, normal, write
-from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import run, say
+from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import run
 from ansible_collections.muster.training.plugins.module_utils._python_layer.tools import download, pip_words, put_tools
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def say(words: str) -> None:
-    """A line for the one who waits."""
-    print(words, flush=True)
-
-
 def run(words: list[str], **options: Any) -> None:
     """Run a program that prints why it fails. Raises ProgramFault if it does."""
     code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False, **options).returncode

@@ -17,11 +17,11 @@ import re
 import shutil
 import urllib.parse
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, say
 from ansible_collections.muster.training.plugins.module_utils._python_layer.contents import version_in
 from ansible_collections.muster.training.plugins.module_utils._python_layer.environment import make_environment
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, normal, read, write
-from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import asked_of, run, say
+from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import asked_of, run
 from ansible_collections.muster.training.plugins.module_utils._python_layer.tools import (
     get,
     get_tools,

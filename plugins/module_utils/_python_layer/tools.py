@@ -18,7 +18,7 @@ import shutil
 import urllib.parse
 import zipfile
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, say
 from ansible_collections.muster.training.plugins.module_utils._python_layer.credentials import opened
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import (
     CHUNK,
@@ -27,7 +27,6 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.plac
     sha256_of,
     write,
 )
-from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import say
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:

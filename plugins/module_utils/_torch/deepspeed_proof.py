@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered, say
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def verify(given: Data) -> Data:
             if file.read() == counts:
                 return {"changed": False, "shown": "as proved before"}
     shown = check_report(given)
-    print(shown, flush=True)
+    say(shown)
     check_step()
     with open(given["marker"], "w", encoding="utf-8") as file:
         file.write(counts)

@@ -83,7 +83,7 @@ def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
     """Names of the machines to be made: the lowest numbers that are free."""
     taken = {node_number(wanted["cluster"], machine["name"]) for machine in nodes}
     free = (number for number in range(len(taken) + wanted["nnodes"]) if number not in taken)
-    return [node_name(wanted["cluster"], next(free)) for _ in range(wanted["nnodes"] - len(taken))]
+    return [node_name(wanted["cluster"], next(free)) for _new in range(wanted["nnodes"] - len(taken))]
 
 
 # --- Present

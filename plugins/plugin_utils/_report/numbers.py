@@ -68,7 +68,7 @@ def working_window(gpus: Iterable[Gpu]) -> Window | None:
     for gpu in gpus:
         busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]
         if busy:
-            first, last = min(first, min(busy)), max(last, max(busy))
+            first, last = min(first, *busy), max(last, *busy)
     return Window(first, last) if last >= first else None
 
 

@@ -150,7 +150,7 @@ def span_of(report: Report, gpus: Sequence[Gpu]) -> tuple[float, float]:
         or statistics.median(firsts) > end
         or statistics.median(lasts) < start
     ):
-        return min(firsts), max(max(lasts), min(firsts) + 1.0)
+        return min(firsts), max(*lasts, min(firsts) + 1.0)
     return start, end
 
 

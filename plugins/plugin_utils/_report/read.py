@@ -252,7 +252,8 @@ class Files:
 
     def lines(self, name: str, most: int) -> Iterator[str]:
         """The lines of a file."""
-        with self.opened(name) as stream:
+        with contextlib.ExitStack() as held:
+            stream = held.enter_context(self.opened(name))
             if stream is not None:
                 yield from lines_of(stream, most)
 
@@ -272,7 +273,8 @@ class Files:
     def scalars(self, names: list[str]) -> Iterator[Any]:
         """The scalars of event files, one file after the other."""
         for name in names:
-            with self.opened(name) as stream:
+            with contextlib.ExitStack() as held:
+                stream = held.enter_context(self.opened(name))
                 if stream is not None and os.fstat(stream.fileno()).st_size <= LARGEST_EVENTS:
                     yield from scalars(stream)
 

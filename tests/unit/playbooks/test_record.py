@@ -126,7 +126,7 @@ def test_a_run_that_nobody_watched_tells_what_it_reached(directory: Path) -> Non
     code, output = run(directory, "launch", "-e", "run_id=first", "-e", "detach=true")
     assert code == 0, output
     node = directory / "nodes" / "first" / "node0"
-    eventually(lambda: (node / "result.json").exists())
+    eventually((node / "result.json").exists)
     code, output = run(directory, "status")
     assert code == 0 and "  step: 2\n" in output and "\n  cost: 0.0" in output, output
     record = directory / "runs" / "first"

@@ -77,7 +77,7 @@ def test_a_machine_that_nobody_uses_is_powered_off_after_one_warning(machine: Ma
     (warning,) = machine.warnings
     assert "powers off in 15 min: nobody has used it for 30 min" in warning
     assert "sudo python3 /usr/local/lib/muster/idle_watch.py stay 8h" in warning
-    assert [argv[0] for argv, _ in machine.commands] == ["wall", "systemctl"]
+    assert [argv[0] for argv, _other in machine.commands] == ["wall", "systemctl"]
 
 
 def test_use_in_between_counts_from_the_beginning_and_warns_again(machine: Machine) -> None:

@@ -290,7 +290,7 @@ def test_a_drive_that_is_not_wanted_is_not_asked_for(
 
 def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) -> None:
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "kept"}
-    for _ in range(2):
+    for _turn in range(2):
         assert "cifs_share_mounts" in project.inventory({"cluster": "bert", **options}).hosts["bert-0"]
     (kept,) = (project.directory / "kept").iterdir()
     assert "bert-data" in kept.read_text()

@@ -291,7 +291,7 @@ def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: 
         flash.capabilities({})
     program(smi, "exec sleep 60")
     run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda words, **more: run(words, **{**more, "timeout": 0.2}))
+    monkeypatch.setattr(subprocess, "run", lambda words, **more: run(words, **{**more, "check": False, "timeout": 0.2}))
     with pytest.raises(Fault, match=r"nvidia-smi gives no answer within 60 s\. Needed: "):
         flash.capabilities({})
 

@@ -98,7 +98,7 @@ def test_a_cluster_is_made_and_removed(server: PaperspaceServer, client: Client)
     api.delete_drive(client, drive["id"])
     api.delete_network(client, network["id"])
     api.delete_startup_script(client, script["id"])
-    assert not any(items for items, _ in server.account.lists())
+    assert not any(items for items, _other in server.account.lists())
 
 
 def test_a_machine_is_stopped_imaged_and_made_anew_from_its_template(client: Client) -> None:
