@@ -10,6 +10,7 @@ Controller only. Whatever ends it, it goes on from there: each probe is written 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -182,7 +183,7 @@ class Fit:
         used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
         nodes = mappings(mapping(known.plan).get("nodes"))
         totals = [number(mapping(node.get("hardware")).get("memory_mib")) for node in nodes]
-        most = said.get("peak_memory_mib") or max((value for value in used if value == value), default=None)
+        most = said.get("peak_memory_mib") or max((value for value in used if not math.isnan(value)), default=None)
         return {
             "batch": following["batch"],
             "fits": found.kind == "fits",
