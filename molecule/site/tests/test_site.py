@@ -24,6 +24,7 @@ ROLES = [
     "ssh_mesh",
     "docker_engine",
     "docker_data_root",
+    "container_image",
     "cifs_share",
     "s3fs",
     "mount_s3",

@@ -313,12 +313,12 @@ class Image(Stage):
         self.give_name(identity, self.name)
         return self.request["ids"][self.me] != identity
 
-    def take_leave(self) -> None:
+    def take_leave(self, since: float) -> None:
         """Wait until each peer has heard that we have failed: who does not would look for us for a minute.
 
         Not where the next call is about to begin: its nodes must not meet us.
+        since: when we did, by the monotonic clock.
         """
-        since = time.monotonic()
         others = [peer for peer in range(len(self.nodes)) if peer != self.me]
         while time.monotonic() < since + FAREWELL and any(self.heard.get(peer, 0.0) < since for peer in others):
             if self.asked != changed_at(os.path.join(self.own, "request.json")):
@@ -370,10 +370,11 @@ def work(request: dict[str, Any]) -> None:
     except Exception as error:  # a fault of ours: peers should hear of it, too
         traceback.print_exc()
         said = f"{type(error).__name__}: {error} (see {image.own}/log)"
+    since = time.monotonic()  # before any peer can hear of it
     image.failed = said
     image.tell(fault=said)
     if server:
-        image.take_leave()
+        image.take_leave(since)
 
 
 if __name__ == "__main__":

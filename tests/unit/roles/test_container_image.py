@@ -27,9 +27,10 @@ FILES = (
     "s3_client/files/transfer.py",
     "stage_data/files/wanted.py",
     "stage_data/files/stage.py",
-    "container_image/files/engine.py",
     "container_image/files/image.py",
 )
+ENGINE = CHECKOUT / "plugins" / "module_utils" / "_container_engine.py"
+LOOK = "import json, sys; from engine import look; print(json.dumps(look(json.loads(sys.argv[1]))))"
 MIB = 2**20
 NAME = "registry.example/team/torch:1"
 PULLED = f"pulled {NAME}\n".encode() * 4000
@@ -47,6 +48,7 @@ class Cluster:
         self.lib.mkdir()
         for path in FILES:
             (self.lib / Path(path).name).write_text((ROLES / path).read_text())
+        (self.lib / "engine.py").write_text(ENGINE.read_text())
         (root / "bin").mkdir()
         engine = root / "bin" / "docker"
         engine.write_text(f'#!/bin/sh\nexec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"\n')
@@ -72,6 +74,7 @@ class Cluster:
         done = subprocess.run(
             [sys.executable, *words],
             env=self.environment(number),
+            cwd=self.lib,
             capture_output=True,
             text=True,
             check=False,
@@ -89,7 +92,7 @@ class Cluster:
 
     def look(self, number: int, **more: str) -> dict[str, Any]:
         given = {"engine": "docker", "name": NAME, **more}
-        answer: dict[str, Any] = json.loads(self.python(number, str(self.lib / "engine.py"), json.dumps(given)))
+        answer: dict[str, Any] = json.loads(self.python(number, "-c", LOOK, json.dumps(given)))
         return answer
 
     def ids(self) -> list[str]:
@@ -100,6 +103,7 @@ class Cluster:
         for number, place in enumerate(self.places):
             request = {**self.given, "destination": str(place), "me": number, "ids": ids, **more}
             (place / ".muster-stage" / "request.json").write_text(json.dumps(request))
+        for number in range(len(self.places)):
             self.call("start", number)
         return [self.call("follow", number) for number in range(len(self.places))]
 
@@ -210,7 +214,7 @@ def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(c
     assert "no space left on device" in said and "--tags docker_data_root -e docker_data_root_path=" in said
     full.unlink()
     again = cluster.bring()
-    assert [answer.get("id") for answer in again] == [digest(PULLED)] * 3
+    assert [answer.get("id") for answer in again] == [digest(PULLED)] * 3, again
     assert again[2]["from_peers"] == 0, "what has arrived is not brought again"
 
 
@@ -226,7 +230,7 @@ def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("engine", ROLES / "container_image" / "files" / "engine.py")
+    spec = importlib.util.spec_from_file_location("engine", ENGINE)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

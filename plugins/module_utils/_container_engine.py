@@ -1,8 +1,11 @@
-"""A container engine of this machine, and what it has of an image.
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 
-    engine.py look '{"engine": "docker", "name": ..., "archive": ..., "context": ...}'    what is there, as JSON
+"""A container engine of this machine, and what it has of an image. Private to this collection.
 
-An archive and a context that are not on this machine are left out of the answer. Standard library only, Python >= 3.8.
+Runs on the node, standard library only, Python >= 3.8. The role container_image copies it beside its own program as
+engine.py, so it imports nothing of this collection.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
@@ -228,7 +230,3 @@ def look(request: dict[str, str]) -> dict[str, Any]:
     except OSError as error:
         answer["fault"] = f"{error.filename}: {error.strerror}"
     return answer
-
-
-if __name__ == "__main__":
-    print(json.dumps(look(json.loads(sys.argv[-1]))))
