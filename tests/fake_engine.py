@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A container engine for tests: images are files of a directory, an archive is a tar with a manifest, as Docker's.
 
 ENGINE_STORE: the directory. What it is asked for goes into `calls` there. A file `refuse` there names the registry's

@@ -110,7 +110,9 @@ def chosen(text: bytes, known: set[str]) -> bytes:
 def fetch(url: str) -> bytes:
     """The content of a URL, or of a file of this machine. Raises Problem."""
     try:
-        with urllib.request.urlopen(f"file://{url}" if url.startswith("/") else url, timeout=PATIENCE) as answer:
+        with urllib.request.build_opener().open(
+            f"file://{url}" if url.startswith("/") else url, timeout=PATIENCE
+        ) as answer:
             text: bytes = answer.read(MOST + 1)
     except (OSError, ValueError) as error:
         raise Problem(f"it cannot be fetched: {error}") from None

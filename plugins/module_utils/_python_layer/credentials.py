@@ -96,4 +96,4 @@ def opened(url: str) -> Any:
     if login:
         word = base64.b64encode(f"{login[0]}:{login[2] or ''}".encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {word}")
-    return urllib.request.urlopen(request, timeout=60)
+    return urllib.request.build_opener().open(request, timeout=60)

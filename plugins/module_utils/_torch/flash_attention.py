@@ -107,7 +107,7 @@ def loads(release: str, glibc: str) -> bool:
 def exists(url: str) -> bool:
     """Whether a server has a file. Raises Fault where the server cannot be asked."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=30):
+        with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
     except urllib.error.HTTPError as problem:
         if problem.code in (403, 404, 410):
