@@ -38,6 +38,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._cluster_record
 attributes:
   action: {support: full}
   async: {support: none}
@@ -151,16 +152,6 @@ options:
       O(runs_directory) has no end.
     type: bool
     default: false
-  runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
-    type: path
-    default: ""
-  directory:
-    description:
-      - Where the record lies on the controller. A relative path begins beside the inventory.
-      - Empty, C(.muster/clusters).
-    type: path
-    default: ""
 seealso:
   - module: muster.training.ec2_nodes_info
   - module: muster.training.paperspace_cluster

@@ -28,6 +28,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
   - muster.training._paperspace
+  - muster.training._cluster_record
 attributes:
   diff_mode: {support: full}
 options:
@@ -140,16 +141,6 @@ options:
       O(runs_directory) has no end.
     type: bool
     default: false
-  runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
-    type: path
-    default: ""
-  directory:
-    description:
-      - Where the record lies on the controller. A relative path begins beside the inventory.
-      - Empty, C(.muster/clusters).
-    type: path
-    default: ""
   retries:
     description: How often a request is sent again after a passing failure that leaves nothing in doubt.
     type: int

@@ -25,16 +25,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._cluster_record
 options:
   cluster:
     description: Name of the cluster.
@@ -66,16 +58,6 @@ options:
   network_id:
     description: Id of the cluster's network, where several have its name.
     type: str
-    default: ""
-  runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
-    type: path
-    default: ""
-  directory:
-    description:
-      - Where the record lies on the controller. A relative path begins beside the inventory.
-      - Empty, C(.muster/clusters).
-    type: path
     default: ""
   api_key:
     description:

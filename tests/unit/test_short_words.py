@@ -115,7 +115,7 @@ def test_what_means_nothing_is_said(typed: str, said: str, capsys: pytest.Captur
 def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:
     assert {playbook for playbook, *_more in muster.WORDS.values()} == {
         path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")
-    } - {"init", "benchmark", "fit"}
+    } - {"init"}
     for word, (playbook, role, _about, options) in muster.WORDS.items():
         text = (CHECKOUT / f"playbooks/{playbook}.yml").read_text()
         if role:

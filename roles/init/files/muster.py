@@ -17,6 +17,8 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # what stands alone is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+IMAGE = {"": "cluster", "--name": "template"}
+BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB = {
     "-n": "nnodes",
     "--nnodes": "nnodes",
@@ -54,6 +56,9 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
+    "image": ("image", "", "make a template of a machine: ./muster image bert --name golden", IMAGE),
+    "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
+    "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
     "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
