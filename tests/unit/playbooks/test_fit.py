@@ -21,6 +21,8 @@ NODES = ["one", "other"]
 # Takes 100 MiB a batch where 1 GiB is the limit, on the second node; waits for ever as long as a file lies beside it.
 JOB = """
 import os, resource, sys, time
+
+pytestmark = pytest.mark.one_core  # it needs ansible-runner
 batch = int(sys.argv[1])
 while os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "wait")):
     time.sleep(0.1)
@@ -69,7 +71,12 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_inte
     )
     status = directory / "nodes" / "fit-b8" / "node1" / "status.json"
     try:
-        eventually(lambda: status.exists() and json.loads(status.read_text())["state"] == "running", 240)
+        eventually(
+            lambda: (
+                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
+            ),
+            240,
+        )
     finally:
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
         output, _none = process.communicate(timeout=240)
