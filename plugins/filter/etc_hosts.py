@@ -37,7 +37,7 @@ options:
     type: str
     default: ""
 seealso:
-  - plugin: muster.training.hostfile
+  - plugin: muster.training.hosts_entries
     plugin_type: filter
 """
 

@@ -15,7 +15,10 @@ description:
     Changes nothing. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-  - muster.training._attributes.info
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
 options:
   wait:
     description: Seconds to wait for cloud-init, and as long for each lock.

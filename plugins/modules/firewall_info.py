@@ -14,7 +14,10 @@ description:
     root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-  - muster.training._attributes.info
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
 """
 
 EXAMPLES = r"""

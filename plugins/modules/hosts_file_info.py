@@ -14,7 +14,10 @@ description:
     resolver for all names of the block that P(muster.training.etc_hosts#filter) writes. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-  - muster.training._attributes.info
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
 seealso:
   - plugin: muster.training.etc_hosts
     plugin_type: filter

@@ -32,8 +32,7 @@ def test_the_role_preflight_takes_what_the_role_launch_would() -> None:
     def reading(word: str) -> set[str]:
         return {name.removeprefix("preflight_") for name, value in defaults.items() if word in str(value)}
 
-    # what `code` names in a job is a directory, and behind -e whether it is brought
-    assert reading("job.") == reading(" launch_") & set(KEYS) - {"code"}
+    assert reading("job.") == reading(" launch_") & set(KEYS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node's GPUs do during a run: gpus.csv of its run directory. Pure, standard library only. Private to this
+collection."""
+
+from __future__ import annotations
+
+import re
+import time
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+FILE = "gpus.csv"
+INTERVAL = 15  # seconds between two samples
+# Column: field of nvidia-smi that every driver since 418 knows.
+COLUMNS = {
+    "timestamp": "timestamp",
+    "index": "index",
+    "utilization_percent": "utilization.gpu",
+    "memory_used_mib": "memory.used",
+    "memory_total_mib": "memory.total",
+    "temperature_celsius": "temperature.gpu",
+    "power_watts": "power.draw",
+}
+HEADER = ", ".join(COLUMNS) + "\n"
+
+
+def sample_command(facts: Mapping[str, Any]) -> list[str]:
+    """Return the command that prints one sample, a line a GPU, from a node's facts; [] where no GPU can be asked."""
+    gpus = facts.get("gpus") or {"count": 0}
+    smi = gpus["smi"].get("path") if gpus["count"] else None
+    return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
+
+
+def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
+    """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
+
+    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver does not tell. Lines that
+    are no sample are left out: what nvidia-smi says where it fails, and half of a line.
+    """
+    newest = 0.0
+    found: dict[int, dict[str, float | None]] = {}
+    for line in text.rpartition("\n")[0].splitlines():
+        values = dict(zip(COLUMNS, line.split(", ")))
+        taken = seconds(values["timestamp"]) if len(values) == len(COLUMNS) else None
+        if taken is not None and values["index"].isdigit():
+            del values["timestamp"]
+            newest = max(newest, taken)
+            found[int(values["index"])] = {name: number(value) for name, value in values.items()}
+    return newest, [found[index] for index in sorted(found)]
+
+
+def seconds(timestamp: str) -> float | None:
+    """Return a time such as "2026/11/22 10:15:00.123", of this machine's clock, in seconds since 1970."""
+    match = re.match(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)\Z", timestamp)
+    if match is None:
+        return None
+    year, month, day, hour, minute = (int(match[number]) for number in range(1, 6))
+    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + float(match[6])
+
+
+def number(text: str) -> float | None:
+    """Return a value such as "512.34", None for [N/A], [Unknown Error] and the like."""
+    return float(text) if re.match(r"[0-9]+(\.[0-9]+)?\Z", text) else None

@@ -1,0 +1,46 @@
+"""What a task says of a long command's end."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.action.long_command import outcome
+
+
+def test_a_command_without_an_answer_has_changed_something() -> None:
+    assert outcome(0, "one\ntwo\n", False) == {"changed": True, "rc": 0, "stdout_lines": ["one", "two"], "answer": {}}
+
+
+def test_the_answer_is_a_line_of_its_own() -> None:
+    found = outcome(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
+    assert found == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+
+
+def test_a_fault_is_told_in_its_own_words() -> None:
+    found = outcome(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
+    assert (found["failed"], found["msg"]) == (True, "there is no file a. Needed: it")
+
+
+def test_a_program_that_failed_is_shown_with_its_last_words_and_the_place_of_all_of_them() -> None:
+    said = "".join(f"line {number}\n" for number in range(100))
+    result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
+    found = outcome(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
+    lines = found["msg"].split("\n")
+    assert lines[0] == "`pip install ...` failed (exit code 1). The last lines of its output:"
+    assert lines[1] == "  line 61" and lines[40] == "  ERROR: No matching distribution found for zzz==9"
+    assert lines[41:] == ["All of its output is on that node, in /logs/a.log"]
+
+
+def test_without_a_fault_the_last_words_are_told() -> None:
+    found = outcome(2, "x" * 5000 + "\nE: broken\n", False)
+    assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
+    assert outcome(3, "", False)["msg"] == "exit code 3"
+    assert outcome(1, "", True)["msg"] == "it was ended by a signal, or the machine was restarted"
+
+
+def test_what_steers_a_terminal_is_not_shown() -> None:
+    found = outcome(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
+    assert found["msg"].split("\n")[1:] == ["   done", "  red"]
+
+
+def test_credentials_in_a_fault_are_not_shown() -> None:
+    found = outcome(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    assert found["msg"] == "https://****@host/simple cannot be read"
