@@ -34,6 +34,12 @@ TEST_READY := $(VENV)/.test-ready
 # The newest ansible-core, for Pythons that .venv need not have.
 NEWEST := build/newest
 NEWEST_READY := $(NEWEST)/.ready
+# What looks whether a page can be used by everybody; a test has it look at reports. It has no dependencies.
+AXE_CORE := 4.14.1
+AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
+# Sphinx and its theme, for make docs.
+DOCS_VENV := build/docs-venv
+DOCS_READY := $(DOCS_VENV)/.ready
 # A tree in which type checkers find the checkout under its import name.
 TREE := build/tree/ansible_collections/muster/training
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
@@ -68,6 +74,18 @@ $(NEWEST_READY): tests/requirements-newest.txt
 	@$(NEWEST)/bin/python $(PIP_INSTALL) tests/requirements-newest.txt
 	@touch $@
 
+$(AXE):
+	@if command -v npm >/dev/null; then \
+	  echo "Installing axe-core $(AXE_CORE) into build"; \
+	  npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix build/axe-$(AXE_CORE) axe-core@$(AXE_CORE); \
+	else \
+	  echo "axe-core: not run: it is installed by npm, and none was found"; \
+	fi
+$(DOCS_READY): tests/requirements-docs.txt $(MADE)
+	@echo "Making $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) tests/requirements-docs.txt
+	@touch $@
+
 .PHONY: venv
 venv: $(TEST_READY) ## Make .venv with all that demo, lint and tests need
 
@@ -85,7 +103,7 @@ clean: ## Remove test hosts, .venv and build
 .PHONY: demo
 demo: $(RUN_READY) ## Train on this machine: two nodes of two ranks each, CPU only
 	@$(BIN)/ansible-playbook playbooks/launch.yml -i inventories/local.yml \
-	  -e nnodes=2 -e nproc_per_node=2 -e launch_script=$(CURDIR)/examples/train_ddp.py $(ARGS)
+	  -e nnodes=2 -e nproc_per_node=2 -e launch_script=$(CURDIR)/examples/ddp/train_ddp.py $(ARGS)
 
 .PHONY: lab-up
 lab-up: system-packages $(RUN_READY) ## Start N test hosts on this machine; inventory in build/lab/inventory.yml
@@ -103,6 +121,22 @@ bench: system-packages $(TEST_READY) ## Measure against mpirun, deepspeed and pa
 pages: $(TEST_READY) $(TREE) ## Write the pages of docs/ that are made of the code
 	@PYTHONPATH=build/tree $(BIN)/python -m tests.make_pages
 
+.PHONY: pictures
+pictures: $(TEST_READY) ## Record what commands print, as root, and draw it anew in docs/pictures
+	@$(BIN)/python -m tests.make_pictures record
+
+# Warnings are errors, nothing is fetched, and the site loads nothing from elsewhere.
+.PHONY: docs
+docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in build/docs, and look that it stands alone
+	@rm -rf build/site; mkdir -p -m 755 build/site/reference
+	@PATH=$(BIN):$$PATH ANSIBLE_COLLECTIONS_PATH=build/tree $(BIN)/antsibull-docs collection --use-current --squash-hierarchy \
+	  --fail-on-error --dest-dir build/site/reference muster.training
+	@$(BIN)/python -m tests.make_site build/site/reference build/site/tree
+	@$(DOCS_VENV)/bin/sphinx-build --builder html --fail-on-warning --keep-going --quiet --jobs auto \
+	  --doctree-dir build/site/doctrees build/site/tree build/docs
+	@$(BIN)/python -m pytest --quiet tests/site
+	@echo "The site: build/docs/index.html"
+
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
@@ -110,7 +144,7 @@ test: system-packages environments lint-and-pylint units-and-sanity molecule ## 
 
 .PHONY: test-all
 test-all: export ROWS := all
-test-all: test ## The same with every row of molecule's scenarios: before a release, or after work on what they test
+test-all: test docs ## The same with every row of molecule's scenarios, and the documentation site: before a release, or after work on what they test
 
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
@@ -151,7 +185,7 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) ## Unit tests
+unit: $(TEST_READY) $(AXE) ## Unit tests
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(PYTEST_ARGS)
 
 # Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
@@ -164,7 +198,8 @@ units:
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.
 .PHONY: unit-newest
-unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories)
+unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py \
+  $(addprefix plugins/plugin_utils/,benchmark fit report sequence) $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \

@@ -88,11 +88,19 @@ def start(
     env: dict[str, str] | None = None,
     **extra: Any,
 ) -> Play:
-    """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook."""
+    """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook.
+
+    What a run has measured is fetched only where a row says so: it costs a call a node.
+    """
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
     path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
     variables = play.directory / "variables.json"
-    variables.write_text(json.dumps(extra))
+    kept: dict[str, Any] = {}
+    if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
+        kept["launch_fetch_record"] = False
+    if playbook in ("launch.yml", "status.yml", "stop.yml"):
+        kept["launch_report"] = False  # it would take a third of a second and more a row; tests/unit make reports
+    variables.write_text(json.dumps({**kept, **extra}))
 
     def run() -> None:
         _out, _err, play.rc = ansible_runner.interface.run_command(

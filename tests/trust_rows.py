@@ -110,6 +110,12 @@ ROWS: dict[str, Row] = {
         {f"{HOME}/.muster/restored/run": DIRECTORY},
         ("does not belong to root", NOT_OURS),
     ),
+    "container_image": Row(
+        {"container_image_user": USER, "container_image_engine": "podman", "container_image_name": "team/job:1"},
+        {},  # ~/.muster, as of checkpoints
+        {f"{HOME}/.muster/container_image": DIRECTORY},
+        ("belongs? to root|cannot be made", "belongs? to root|cannot be made"),
+    ),
     "preflight": Row(
         {"preflight_user": USER, "preflight_names": False},
         {},  # ~/.muster, as of checkpoints

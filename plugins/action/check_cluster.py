@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._plan import LAUNC
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 
 ARGUMENT_SPEC = {
@@ -43,9 +43,12 @@ ARGUMENT_SPEC = {
     "master_port": {"type": "int", "default": 29500},
     "lifeline_port": {"type": "int", "default": 29499},
     "names": {"type": "bool", "default": True},
+    "code": {"type": "dict", "default": {}},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
     "json_file": {"type": "path"},
+    "jmespath": {"type": "str", "default": ""},
 }
 # What a job has besides, and what no check looks at: as launch_plan has it where nothing is said.
 NO_JOB = {**DEFAULTS, "run_id": "preflight"}
@@ -85,7 +88,6 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem
         except ValueError as problem:
             raise AnsibleActionFail(str(problem)) from problem
-        Display().display(render(table, findings))
         errors = sum(finding.severity == "error" for finding in findings)
         result: dict[str, Any] = {
             "changed": False,
@@ -93,9 +95,15 @@ class ActionModule(ActionBase):
             "warning_count": len(findings) - errors,
             "findings": [finding.as_dict() for finding in findings],
         }
+        document: Any = {"nodes": table.as_dicts(), **result}
+        try:
+            document = ask(args["jmespath"], document) if args["jmespath"] else document
+        except QueryError as problem:
+            raise AnsibleActionFail(str(problem)) from None
+        Display().display(answer_text(document) if args["jmespath"] else render(table, findings))
         if args["json_file"]:
             try:
-                Path(args["json_file"]).write_text(json.dumps({"nodes": table.as_dicts(), **result}, indent=1) + "\n")
+                Path(args["json_file"]).write_text(answer_text(document) + "\n", encoding="utf-8")
             except OSError as problem:
                 raise AnsibleActionFail(f"cannot write {args['json_file']}: {problem.strerror}") from problem
         return result

@@ -124,6 +124,7 @@ class ActionModule(ActionBase):
             "names": [node["name"] for node in nodes],
             "nodes": nodes,
             "addresses": {node["name"]: node["address"] for node in nodes},
+            "prices": {node["name"]: task_vars["hostvars"][node["name"]].get("node_price_per_hour") for node in nodes},
             "ports": {node["name"]: args["ports"] if node["name"] in first else [] for node in nodes},
             "probe": {
                 "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # which Ansible removes at its end

@@ -16,11 +16,13 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 
 ARGUMENT_SPEC = {
     "reads": {"type": "dict", "required": True},
     "keep": {"type": "str", "default": ""},
     "older_than": {"type": "str", "default": ""},
+    "jmespath": {"type": "str", "default": ""},
 }
 SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -106,7 +108,11 @@ class ActionModule(ActionBase):
         }
         old = old_runs(runs, args["keep"], args["older_than"], set(args["reads"]) - silent, time.time())
         display = Display()
-        display.display(render(runs) if runs else "no runs on these nodes")
+        try:
+            answer = answer_text(ask(args["jmespath"], {"runs": runs, "old": old})) if args["jmespath"] else ""
+        except QueryError as problem:
+            raise AnsibleActionFail(str(problem)) from None
+        display.display(answer or (render(runs) if runs else "no runs on these nodes"))
         if silent:
             display.warning(f"{', '.join(sorted(silent))} gave no answer: runs that lie there are not listed, and stay")
         if old:

@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._lost_words import
 ARGUMENT_SPEC = {
     "role_path": {"type": "path"},
     "short_names": {"type": "list", "elements": "str", "default": []},
+    "settled": {"type": "list", "elements": "str", "default": []},
     "values": {"type": "bool", "default": False},
 }
 ALIKE = 0.5  # of two names without the role's prefix: nproc is like nproc_per_node
@@ -205,7 +206,8 @@ class ActionModule(ActionBase):
         def value_of(name: str) -> Any:
             return self._templar.template(task_vars.get(name))
 
-        said = contradictions(role, args["short_names"], extra, value_of)
+        read_here = [name for name in args["short_names"] if name not in args["settled"]]
+        said = contradictions(role, read_here, extra, value_of)
         own = {key: name for key, name in keys.items() if key in job and name in options_of(role)}
         said += overruled({key: self._templar.template(job[key]) for key in own}, own, extra, value_of)
         if said:

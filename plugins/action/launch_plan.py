@@ -14,11 +14,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, money, read_prices, total
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
 from ansible_collections.muster.training.plugins.module_utils._job import (
     DEEPSPEED_LAUNCHERS,
     Job,
 )
+from ansible_collections.muster.training.plugins.module_utils._machines import machines_of
 from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
@@ -35,6 +37,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
+    "prices": {"type": "dict", "default": {}},
+    "currency": {"type": "str", "default": CURRENCY},
     "nnodes": {"type": "raw"},
     "nproc_per_node": {"type": "int"},
     "run_id": {"type": "str", "default": ""},
@@ -64,17 +68,21 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "silence_timeout": {"type": "int", "default": 10},
     "stop_grace": {"type": "int", "default": 5},
     "log_limit": {"type": "int", "default": 10},
+    "outputs": {"type": "list", "elements": "str", "default": []},
     "replace": {"type": "bool", "default": False},
+    "code": {"type": "dict", "default": {}},
+    "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }
 DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
 
 
-def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any]) -> str:
+def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
     """What is about to run, for a terminal: the nodes, and what starts a rank.
 
-    facts: of the first node, empty where it has not answered. Of the job's environment only the names are shown.
+    facts: of the first node, empty where it has not answered. cost: of all nodes, "" where that is not known. Of the
+    job's environment only the names are shown.
     """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
     nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
@@ -93,7 +101,15 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any]) -> str:
         lines.append(f"  node {node.node_rank}  {node.name:<{width}}  {node.address}  {ranks}")
     if len(shown) < table.nnodes:
         lines.append(f"  ... and {table.nnodes - len(shown)} more")
+    if cost:
+        lines.append(f"  costs        {cost}")
     return "\n".join([*lines, *render_rank(job, facts)])
+
+
+def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
+    """What the nodes cost together, "" where the price of one is not known."""
+    rate = total(prices.get(node.name) for node in table.nodes)
+    return f"{money(rate, currency)} an hour" if rate is not None else ""
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
@@ -134,6 +150,7 @@ class ActionModule(ActionBase):
         try:
             args["args"] = job_arguments(args["args"], self._loader)
             args["environment"] = job_environment(args["environment"], self._loader)
+            prices = read_prices(args["prices"])
             job, table, findings = make_plan(args)
         except RankTableError as problem:
             raise AnsibleActionFail(f"the nodes make no cluster:\n{problem}") from problem
@@ -141,7 +158,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
         display = Display()
         answer = args["facts"].get(table.master.name)
-        display.display(render_plan(job, table, (answer or {}).get("facts") or {}))
+        cost = hourly_cost(table, prices, args["currency"])
+        display.display(render_plan(job, table, (answer or {}).get("facts") or {}, cost))
         if findings:
             display.display(render_findings(findings), stderr=False)
         errors = [finding for finding in findings if finding.severity == "error"]
@@ -151,7 +169,9 @@ class ActionModule(ActionBase):
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
             # without the findings, which are on the screen: of a task that fails Ansible prints all that it returns
             raise Refusal(f"nothing was started: {ids}{where}", result={"changed": False, "run_id": job.run_id})
-        plans = {node.name: node_plan(job, table, node, args["facts"][node.name]["facts"]) for node in table.nodes}
+        facts = {node.name: args["facts"][node.name]["facts"] for node in table.nodes}
+        machines = machines_of(facts, prices, table.master.name, args["currency"], bool(job.image))
+        plans = {node.name: node_plan(job, table, node, facts[node.name], machines) for node in table.nodes}
         return {
             "changed": False,
             "run_id": job.run_id,

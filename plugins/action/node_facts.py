@@ -17,19 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._connection_troubl
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
-# Which of our files a part needs on the node; what is sent has to be compiled there.
-FILES = {
-    "gpus": ["_node_commands", "_node_gpus"],
-    "driver": ["_node_commands", "_node_driver"],
-    "software": ["_node_commands", "_node_software", "_deepspeed_config"],
-    "storage": ["_node_commands", "_data_mounts", "_node_storage"],
-    "system": ["_node_commands", "_node_system"],
-    "names": [],
-    "resolver": [],
-    "connections": ["_peer_probe"],
-    "ssh": ["_node_commands", "_node_ssh"],
-}
-PARTS = list(FILES)
+PARTS = ["gpus", "driver", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
 # Seconds for which a node awaits its peers. One call to a slow one: 10 to log in, 6 for mounts that hang, 10 for
 # nvidia-smi. In turns they are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence.
 SLOWEST_CALL = 30
@@ -48,6 +36,14 @@ ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": ""},
     "mounts": {"type": "list", "elements": "str", "default": []},
+    "code": {"type": "dict", "default": {}},
+    "image": {
+        "type": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
+        },
+    },
     "parts": {
         "type": "list",
         "elements": "str",
@@ -97,12 +93,13 @@ class ActionModule(ActionBase):
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
-        files = dict.fromkeys(["_run", "_node_network", *(name for part in request["parts"] for name in FILES[part])])
-        if request["ports"]:  # who holds one may have to be asked of a command, or is left of an earlier probe
-            files.update(dict.fromkeys(["_node_commands", "_peer_probe"]))
+        if request["code"].get("problem"):  # launch_plan and check_cluster say so
+            request["code"] = {}
+        if request["image"] and not request["image"]["name"]:
+            request["image"] = None
         before = time.time()
         try:
-            answer = call_node(self, [*files, "_node_facts"], request, task_vars)
+            answer = call_node(self, "_node_facts", request, task_vars)
         except AnsibleError as problem:
             # As a result, so that failed_when and ignore_unreachable leave the judgement to others, who say it once.
             if self._task.ignore_unreachable and (

@@ -31,4 +31,4 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         request.update(node=task_vars["inventory_hostname"], check=self._task.check_mode)
-        return call_node(self, ["_run", "_run_list"], request, task_vars)
+        return call_node(self, "_run_list", request, task_vars)

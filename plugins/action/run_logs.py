@@ -14,44 +14,46 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "required": True},
     "directory": {"type": "path", "required": True},
+    "required": {"type": "bool", "default": True},
+    "what": {"type": "str", "choices": ["logs", "measured"], "default": "logs"},
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
+MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of it
 MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
-KEEP_FREE = 1 << 30  # bytes of a disk here that no logs may take
 
 
-def require_room(where: Path, size: int, what: str) -> None:
-    """Raise AnsibleActionFail where a disk would hold less than KEEP_FREE bytes after so many more."""
-    free = shutil.disk_usage(where).free
-    if free - size < KEEP_FREE:
-        raise AnsibleActionFail(
-            f"{what} take {size / 1e9:.1f} GB, and the disk of {where} has {free / 1e9:.1f} GB free, of which "
-            f"{KEEP_FREE / 1e9:.1f} GB are kept: make room here, or look at the logs on the node"
-        )
-
-
-def unpack(archive: IO[bytes], target: Path) -> None:
+def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
     """Unpack what a node has packed: files and directories below the target, for their owner alone.
 
     An archive of a few megabytes may hold any number of files of any size, so the room on the disk here is looked at
-    before each of them.
+    before each of them. most: bytes that all of them may have, None where only that room counts.
 
     Whoever has the node writes the archive, so nothing else is taken from it: no link, no device, no mode and no owner.
     (tarfile's own filter for that is not in Python 3.11.0 to 3.11.3, one of which is Debian 12's.)
     Raises AnsibleActionFail where a name leads out of the target, and where there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
+        size = 0
         for number, member in enumerate(tar, 1):
+            size += member.size
+            if most is not None and size > most:
+                raise AnsibleActionFail(
+                    f"the node's archive has more than {most >> 20} MiB, which is more than is ever measured: nothing "
+                    f"more was unpacked below {target}; see who else may write to the run's directory on this node"
+                )
             if number > MOST_FILES:
                 raise AnsibleActionFail(
                     f"the node's archive has more than {MOST_FILES} files: nothing more was unpacked below {target}; "
@@ -76,8 +78,23 @@ def unpack(archive: IO[bytes], target: Path) -> None:
                         shutil.copyfileobj(content, stream)
 
 
+def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
+    """Which files of a run a node has kept for itself, "" where there is none."""
+    files = [one for one in left_out["files"] if one["kept"] == 0]
+    if not files:
+        return ""
+    size = sum(one["size"] for one in files)
+    more = left_out["count"] - len(left_out["files"]) + len(files) - 1
+    others = "" if more == 0 else " and 1 other" if more == 1 else f" and {more} others"
+    return as_typed(
+        f"{node} has kept what run {run_id} measured, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{others} "
+        f"(a node's {left_out['limit'] >> 20} MiB are brought, the smallest files first). To have all of them: "
+        f"ansible-playbook fetch.yml -e run_id={run_id}"
+    )
+
+
 class ActionModule(ActionBase):
-    """A few calls to the node: pack, then 8 MiB a call."""
+    """A call to the node that packs and brings 8 MiB, and one for each further 8 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -89,8 +106,22 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         if self._task.check_mode:
             return {"changed": True, "directory": args["directory"]}
+        try:
+            return self.fetch(args, task_vars)
+        except (AnsibleError, OSError) as problem:
+            if args["required"]:
+                raise
+            node = task_vars["inventory_hostname"]
+            what = f"what run {args['run_id']} has measured on {node} is not in its record: {problem}"
+            Display().warning(
+                as_typed(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
+            )
+            return {"changed": False, "directory": None, "msg": what}
+
+    def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Have the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
-        packed = call_node(self, ["_run"], {**request, "operation": "pack"}, task_vars)
+        packed = call_node(self, "_run.requests", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:
             what = (
                 f"{request['node']} has no run {args['run_id']} in {args['runs_directory']}: none of its logs are here"
@@ -101,19 +132,22 @@ class ActionModule(ActionBase):
         target.mkdir(parents=True, exist_ok=True)
         require_room(Path(tempfile.gettempdir()), packed["size"], f"the packed logs of {request['node']}")
         with tempfile.TemporaryFile() as archive:
-            last = False
-            while not last and archive.tell() <= packed["size"]:
+            piece = packed
+            archive.write(base64.b64decode(piece["data"]))
+            while not piece["last"] and archive.tell() <= packed["size"]:
                 piece = call_node(
-                    self, ["_run"], {**request, "operation": "piece", "offset": archive.tell()}, task_vars
+                    self, "_run.requests", {**request, "operation": "piece", "offset": archive.tell()}, task_vars
                 )
                 archive.write(base64.b64decode(piece["data"]))
-                last = piece["last"]
             archive.seek(0)
             try:
-                unpack(archive, target)
+                unpack(archive, target, MOST_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as problem:
                 raise AnsibleActionFail(
                     f"what {request['node']} sent is not a whole archive of logs ({problem}): try again, or see who "
                     "else may write to the run's directory on this node"
                 ) from problem
+        told = left_out_in_words(request["node"], args["run_id"], packed["left_out"])
+        if told:
+            Display().warning(told)
         return {"changed": True, "directory": str(target)}

@@ -19,6 +19,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.module_utils._cost import so_far
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     from_hub,
@@ -34,7 +35,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._refusal import Re
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["opened", "dropped", "read", "closed", "judged"], "required": True},
+    "state": {
+        "type": "str",
+        "choices": ["opened", "dropped", "read", "closed", "judged", "succeeded"],
+        "required": True,
+    },
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
     "run_id": {"type": "str", "default": ""},
@@ -42,6 +47,8 @@ ARGUMENT_SPEC = {
     "result": {"type": "dict"},
     "reads": {"type": "dict", "default": {}},
     "said": {"type": "dict", "default": {}},
+    "fail": {"type": "bool", "default": True},
+    "verdict": {"type": "dict"},
 }
 LATEST = "latest"  # the link to the newest record
 ACTIVE_STATES = ("starting", "running", "stopping", "ended")
@@ -159,7 +166,7 @@ def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> P
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict, show it, and fail where the run has not succeeded."""
+    """Write the verdict, show it, and fail where the run has not succeeded, unless that is left to another task."""
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
     master = plan["nodes"][0]["name"]
@@ -175,13 +182,26 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         )
         raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
-    answer = settle(record, verdict, args["said"], watched=args["result"] is not None)
-    if verdict["state"] != "succeeded":
+    said = reported_in(reads.get(master)) | args["said"]
+    answer = settle(record, verdict, said, watched=args["result"] is not None)
+    if args["fail"] and verdict["state"] != "succeeded":
         # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
         raise Refusal(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": answer["record"]}
         )
     return answer
+
+
+def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Fail where a run has not succeeded, whose verdict is on the screen."""
+    if verdict["state"] != "succeeded":
+        raise Refusal(f"run {verdict['run_id']} {verdict['state']}", result={"changed": False})
+    return {"changed": False}
+
+
+def reported_in(run: dict[str, Any] | None) -> dict[str, Any]:
+    """What the job has reported of itself, by what was read on rank 0's node."""
+    return (run or {}).get("said") or {}
 
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
@@ -250,8 +270,11 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         return nothing
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
+        cost = so_far(plan, master.get("started") if master else None, time.time())
+        if cost:
+            Display().display(f"run {plan['run_id']} {cost}")
         return nothing
-    return settle(record, verdict_on(plan, result, reads), said)
+    return settle(record, verdict_on(plan, result, reads), said | reported_in(master))
 
 
 class ActionModule(ActionBase):
@@ -266,7 +289,11 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
             argument_spec=ARGUMENT_SPEC,
-            required_if=[("state", "opened", ("plan",)), ("state", "closed", ("plan",))],
+            required_if=[
+                ("state", "opened", ("plan",)),
+                ("state", "closed", ("plan",)),
+                ("state", "succeeded", ("verdict",)),
+            ],
         )
         if not args["run_id"] and args["state"] in ("opened", "dropped", "closed"):
             raise AnsibleActionFail(f"state is {args['state']}, which needs the name of a run: set run_id")
@@ -274,6 +301,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"
             )
+        if args["state"] == "succeeded":
+            return require_success(args["verdict"])
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "read":
             refuse_lost_words()

@@ -16,13 +16,15 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import INTERVAL
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 
 ARGUMENT_SPEC = {
     "run_id": {"type": "str", "default": ""},
     "reads": {"type": "dict", "required": True},
     "json_file": {"type": "path", "default": ""},
+    "jmespath": {"type": "str", "default": ""},
 }
 SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells that nvidia-smi gives no answer
 
@@ -58,8 +60,8 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def write_json(file: str, status: dict[str, Any]) -> None:
-    """Write the status for programs. Raises AnsibleActionFail where the file cannot be written."""
+def write_json(file: str, status: Any) -> None:
+    """Write a status, or an answer, for programs. Raises AnsibleActionFail where the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as problem:
@@ -115,6 +117,9 @@ class ActionModule(ActionBase):
         nodes.sort(key=lambda node: (node.get("run_id", "~"), node.get("node_rank", 0)))
         run_ids = sorted({node["run_id"] for node in nodes if node.get("run_id")})
         status = {"run_ids": run_ids, "nodes": nodes}
+        if args["jmespath"]:
+            self._answer(args["jmespath"], status, args["json_file"])
+            return {"changed": False, **status}
         if run_ids:
             Display().display(f"run {', '.join(run_ids)}")
         elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
@@ -125,3 +130,13 @@ class ActionModule(ActionBase):
         if args["json_file"]:
             write_json(args["json_file"], status)
         return {"changed": False, **status}
+
+    @staticmethod
+    def _answer(query: str, status: dict[str, Any], file: str) -> None:
+        try:
+            found = ask(query, status)
+        except QueryError as problem:
+            raise AnsibleActionFail(str(problem)) from None
+        Display().display(answer_text(found))
+        if file:
+            write_json(file, found)

@@ -14,8 +14,9 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, environment_problems
 from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import RANK_PROGRAM, SHELL_PROGRAM
+from ansible_collections.muster.training.plugins.module_utils._supervisor.entry import FOLDER
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_environment
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node, source_of
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node, needs_of, source_of
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["started", "stopped", "absent"]},
@@ -30,13 +31,23 @@ ARGUMENT_SPEC = {
     "wait": {"type": "int", "default": 0},
 }
 OPERATIONS = {"started": "start", "stopped": "stop", "absent": "remove", None: "read"}
-PROGRAMS = {RANK_PROGRAM: "_rank_program", SHELL_PROGRAM: "_remote_shell"}
-ON_NODE = {"start": ["_run"], "stop": ["_run"], "remove": ["_run"], "read": ["_gpu_samples", "_supervisor", "_run"]}
+PROGRAMS = {RANK_PROGRAM: "_supervisor.programs.muster_rank", SHELL_PROGRAM: "_supervisor.programs.ssh"}
+SUPERVISOR = "_supervisor.entry"
 
 
-def own_program(module: str) -> str:
-    """What stands for the text of one of our programs in a diff: it is the same in each run, and long."""
-    return f"(muster's own program, {len(source_of(module).splitlines())} lines)\n"
+def supervisor_files() -> dict[str, str]:
+    """The texts of the files that a supervisor consists of, by their paths in a run directory."""
+    modules = [module for module in needs_of(SUPERVISOR) if module != SUPERVISOR]
+    return {
+        "supervisor.py": source_of(SUPERVISOR),
+        **{f"{FOLDER}/{module.replace('.', '/')}.py": source_of(module) for module in modules},
+    }
+
+
+def own_program(*sources: str) -> str:
+    """What stands for the texts of one of our programs in a diff: they are the same in each run, and long."""
+    lines = sum(len(source.splitlines()) for source in sources)
+    return f"(muster's own program, {lines} lines{f' in {len(sources)} files' if sources[1:] else ''})\n"
 
 
 def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
@@ -48,9 +59,9 @@ def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dic
         "plan.json (0600)": shown,
         "environment.json (0600)": hidden,
         "token (0600)": "(hidden)\n",
-        "supervisor.py (0600)": own_program("_supervisor"),
+        "supervisor.py (0600)": own_program(*supervisor_files().values()),
         **{f"{name} (0600)": text for name, text in sorted(files.items())},
-        **{f"bin/{name} (0700)": own_program(PROGRAMS[name]) for name in sorted(plan.get("programs", []))},
+        **{f"bin/{name} (0700)": own_program(source_of(PROGRAMS[name])) for name in sorted(plan.get("programs", []))},
     }
     return [{"before": "", "after": text, "after_header": header} for header, text in written.items()]
 
@@ -91,10 +102,10 @@ class ActionModule(ActionBase):
                     "command": request["plan"]["command"],
                     "diff": planned_files(request["plan"], request["environment"]),
                 }
-            request["supervisor"] = source_of("_supervisor")
+            request["supervisor"] = supervisor_files()
             request["programs"] = {name: source_of(PROGRAMS[name]) for name in request["plan"].get("programs", [])}
         try:
-            return call_node(self, ON_NODE[request["operation"]], request, task_vars)
+            return call_node(self, "_run.requests", request, task_vars)
         except AnsibleConnectionFailure as problem:
             if request["state"] or not self._task.ignore_unreachable:
                 raise

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 import time
@@ -16,7 +15,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._run import LONGEST_RESULT, RESULT_MARK
+from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
 
@@ -31,8 +30,6 @@ ARGUMENT_SPEC = {
 }
 LONG_POLL = 5.0  # seconds that the node waits for something new before it answers
 ANSWER_PATIENCE = 15.0  # seconds beyond that until an answer counts as missing: ssh itself may wait for many minutes
-REPORT = RESULT_MARK.decode("ascii")
-DEEPEST = 20  # objects and lists within each other in what a job reports: whoever reads it calls itself for each
 
 
 class Answers:
@@ -44,7 +41,7 @@ class Answers:
 
     def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
         try:
-            answers.put(call_node(self.action, ["_supervisor", "_run"], request, self.task_vars))
+            answers.put(call_node(self.action, "_run.requests", request, self.task_vars))
         except Exception as problem:  # handed to the one who waits, whatever it is
             answers.put(problem)
 
@@ -60,29 +57,6 @@ class Answers:
             raise answer
         result: dict[str, Any] = answer
         return result
-
-
-def depth(value: Any) -> int:
-    """How many objects and lists lie within each other."""
-    layer, found = [value], 0
-    while layer := [one for one in layer if isinstance(one, (dict, list))]:
-        found += 1
-        layer = [inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)]
-    return found
-
-
-def reported(line: str) -> dict[str, Any] | None:
-    """What a job reports in a line ``MUSTER_RESULT {...}``; None where the line is none, or is not to be trusted.
-
-    A job may print anything. What it prints must never end what shows it, nor what reads the record later.
-    """
-    if not line.startswith(REPORT) or len(line) > LONGEST_RESULT:
-        return None
-    try:
-        said = json.loads(line[len(REPORT) :])
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) and depth(said) <= DEEPEST else None
 
 
 def visible(line: str) -> str:

@@ -57,7 +57,10 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 SHOWN_NODES = 8
 TAIL = 10  # lines of what a program said that failed
-THEIR_OWN_WORDS = ("muster.training.training_watch", "muster.training.long_command")  # they tell how far they are
+THEIR_OWN_WORDS = tuple(  # they tell how far they are
+    f"muster.training.{name}"
+    for name in ("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer")
+)
 LOOKING = ("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 

@@ -37,7 +37,7 @@ options:
     type: str
     default: ""
 seealso:
-  - plugin: muster.training.hosts_entries
+  - plugin: muster.training.hostfile
     plugin_type: filter
 """
 

@@ -21,7 +21,7 @@ options:
     type: str
     required: true
 seealso:
-  - plugin: muster.training.deepspeed_hostfile
+  - plugin: muster.training.hostfile
     plugin_type: filter
 """
 

@@ -31,6 +31,9 @@ notes:
     C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
     C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
     (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars an hour), C(paperspace_created)."
+  - "C(node_price_per_hour) is what a machine costs an hour while it is on, in US dollars. It is the sum of the two
+    rates, or the first alone where the API does not tell the second. That the second is for an hour, too, is not
+    documented, and is taken from its size."
   - What the API says is data and never a template. Control characters in it become blanks, and texts of more than
     255 characters are shortened.
   - A machine is called by its name. Names that are not unique at Paperspace, that hold other characters than letters,
@@ -83,6 +86,21 @@ options:
       - Only machines of this private network, by its name or id.
       - Every network by default; but the machines chosen must all be in one.
     type: str
+  cluster:
+    description:
+      - Only the machines of this cluster, which M(muster.training.paperspace_cluster) made. They are those named
+        C(CLUSTER-NUMBER) in the private network C(muster-CLUSTER).
+      - A cluster that is not there yet has no machines, which is a warning and no error.
+    type: str
+  drive_path:
+    description:
+      - With O(cluster), where the cluster's network drive is mounted on the nodes by the role C(cifs_share), if it has
+        one. The group C(training) has the variables C(cifs_share_mounts) and C(cifs_share_username) of it then, and
+        C(cifs_share_password), which asks the API for the password when it is needed
+        (P(muster.training.paperspace_drive_password#lookup)). What stands in C(group_vars) comes before them.
+      - Empty, the drive is left alone.
+    type: str
+    default: /mnt/training-data
   machine_types:
     description:
       - Only machines of these types, for example V(A100-80Gx8). Upper and lower case are the same.
@@ -97,6 +115,12 @@ options:
     type: list
     elements: str
     default: []
+  query:
+    description:
+      - Only machines that this question in JMESPath (U(https://jmespath.org)) finds. It is put to the list of those
+        that the options before it have chosen, as the API describes them, and gives machines, or their ids.
+      - The Python library C(jmespath) is needed on the controller for it.
+    type: str
   states:
     description:
       - Only machines in one of these states. V(ready) is switched on and usable; V(serviceready) is nearly so.
@@ -151,6 +175,14 @@ private_network: my-team-net
 machine_types: [A6000x2, A6000x4]
 names: ["bert-*"]
 ---
+# The cluster that `ansible-playbook muster.training.provision -e cluster=bert` makes, whatever else the account has.
+plugin: muster.training.paperspace
+cluster: bert
+---
+# What costs less than 4 dollars an hour and is named neither old nor test.
+plugin: muster.training.paperspace
+query: "[?usageRate < `4` && !contains(name, 'old') && !contains(name, 'test')]"
+---
 # Asked for at most every ten minutes; the key is read by a program.
 plugin: muster.training.paperspace
 api_key: "{{ lookup('ansible.builtin.pipe', 'pass show paperspace') }}"
@@ -177,12 +209,16 @@ import typing as t
 
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.template import trust_as_template
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace import (
-    Client,
-    PaperspaceError,
-    find_api_key,
-    one_line,
+from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError, one_line
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_drives
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import (
+    mount_variables,
+    own_drive,
+    password_template,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import (
     GROUP,
@@ -218,20 +254,25 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self.inventory.add_group(GROUP)
         for host in chosen:
             self._add(host)
+        self._add_drive({host.variables["paperspace_network_id"] for host in chosen}, answer)
 
     def _answer(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
         """The API's raw answer, from the cache where that is wanted and has it: no option goes into the cache."""
         caching = self.get_option("cache")
         key = self.get_cache_key(path)
+        wants_drive = self.get_option("cluster") and self.get_option("drive_path")
         if caching and cache:
             try:
                 cached = self._cache[key]
-                if all(isinstance(machine["id"], str) for part in ("machines", "networks") for machine in cached[part]):
+                parts = ("machines", "networks", "drives") if wants_drive else ("machines", "networks")
+                if all(isinstance(one["id"], str) for part in parts for one in cached[part]):
                     return t.cast("dict[str, list[dict[str, t.Any]]]", cached)
             except (AnsibleError, KeyError, TypeError, ValueError):
                 pass  # none, expired, or written by something else: ask again
         client = self._client()
         answer = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
+        if wants_drive:  # as documents that have no password
+            answer["drives"] = [dict(one) for one in read_drives(client)]
         if caching:
             self._cache[key] = answer
         return answer
@@ -250,8 +291,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         wanted = Selection(
             region=self.get_option("region"),
             private_network=self.get_option("private_network"),
+            cluster=self.get_option("cluster"),
             machine_types=self.get_option("machine_types"),
             names=self.get_option("names"),
+            query=self.get_option("query"),
             states=self.get_option("states"),
         )
         kept, left_out = select(answer["machines"], answer["networks"], wanted)
@@ -266,6 +309,19 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             connect_with=self.get_option("connect_with"),
             user=self.get_option("user"),
         )
+
+    def _add_drive(self, networks: set[str], answer: dict[str, list[dict[str, t.Any]]]) -> None:
+        cluster, path = self.get_option("cluster"), self.get_option("drive_path")
+        if not cluster or not path:
+            return
+        drive = own_drive(cluster, networks, t.cast(t.Any, answer["drives"]))
+        if drive is None:
+            return
+        for name, value in mount_variables(drive, path).items():
+            self.inventory.set_variable(GROUP, name, value)
+        template = password_template(drive, self.get_option("api_url"))
+        if template:
+            self.inventory.set_variable(GROUP, "cifs_share_password", trust_as_template(template))
 
     def _add(self, host: Host) -> None:
         self.inventory.add_host(host.name, group=GROUP)

@@ -39,6 +39,45 @@ def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: st
     return [*found, *job.container_mounts]
 
 
+def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
+    """The words by which a container is on the node as the job's user: its network, memory, limits and GPUs."""
+    engine, user = job.container_engine, facts.get("uid", 0)
+    gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
+    as_user = [f"--user={user}:{facts.get('gid', 0)}"]
+    if engine == "podman" and user != 0:
+        as_user = ["--userns=keep-id"]  # a user's podman has root for itself; files are to be the user's own
+    return [
+        "--network=host",
+        f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
+        *(f"--ulimit={limit}" for limit in job.container_ulimits),
+        *as_user,
+        *(gpus[engine] if facts.get("gpu_count") else []),
+    ]
+
+
+def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """The words that give a person a shell in the job's image, where a rank would be, with these variables."""
+    return [
+        job.container_engine,
+        "run",
+        "--rm",
+        "--interactive",
+        "--tty",
+        "--pull=never",
+        *engine_words(job, facts),
+        *(f"--volume={mount}" for mount in mounts(job, facts, "", "")[2:]),
+        f"--workdir={facts['working_directory']['path']}",
+        f"--env=USER={facts.get('user', 'root')}",
+        "--env=HOME=/tmp",  # the home of that user is not in the image
+        *(f"--env={name}={value}" for name, value in environment.items()),
+        *job.container_options,
+        "--entrypoint=/bin/sh",
+        job.image,
+        "-c",
+        'exec "$(command -v bash || command -v sh)"',
+    ]
+
+
 def container_words(
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
@@ -46,21 +85,13 @@ def container_words(
 
     Variables are handed on by their names alone: no value is in a command line.
     """
-    engine, user = job.container_engine, facts.get("uid", 0)
-    gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
-    as_user = [f"--user={user}:{facts.get('gid', 0)}"]
-    if engine == "podman" and user != 0:
-        as_user = ["--userns=keep-id"]  # a user's podman has root for itself; files are to be the user's own
     return [
-        engine,
+        job.container_engine,
         "run",
         "--rm",
+        "--pull=never",  # it would take longer than the launchers wait for each other; role container_image brings it
         f"--name={container_name(job.run_id, node.node_rank)}",
-        "--network=host",
-        f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
-        *(f"--ulimit={limit}" for limit in job.container_ulimits),
-        *as_user,
-        *(gpus[engine] if facts.get("gpu_count") else []),
+        *engine_words(job, facts),
         *(f"--volume={mount}" for mount in mounts(job, facts, run_directory, temporary)),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users

@@ -49,6 +49,7 @@ class Job:
     container_ulimits: tuple[str, ...] = ()
     container_shm_size: str = ""  # "": the node's own
     log_limit: int = 10  # GB that the logs of a node may take; 0: any number
+    outputs: tuple[str, ...] = ()  # paths and patterns of what it writes outside of its run directory
     debug: bool = False  # NCCL tells what it does, and torch's flight recorder what it did
 
     @property

@@ -24,11 +24,12 @@ import subprocess
 import tempfile
 import time
 
+from ansible_collections.muster.training.plugins.module_utils._long_step import RESULT_MARK
+
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
     from typing import Any
 
-RESULT_MARK = "MUSTER-RESULT "  # begins a line that is for the play, not for a person
 MOST_OUTPUT = 200000  # characters of the output that are returned, from its end
 MOST_LOGS = 20  # logs of failed commands that are kept for a user
 MOST_LOG_BYTES = 200 * 2**20  # of all these logs together; the newest stays in any case

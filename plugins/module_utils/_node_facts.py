@@ -18,7 +18,11 @@ import sys
 import time
 
 from ansible_collections.muster.training.plugins.module_utils import _node_network as network
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run.alive import supervisors
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as, be_the_user
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.runs import runs_directory as directory_of_runs
+from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
 TYPE_CHECKING = False  # typing itself would cost more than all we import
 if TYPE_CHECKING:
@@ -87,8 +91,8 @@ def user_numbers(user: str) -> dict[str, int]:
 
 def become(user: str) -> None:
     """Be the run's user from now on, where we are root: files are to be seen with that user's eyes."""
-    _run.act_as(user)
-    _run.be_the_user()
+    act_as(user)
+    be_the_user()
     import ctypes  # costs milliseconds that few need to spend
 
     # who was root has its files in /proc kept from all others, its own new user included: no listener could name itself
@@ -110,13 +114,14 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), probe (see _peer_probe). Our files for other parts need not be here, but
-    with ports that for connections.
+    parts, mounts (paths that must be mounts), code (see _node_code, or {}), image (name and
+    engine, or {}), probe (see _peer_probe). What a part
+    imports is compiled for it alone.
     """
     start = clock()
     parts = set(request["parts"])
     user = request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
-    runs_directory = _run.runs_directory(request)
+    runs_directory = directory_of_runs(request)
     try:
         home = pwd.getpwnam(user).pw_dir
     except KeyError:
@@ -150,7 +155,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         "addresses": addresses,
         "interface": interface,
         "routes": routes,
-        "runs": _run.supervisors(),
+        "runs": supervisors(),
         "ports": network.listeners(set(ports)),
         "binds": binds,
         "runs_directory": runs_directory,
@@ -187,6 +192,10 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     directory = os.path.join(home, os.path.expanduser(request["working_directory"] or home))
     script = os.path.join(directory, os.path.expanduser(request["script"])) if request["script"] else ""
+    if "checkout" in parts and not dead(directory) and os.path.isdir(directory):
+        from ansible_collections.muster.training.plugins.module_utils import _git_checkout
+
+        waiting["checkout"] = _git_checkout.CheckoutQuestion(directory)
     interpreter = request["interpreter"]
     if interpreter and not dead(interpreter):
         interpreter = find_interpreter(interpreter)
@@ -200,8 +209,15 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     if not dead(runs_directory):
         facts["runs_writable"] = may_write(runs_directory)
     if request["run_id"] and not dead(runs_directory):
-        taken = _run.node_directories(request)
+        taken = node_directories(request)
         facts["run_taken"] = taken[0][0] if taken else ""
+    code = request.get("code")
+    if code:
+        from ansible_collections.muster.training.plugins.module_utils import _node_code
+
+        place = _node_code.code_directory(code)
+        if not dead(place):
+            facts["code"] = _node_code.read_code(place, code, script, interpreter)
     if "software" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
 
@@ -221,10 +237,15 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
             )
         if script and facts["script"]["is_file"]:
             facts["script"]["sha256"] = _node_software.file_hash(script)
+    image = request.get("image")
+    if image and shutil.which(image["engine"]):
+        from ansible_collections.muster.training.plugins.module_utils import _node_image
+
+        waiting["image"] = _node_image.ImageQuestion(image["engine"], image["name"])
     if "system" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _node_system
 
-        limits = _node_system.LimitsQuestion(facts["systemd"], _run.may_raise_limits())
+        limits = _node_system.LimitsQuestion(facts["systemd"], may_raise_limits())
         facts["system"] = {
             "operating_system": _node_system.operating_system(),
             "memory": _node_system.read_memory(),
@@ -252,5 +273,5 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
     try:
         return {"facts": read_facts(request), "changed": False}
-    except _run.RunError as error:
+    except RunError as error:
         return {"error": str(error)}

@@ -12,12 +12,6 @@ from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
 from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import (
-    FILE,
-    HEADER,
-    INTERVAL,
-    sample_command,
-)
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -25,11 +19,19 @@ from ansible_collections.muster.training.plugins.module_utils._launchers.environ
 from ansible_collections.muster.training.plugins.module_utils._launchers.mpirun import Mpirun
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_c10d import TorchrunC10d
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TorchrunStatic
+from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE, NO_MACHINES, Machines
 from ansible_collections.muster.training.plugins.module_utils._rank_table import (
     Node,
     RankTable,
     RankTableError,
     ip_literal,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Container, Plan
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import (
+    FILE,
+    HEADER,
+    INTERVAL,
+    sample_command,
 )
 
 LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
@@ -120,8 +122,14 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
-def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What one node is to do: the content of its plan.json. Holds no secret."""
+def node_plan(
+    job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines | None = None
+) -> Plan:
+    """What one node is to do: the content of its plan.json. Holds no secret.
+
+    facts: of the node. machines: what the record of the run is to say of all of them.
+    """
+    machines = machines or NO_MACHINES
     launcher = launcher_of(job)
     # which of several there is has been looked for on the node, not in the image: there the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
@@ -139,7 +147,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
     }
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
-    container: dict[str, Any] = {}
+    container: Container = {}
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
         words = container_words(job, node, facts, run_directory, temporary, names)
@@ -160,9 +168,17 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
             "first_rank": node.first_rank,
         },
         "nodes": [
-            {"name": other.name, "address": other.address, "slots": other.slots, "first_rank": other.first_rank}
+            {
+                "name": other.name,
+                "address": other.address,
+                "slots": other.slots,
+                "first_rank": other.first_rank,
+                **machines["nodes"].get(other.name, NO_MACHINE),
+            }
             for other in table.nodes
         ],
+        "code": machines["code"],
+        "currency": machines["currency"],
         "world_size": table.world_size,
         "elastic": job.elastic,
         "max_restarts": job.max_restarts,
@@ -177,6 +193,7 @@ def node_plan(job: Job, table: RankTable, node: Node, facts: Mapping[str, Any]) 
         "working_directory": facts["working_directory"]["path"],
         "environment": environment,
         "variables": sorted(job.variables),
+        "outputs": list(job.outputs),
         "temporary_directory": temporary,
         "mounts": [mount["point"] for mount in facts.get("storage", {}).get("mounts", ()) if mount["state"] == "ok"],
         "gpu_samples": gpu_samples,

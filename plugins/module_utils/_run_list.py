@@ -11,7 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories, remove_directory
+from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,11 +36,11 @@ def size_of(path: str) -> int:
 
 def describe(path: str, plan: Data) -> Data:
     """Return what a list of runs shows of one on this node."""
-    status = _run.read_json(os.path.join(path, "status.json")) or {"state": "starting"}
-    result = _run.read_json(os.path.join(path, "result.json")) or {}
-    alive = _run.is_alive(path)
+    status = read_json(os.path.join(path, "status.json")) or {"state": "starting"}
+    result = read_json(os.path.join(path, "result.json")) or {}
+    alive = is_alive(path)
     state = status["state"]
-    if not alive and state in (*_run.ACTIVE_STATES, "ended"):
+    if not alive and state in (*ACTIVE_STATES, "ended"):
         state = "died"
     return {
         "run_id": plan["run_id"],
@@ -53,18 +57,18 @@ def main(request: Data) -> Data:
     """List the runs of this node, after removing those named in ``remove``, unless one of them is alive here."""
     try:
         if request.get("user"):
-            _run.act_as(request["user"])
+            act_as(request["user"])
         removed = []
         runs = []
-        for path, plan in _run.node_directories({**request, "run_id": ""}):
-            if plan["run_id"] in request["remove"] and not _run.is_alive(path):
+        for path, plan in node_directories({**request, "run_id": ""}):
+            if plan["run_id"] in request["remove"] and not is_alive(path):
                 removed.append(plan["run_id"])
                 if not request["check"]:
-                    _run.remove_directory(path)
+                    remove_directory(path)
             else:
                 runs.append(describe(path, plan))
         return {"changed": bool(removed), "runs": runs, "removed": sorted(removed)}
-    except _run.RunError as error:
+    except RunError as error:
         return {"error": str(error)}
     except OSError as error:
         return {"error": f"cannot remove {error.filename}: {error.strerror}; see who owns it on this node"}

@@ -33,6 +33,19 @@ class UserFileError(Exception):
     """What was found, what is needed and what to do, in words for a person."""
 
 
+def entry_of(name: str) -> pwd.struct_passwd:
+    """The user; raises UserFileError where there is none, or where their rights cannot be had."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UserFileError(
+            f"there is no user {name}. Needed: the one who runs the jobs. Make it: sudo adduser {name}"
+        ) from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise UserFileError(f"to act as {name} needs root. Set become: true")
+    return entry
+
+
 def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
     """What `work` returns in a child process that has the rights of the user, and no others.
 

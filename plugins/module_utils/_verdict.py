@@ -11,7 +11,9 @@ import re
 import signal
 from typing import Any, Mapping, TypedDict
 
+from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, cost_of, money
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
 # What a rank says whose peer went away: a consequence, not a cause.
 SECONDARY = re.compile(
@@ -30,7 +32,6 @@ STOPPED_BY_US = (-signal.SIGTERM, None)
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 MOST_LINES = 20  # of a log that are shown with the verdict ...
 LONGEST_LINE = 500  # ... and the most characters of each
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
 # How a process ends that is told to, or that does not heed it.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
@@ -103,7 +104,8 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
         error = rank["error"] or describe_exit(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
-            error += " (the kernel ended processes for want of memory on this node during the run)"
+            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for want of memory"
+            error += f" (the kernel ended processes {why} on this node during the run)"
         found.append(
             {
                 **base,
@@ -175,6 +177,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
                 "container": report.get("container", ""),
                 "unwritten": report.get("unwritten", ""),
                 "shortened": report.get("shortened", ""),
+                "oom_kills": report.get("oom_kills"),
                 "ranks": [{"host": node["name"], **rank} for rank in report.get("ranks", [])],
             }
         )
@@ -186,6 +189,8 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
         "nnodes": result["nnodes"],
         "started": result["started"],
         "ended": result["ended"],
+        "cost": cost_of(plan, result["started"], result["ended"]),
+        "currency": plan.get("currency", CURRENCY),
         "first_failure": None if result["state"] in ("succeeded", "stopped") else first_failure(result),
         "nodes": nodes,
     }
@@ -275,6 +280,8 @@ def render_verdict(
             else value
         )
         lines.append(f"  {plain(str(key).replace('_', ' '))}: {plain(str(shown))}")
+    if verdict.get("cost") is not None:  # records of former versions have none
+        lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]
     if failure:
         rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""

@@ -15,10 +15,7 @@ description:
     Changes nothing. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.info
 options:
   wait:
     description: Seconds to wait for cloud-init, and as long for each lock.

@@ -20,16 +20,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._cluster_check
 options:
   nodes:
     description:
@@ -43,16 +35,9 @@ options:
         unreachable. Parts that were not read are not judged.
     type: dict
     default: {}
-  facts_from:
-    description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
-    type: str
-    default: ""
   nnodes:
     description: How many of O(nodes), or a range such as V("2:4"), as O(muster.training.launch_plan#module:nnodes).
     type: raw
-  nproc_per_node:
-    description: Processes on each node, instead of what O(nodes) or the GPUs say.
-    type: int
   launcher:
     description: What would start the processes, as O(muster.training.launch_plan#module:launcher).
     type: str
@@ -118,40 +103,15 @@ options:
         M(muster.training.launch_plan) plans for torchrun do without names.
     type: bool
     default: true
-  skip:
-    description:
-      - Checks whose findings are not told, by their ids. One that there is not is refused, with the nearest right one,
-        and so is one without which no run can be planned.
-    type: list
-    elements: str
-    default: []
-  thresholds:
-    description: Where a number begins to be a finding.
-    type: dict
-    suboptions:
-      clock_skew:
-        description: Seconds between a node's clock and the others'.
-        type: float
-        default: 1.0
-      disk_gib:
-        description: GiB free where runs and checkpoints lie. Below 0.25 GiB it is an error.
-        type: float
-        default: 5.0
-      shm_gib:
-        description: Size of C(/dev/shm) in GiB. Containers come with 0.06, too little for data loaders and NCCL.
-        type: float
-        default: 1.0
-      memlock_mib:
-        description: MiB that a run may lock, where there is no RDMA. The default is the kernel's own since 5.16.
-        type: float
-        default: 8.0
-      nofile:
-        description: Files that a run may open. The default is the kernel's own.
-        type: int
-        default: 1024
   json_file:
     description: File on the controller that takes the nodes and what is returned here as JSON.
     type: path
+  jmespath:
+    description:
+      - Question in JMESPath to what O(json_file) has. Its answer is shown as JSON, in place of the table, and written
+        there in place of all.
+    type: str
+    default: ""
 seealso:
   - module: muster.training.choose_nodes
   - module: muster.training.node_facts

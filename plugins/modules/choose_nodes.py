@@ -20,21 +20,9 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._group
 options:
-  group:
-    description: Group of the inventory that holds the machines.
-    type: str
-    default: training
   nnodes:
     description:
       - How many nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which as many as the
@@ -87,6 +75,11 @@ addresses:
   returned: success
   type: dict
   sample: {node0: 10.0.0.10, node1: 10.0.0.11}
+prices:
+  description: The variable C(node_price_per_hour) of each chosen host, V(null) where it has none.
+  returned: success
+  type: dict
+  sample: {node0: 2.49, node1: null}
 ports:
   description:
     - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d rank 0 goes to the

@@ -17,15 +17,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
   platform: {platforms: all}
 options:
   reads:
@@ -40,6 +33,11 @@ options:
     description:
       - How old a run must be to be removed, as V(30d), V(12h), V(90m) or V(2w). Empty, its age does not count.
       - Where O(keep) is given too, both must hold.
+    type: str
+    default: ""
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
     type: str
     default: ""
 seealso:

@@ -14,10 +14,7 @@ description:
     root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.info
 """
 
 EXAMPLES = r"""

@@ -14,10 +14,7 @@ description:
     resolver for all names of the block that P(muster.training.etc_hosts#filter) writes. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.info
 seealso:
   - plugin: muster.training.etc_hosts
     plugin_type: filter

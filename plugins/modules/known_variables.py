@@ -24,16 +24,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
 options:
   role_path:
     description:
@@ -46,6 +37,13 @@ options:
         given with C(-e) is compared with them, and only what is very much alike is refused.
       - One that is given with C(-e), while the variable of that name with the prefix is set to something else, is
         refused too. It would have no effect.
+    type: list
+    elements: str
+    default: []
+  settled:
+    description:
+      - Those of O(short_names) that the playbook has read already, such as the beginning of a run's name. The variable
+        with the prefix is what they were found to mean, so the two are not compared.
     type: list
     elements: str
     default: []

@@ -21,16 +21,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._cluster_check
 options:
   nodes:
     description:
@@ -47,10 +39,16 @@ options:
         unreachable.
     type: dict
     default: {}
-  facts_from:
-    description: Name of the variable in which each of O(nodes) has that result, instead of O(facts).
+  prices:
+    description:
+      - For each name of a node what it costs an hour, as RV(muster.training.choose_nodes#module:prices) gives it. It is
+        kept in the plan, and told together with the plan where all of them are known.
+    type: dict
+    default: {}
+  currency:
+    description: Currency of O(prices).
     type: str
-    default: ""
+    default: USD
   nnodes:
     description:
       - How many of O(nodes) to take, from the first. Empty or left out, all.
@@ -58,9 +56,6 @@ options:
         while as many as the lower number are left. Needs O(rdzv_backend=c10d), which is then the default. Put it into
         quotes, since YAML reads C(2:4) without them as the number 124.
     type: raw
-  nproc_per_node:
-    description: Processes on each node, instead of what O(nodes) or the GPUs say.
-    type: int
   run_id:
     description:
       - Name of the run, of letters, digits, C(.), C(_) and C(-), at most 63, a letter or digit first. A name is used
@@ -213,6 +208,13 @@ options:
     description: Seconds between SIGTERM and SIGKILL when a run ends.
     type: int
     default: 5
+  outputs:
+    description:
+      - Paths or patterns of what the job writes besides what is in its run directory, for
+        M(muster.training.run_outputs). Relative ones are in O(working_directory).
+    type: list
+    elements: str
+    default: []
   log_limit:
     description:
       - GB of disk that the logs of a run may take on a node. Beyond that the middle of the longest is removed, and the
@@ -225,37 +227,6 @@ options:
         stops them before it starts another one, with its own O(muster.training.training_run#module:replace).
     type: bool
     default: false
-  skip:
-    description:
-      - Checks whose findings are not told, by their ids. One that there is not is refused, with the nearest right one,
-        and so is one without which no run can be planned.
-    type: list
-    elements: str
-    default: []
-  thresholds:
-    description: Where a number begins to be a finding.
-    type: dict
-    suboptions:
-      clock_skew:
-        description: Seconds between a node's clock and the others'.
-        type: float
-        default: 1.0
-      disk_gib:
-        description: GiB free where runs and checkpoints lie. Below 0.25 GiB it is an error.
-        type: float
-        default: 5.0
-      shm_gib:
-        description: Size of C(/dev/shm) in GiB. Containers come with 0.06, too little for data loaders and NCCL.
-        type: float
-        default: 1.0
-      memlock_mib:
-        description: MiB that a run may lock, where there is no RDMA. The default is the kernel's own since 5.16.
-        type: float
-        default: 8.0
-      nofile:
-        description: Files that a run may open. The default is the kernel's own.
-        type: int
-        default: 1024
 seealso:
   - module: muster.training.check_cluster
   - module: muster.training.choose_nodes

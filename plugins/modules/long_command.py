@@ -23,16 +23,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: partial, details: Says only that it would be run.}
-  connection: {support: full}
-  delegation: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.long
 options:
   what:
     description: What the command does, in a few words for the one who waits.

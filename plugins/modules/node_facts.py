@@ -20,16 +20,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.node
+  - muster.training._runs
 options:
   address:
     description: The node's own address among the nodes. Empty, nothing that depends on it is read.
@@ -62,23 +54,36 @@ options:
     description: Directory in which the job is to start. Empty, the user's home.
     type: str
     default: ""
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
   run_id:
     description: Name of the run that is about to start, to see whether it is taken.
     type: str
     default: ""
   user:
     description: User who is to run the job. Empty, the one who is logged in.
-    type: str
-    default: ""
   mounts:
     description: Directories that must be mounted, to be looked at besides what C(/etc/fstab) has.
     type: list
     elements: str
     default: []
+  code:
+    description:
+      - The tree of code to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that
+        are not in it are not looked at.
+    type: dict
+    default: {}
+  image:
+    description: The image in which the job runs, to be looked for. One with an empty name is not.
+    type: dict
+    suboptions:
+      name:
+        description: Its name.
+        type: str
+        required: true
+      engine:
+        description: What is to have it.
+        type: str
+        choices: [docker, podman]
+        default: docker
   parts:
     description:
       - What to read besides what costs next to nothing.
@@ -86,6 +91,7 @@ options:
       - V(driver) reads what is installed and could be installed of the NVIDIA driver, on Debian and Ubuntu. It takes
         some seconds.
       - V(software) asks O(interpreter) where its packages lie, and reads their versions there. Nothing is imported.
+      - V(checkout) reads which commit is checked out where O(working_directory) lies in a git checkout.
       - V(storage) touches mounts that depend on another machine, and reads how much room there is.
       - V(system) reads memory, limits, and variables that an earlier set-up has left.
       - V(names) reads what the node's own name means, and what C(/etc/hosts) says of its peers.
@@ -95,7 +101,7 @@ options:
       - V(ssh) tries C(ssh PEER true) as the user of the job at each of O(peers).
     type: list
     elements: str
-    choices: [gpus, driver, software, storage, system, names, resolver, connections, ssh]
+    choices: [gpus, driver, software, storage, system, checkout, names, resolver, connections, ssh]
     default: [gpus, software, storage, system, names]
   probe:
     description:
@@ -121,6 +127,7 @@ options:
         type: int
 seealso:
   - module: muster.training.choose_nodes
+  - module: muster.training.list_code
   - module: muster.training.launch_plan
   - module: muster.training.check_cluster
 """
@@ -250,6 +257,21 @@ facts:
         readable: true
         executable: false
         dead_mount: ""
+    code:
+      description:
+        - The node's copy of O(code), its C(path), whether it is the C(same), and else in how many files and in which it
+          differs, by kind (C(counts), C(names)). Of a tree with thousands of files no names are told.
+        - Whether the tree has O(script), and the hash of the project's requirements that the role python_env has
+          installed beside O(interpreter) (C(required), V(null) where that is in no environment of the role).
+      returned: with O(code)
+      type: dict
+      sample:
+        path: /home/ubuntu/project
+        same: false
+        counts: {older: 1}
+        names: {older: [train.py]}
+        script: true
+        required: null
     runs_directory:
       description: Where the runs of the user lie, as an absolute path.
       type: str
@@ -315,6 +337,13 @@ facts:
         dkms: [{version: 535.183.01, kernel: 5.15.0-91-generic, state: installed}]
         has_dkms: true
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
+    checkout:
+      description:
+        - The git checkout in which O(working_directory) lies, C(commit), and whether a file that git knows has been
+          changed since (C(dirty), V(null) where there is no git to ask). V(null) where it lies in none.
+      returned: with the part V(checkout) and a directory that can be looked into
+      type: dict
+      sample: {commit: 3f786850e387550fdab836ed7e6dc881de23001b, dirty: false}
     software:
       description:
         - Version of the interpreter (C(python)), of packages that matter between nodes (C(packages)), and of the CUDA
@@ -342,6 +371,20 @@ facts:
       returned: with the part V(software) where O(args) name one
       type: dict
       sample: {path: /home/ubuntu/project/ds.json, config: {train_batch_size: 64}, error: ""}
+    image:
+      description:
+        - Of the image in which the job runs its C(id) in hex, empty where it is not there, and its C(size) in bytes.
+        - Of the engine the directory in which it keeps images (C(root)), how many bytes are C(free) there, whether it
+          can hand GPUs of NVIDIA's to a container (C(toolkit)), and the C(error) where it does not answer this user.
+      returned: with O(image) and its engine
+      type: dict
+      sample:
+        id: 9f1b6cf1d2f7a1a0d5fb1d7f0d9f4cbe2f0a3e1a0c6b7d8e9f00112233445566
+        size: 9663676416
+        root: /var/lib/docker
+        free: 52844687360
+        toolkit: true
+        error: ""
     storage:
       description:
         - Mounts that depend on another machine, or that are to be there, each with its C(state) and who needs it

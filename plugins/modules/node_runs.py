@@ -18,30 +18,16 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
+  - muster.training._attributes.node
+  - muster.training._runs
 options:
   remove:
     description: Names of runs whose directories are removed. A run that is alive on this node is left as it is.
     type: list
     elements: str
     default: []
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
   user:
     description: User who runs the jobs. Empty, the one who is logged in.
-    type: str
-    default: ""
 seealso:
   - module: muster.training.choose_runs
   - module: muster.training.training_run

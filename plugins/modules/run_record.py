@@ -18,16 +18,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
+  - muster.training._group
 options:
   state:
     description:
@@ -35,13 +27,14 @@ options:
       - V(dropped) removes the record of a run that could not be started, so that its name is free again.
       - V(read) looks a run up, the latest where O(run_id) is empty. The beginning of a name will do where it is that of
         one run.
-      - V(closed) writes the verdict, shows it, and fails where the run has not succeeded, or where it was lost sight
-        of.
+      - V(closed) writes the verdict, shows it, and fails where the run has not succeeded (unless O(fail) leaves that to
+        a later task), or where it was lost sight of.
+      - V(succeeded) fails where a run has not succeeded, by O(verdict). It shows and writes nothing.
       - V(judged) is for a run that nobody has watched to its end. It shows the verdict, and writes it where it is not
-        there yet. It does nothing where the run goes on, where the node of rank 0 and another one could not be read, or
-        without a record. How the run went fails no task.
+        there yet. It does nothing where the run goes on (but tells what it costs, where the prices are known), where
+        the node of rank 0 and another one could not be read, or without a record. How the run went fails no task.
     type: str
-    choices: [opened, dropped, read, closed, judged]
+    choices: [opened, dropped, read, closed, judged, succeeded]
     required: true
   directory:
     description:
@@ -50,10 +43,6 @@ options:
       - A relative path begins beside the inventory of this host.
     type: path
     default: ""
-  group:
-    description: Group of the inventory that holds the machines.
-    type: str
-    default: training
   run_id:
     description: Name of the run. Needed for V(opened), V(dropped) and V(closed). Else the run that was opened last.
     type: str
@@ -80,6 +69,13 @@ options:
         verdict.
     type: dict
     default: {}
+  fail:
+    description: Whether O(state=closed) fails where the run has not succeeded.
+    type: bool
+    default: true
+  verdict:
+    description: How the run went, from RV(verdict). Needed for O(state=succeeded).
+    type: dict
 seealso:
   - module: muster.training.training_watch
 """
@@ -134,7 +130,8 @@ names:
 verdict:
   description: How the run went.
   returned: >-
-    when O(state=closed) and the run has succeeded; when O(state=judged), V(null) where there is none yet
+    when O(state=closed), and the run has succeeded or O(fail) is V(false); when O(state=judged), V(null) where there
+    is none yet
   type: dict
   contains:
     run_id:
@@ -165,6 +162,16 @@ verdict:
       description: When the run ended, in seconds since 1970.
       type: float
       sample: 1795234112.8
+    cost:
+      description:
+        - What the run has cost, from C(started) to C(ended), by the prices in its plan. V(null) where the price of one
+          of the nodes, or the start, is not known.
+      type: float
+      sample: 0.42
+    currency:
+      description: Currency of it.
+      type: str
+      sample: USD
     first_failure:
       description:
         - What failed first, with C(node), C(node_rank), C(rank), C(error), C(log) and C(last_lines), at most 20 of that
@@ -181,7 +188,9 @@ verdict:
       description:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
           that do not end), C(mounts) (that died), C(gpus) (what C(nvidia-smi) said once they failed), C(unwritten) (why
-          the run directory could not be written), C(shortened) (what was done to logs beyond their limit) and C(ranks).
+          the run directory could not be written), C(shortened) (what was done to logs beyond their limit), C(oom_kills)
+          (processes that the kernel has ended there for want of memory during the run, V(null) where the node does not
+          tell) and C(ranks).
       type: list
       elements: dict
 """

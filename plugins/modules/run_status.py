@@ -17,16 +17,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.controller
 options:
   reads:
     description: By the name of a node, the registered result of M(muster.training.training_run) without a state.
@@ -39,6 +30,12 @@ options:
   json_file:
     description: File on the controller that takes the status as JSON. Empty, none is written.
     type: path
+    default: ""
+  jmespath:
+    description:
+      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table, and written to
+        O(json_file).
+    type: str
     default: ""
 seealso:
   - module: muster.training.training_run

@@ -14,10 +14,7 @@ description:
   - The user's key is read with the rights of the user.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: posix}
+  - muster.training._attributes.info
 options:
   user:
     description: Who is to log in from node to node. Empty, the one who logs in for this task, before becoming root.

@@ -20,20 +20,13 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.node
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
-  delegation: {support: none}
   diff_mode:
     support: partial
     details:
       - In check mode O(state=started) shows each file as it would be written, with secrets hidden, and of this
         collection's own programs the number of their lines.
-  platform: {platforms: linux}
 options:
   state:
     description:
@@ -182,6 +175,10 @@ run:
       description: When it came into this state, in seconds since 1970.
       type: float
       sample: 1795234086.7
+    started:
+      description: When its supervisor was started, in seconds since 1970. V(null) where it has not said so yet.
+      type: float
+      sample: 1795234080.2
     last_line:
       description: The last line that the first rank of this node has written.
       type: str
@@ -207,6 +204,7 @@ run:
             memory_total_mib: 81559
             temperature_celsius: 64
             power_watts: 641.27
+            power_limit_watts: 700
     directory:
       description: The run directory on the node.
       type: str
@@ -227,6 +225,12 @@ run:
     result:
       description: How the whole run ended, on the node of rank 0 only. V(null) elsewhere and while it runs.
       type: dict
+    said:
+      description:
+        - What the job itself reported by lines C(MUSTER_RESULT {...}) of rank 0, the last value of each key. On the
+          node of rank 0 only, and once the run is over. All of them are kept as C(said.jsonl) in the run directory.
+      type: dict
+      sample: {accuracy: 0.97}
 directory:
   description: The run directory on the node.
   returned: when O(state=started), not in check mode

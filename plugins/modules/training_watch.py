@@ -21,21 +21,12 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.node
+  - muster.training._runs
+  - muster.training._runs.run_id
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: full}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: full}
   delegation: {support: full}
-  diff_mode: {support: none}
-  platform: {platforms: linux}
 options:
-  run_id:
-    description: Name of the run.
-    type: str
-    required: true
   node:
     description: Name of the node that is watched, as the run's plan has it.
     type: str
@@ -44,14 +35,6 @@ options:
     description: Whose output is shown, by its number among the ranks of the node.
     type: int
     default: 0
-  runs_directory:
-    description: Where the runs lie on the node.
-    type: str
-    default: ~/.muster/runs
-  user:
-    description: User who runs the job. Empty, the one who is logged in.
-    type: str
-    default: ""
   progress_interval:
     description: Seconds between two lines of progress.
     type: int

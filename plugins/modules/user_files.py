@@ -146,7 +146,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.muster.training.plugins.module_utils import _root_path, _user_files
-from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError, entry_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "user": {"type": "str", "required": True},
@@ -177,19 +177,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
         },
     },
 }
-
-
-def entry_of(name: str) -> pwd.struct_passwd:
-    """The user; raises UserFileError where there is none, or where their rights cannot be had."""
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        raise UserFileError(
-            f"there is no user {name}. Needed: the one who runs the jobs. Make it: sudo adduser {name}"
-        ) from None
-    if os.geteuid() not in (0, entry.pw_uid):
-        raise UserFileError(f"to act as {name} needs root. Set become: true")
-    return entry
 
 
 def absolute(path: str, home: str) -> str:

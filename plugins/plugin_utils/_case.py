@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Thresholds
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, Code, Thresholds
 from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import check_all, skip_problems
+from ansible_collections.muster.training.plugins.module_utils._checks.code import as_brought
 from ansible_collections.muster.training.plugins.module_utils._checks.launch import check_order
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import shortened
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, merge, warning, worst_first
@@ -76,10 +77,18 @@ def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str
     return reasons
 
 
+def code_of(args: Mapping[str, Any]) -> Code:
+    """The code on the controller from the arguments code and code_left."""
+    given = args.get("code") or {}
+    kept = {name: str(given.get(name) or "") for name in ("source", "problem", "requirements", "required")}
+    return Code(**kept, left=args.get("code_left") or "")
+
+
 def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
     """The rank table, and all that is wrong, worst first.
 
-    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and replace if given, as launch_plan takes them.
+    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and replace, code and code_left if given, as
+    launch_plan takes them.
     Raises ValueError (RankTableError is one) where the nodes make no cluster, or skip has what cannot be skipped.
     """
     skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] is a text
@@ -94,7 +103,11 @@ def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tupl
     table = launcher_of(job).order(wanted)
     if any(node.get(key) is not None for node in filled for key in ("rank", "node_rank")):
         findings += check_order(job, wanted, table)
-    case = Case(job, table, facts, names_needed, bool(args.get("replace")), Thresholds(**(args["thresholds"] or {})))
+    thresholds = Thresholds(**(args["thresholds"] or {}))
+    code = code_of(args)
+    if code.is_coming:
+        facts = {name: as_brought(one) for name, one in facts.items()}
+    case = Case(job, table, facts, names_needed, bool(args.get("replace")), thresholds, code)
     findings += check_all(case, reasons)
     told = merge(finding for finding in findings if finding.id not in skip)
     return table, worst_first(replace(finding, todo=as_typed(finding.todo)) for finding in told)

@@ -173,6 +173,7 @@ MEMORY_OF_MACHINES = (
             r"Memory cgroup out of memory: Kill",
             r"oom-kill:constraint=CONSTRAINT_MEMCG",
             r"killed by the cgroup out-of-memory handler",
+            r"the kernel ended processes at the memory limit",
         ),
         cause="The job has used more memory than its container, its service or the scheduler allows it.",
         remedy=f"raise the limit (launch_container_options: [--memory=...], or what the machine's own service sets), "

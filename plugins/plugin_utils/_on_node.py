@@ -12,53 +12,90 @@ quotes and expands `!` everywhere, fish reads backslashes between single quotes.
 
 from __future__ import annotations
 
-import importlib.resources
+import functools
 import json
+import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
+MODULE_UTILS = Path(__file__).resolve().parents[1] / "module_utils"
 MARK = "MUSTER-ANSWER "
 UNHEARD = "could not be sent"
 """What Ansible says where ssh ended before it had read its standard input: instead of ssh's own words."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # The first line of standard input is BOOTSTRAP as one statement, the rest is what that reads.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
-# Reads {"modules": [[name, source], ...], "request": ...}, makes the modules importable under the collection's own name
-# and prints the answer of the last one's main().
+# Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ...}, makes the modules importable under
+# the collection's own name and prints the mark with the answer of main's main(). What nobody imports is not compiled.
 BOOTSTRAP = f"""
 import json, sys
-if sys.version_info < (3, 8):
-    print({MARK!r} + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
+from _frozen_importlib import ModuleSpec
 call = json.loads(sys.stdin.buffer.read())
-kind = type(sys)
-for name, source in call["modules"]:
-    parent, path = None, ""
-    for part in ({PACKAGE!r} + "." + name).split("."):
-        path = path + "." + part if path else part
-        module = sys.modules.get(path)
-        if module is None:
-            module = sys.modules[path] = kind(path)
-            module.__path__ = []
-            if parent is not None:
-                setattr(parent, part, module)
-        parent = module
-    exec(compile(source, name + ".py", "exec"), module.__dict__)
-print({MARK!r} + json.dumps(module.main(call["request"])))
+if sys.version_info < (3, 8):
+    print(call["mark"] + json.dumps({{"error": "Python %d.%d is too old" % sys.version_info[:2]}})); sys.exit()
+sources = {{{PACKAGE!r} + "." + name: source for name, source in call["sources"].items()}}
+packages = {{name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}}
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        if name in sources or name in packages:
+            return ModuleSpec(name, self, is_package=name in packages)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(sources.get(name, ""), name[{len(PACKAGE) + 1}:] + ".py", "exec"), module.__dict__)
+sys.meta_path.insert(0, Sent())
+name = {PACKAGE!r} + "." + call["main"]
+__import__(name)
+print(call["mark"] + json.dumps(sys.modules[name].main(call["request"])))
 """
+IMPORT = re.compile(
+    rf"^ *from {re.escape(PACKAGE)}(?P<within>[.\w]*) import (?:\((?P<names>[^)]*)\)|(?P<name>.*))", re.MULTILINE
+)
+FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 class NodeRefusal(AnsibleActionFail):
     """What our code on a node answered: that it cannot do what is asked, in words. To ask again is of no use."""
 
 
+def file_of(module: str) -> Path:
+    """The file of one of this collection's module_utils, by its name below them: "_run.start"."""
+    return MODULE_UTILS / (module.replace(".", "/") + ".py")
+
+
+@functools.cache
 def source_of(module: str) -> str:
     """The source text of one of this collection's module_utils."""
-    return importlib.resources.files(PACKAGE).joinpath(module + ".py").read_text(encoding="utf-8")
+    return file_of(module).read_text(encoding="utf-8")
+
+
+def imports_of(module: str) -> set[str]:
+    """The module_utils that one of them imports, anywhere but for type checkers alone."""
+    found = set()
+    for match in IMPORT.finditer(FOR_TYPES.sub("", source_of(module))):
+        package = match["within"].strip(".")
+        for words in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
+            name = f"{package}.{words.split()[0]}".strip(".")  # a module of a package, or what a module defines
+            found.add(name if file_of(name).is_file() else package)
+    return found
+
+
+@functools.cache
+def needs_of(module: str) -> tuple[str, ...]:
+    """All module_utils without which one of them does not run, itself among them, by their import statements."""
+    found, queue = set(), {module}
+    while queue:
+        one = queue.pop()
+        found.add(one)
+        queue |= imports_of(one) - found
+    return tuple(sorted(found))
 
 
 def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
@@ -77,9 +114,13 @@ def shell_command(interpreter: str) -> str:
     return f'{interpreter}; exec "$P" -I -S -c "{FIRST_LINE}"'
 
 
-def standard_input(modules: list[str], request: Mapping[str, Any]) -> bytes:
-    """What shell_command() reads: BOOTSTRAP in one line, then the modules and the request."""
-    payload = json.dumps({"modules": [(module, source_of(module)) for module in modules], "request": request})
+def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) -> bytes:
+    """What shell_command() reads: BOOTSTRAP in one line, then the module with all that it imports, and the request.
+
+    mark: begins the line of the answer.
+    """
+    sources = {name: source_of(name) for name in needs_of(module)}
+    payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
     return f"exec({BOOTSTRAP!r})\n{payload}".encode()
 
 
@@ -108,9 +149,9 @@ def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
 
 
 def call_node(
-    action: ActionBase, modules: list[str], request: Mapping[str, Any], task_vars: Mapping[str, Any]
+    action: ActionBase, module: str, request: Mapping[str, Any], task_vars: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Run main(request) of the last of the modules on the action's node and return its answer.
+    """Run main(request) of one of our module_utils, such as "_run.requests", on the node; return its answer.
 
     Raises AnsibleConnectionFailure where the node cannot be reached, NodeRefusal where our code there cannot do what is
     asked, AnsibleActionFail where it has not come to an answer: no Python, no memory, no new process.
@@ -121,7 +162,7 @@ def call_node(
         task_vars = task_vars.get("ansible_delegated_vars", {}).get(name, task_vars)
     keep_alive(action._connection)
     command = shell_command(interpreter_words(task_vars, action._templar.template))
-    done = execute(action, command, standard_input(modules, request))
+    done = execute(action, command, standard_input(module, request))
     for line in done["stdout"].splitlines():
         if line.startswith(MARK):
             try:

@@ -18,12 +18,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._paperspace import (
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
+from ansible_collections.muster.training.plugins.module_utils._paperspace.values import (
     gpu_count,
     integer,
-    one_line,
     region_code,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    network_name,
+    node_number,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, ask
 
 GROUP = "training"
 
@@ -90,8 +95,10 @@ class Selection(NamedTuple):
 
     region: str | None = None
     private_network: str | None = None
+    cluster: str | None = None
     machine_types: Sequence[str] = ()
     names: Sequence[str] = ()
+    query: str | None = None
     states: Sequence[str] = ("ready",)
 
 
@@ -130,9 +137,9 @@ def select(
 ) -> tuple[list[Machine], list[LeftOut]]:
     """The machines that all options choose, in the order of their ranks, and what each option left out.
 
-    Raises SelectionError where private_network names nothing, or several networks.
+    Raises SelectionError where private_network names nothing, or several networks, and where query is none.
     """
-    kept = sorted(machines, key=rank_order)
+    kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
 
     def keep(option: str, found: Callable[[Machine], str], chosen: Callable[[str], bool]) -> None:
@@ -148,14 +155,37 @@ def select(
     if wanted.private_network:
         network = _network_id(wanted.private_network, kept, networks, wanted.region)
         keep("private_network", _string("networkId"), lambda found: found == network)
+    if wanted.cluster:
+        home = [str(network["id"]) for network in networks if network.get("name") == network_name(wanted.cluster)]
+        keep("cluster", _string("networkId"), lambda found: found in home)
+        keep("cluster", _string("name"), lambda found: node_number(str(wanted.cluster), found) is not None)
     if wanted.machine_types:
         types = {name.casefold() for name in wanted.machine_types}
         keep("machine_types", _string("machineType"), lambda found: found.casefold() in types)
     if wanted.names:
         keep("names", _string("name"), lambda found: any(fnmatch.fnmatchcase(found, name) for name in wanted.names))
+    if wanted.query:
+        found_ids = _asked_for(wanted.query, kept)
+        keep("query", _string("id"), lambda found: found in found_ids)
     if wanted.states:
         keep("states", _string("state"), lambda found: found in wanted.states)
     return kept, left_out
+
+
+def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
+    """Ids of the machines that a question in JMESPath finds: it is put to the list, as the API describes them."""
+    try:
+        found = ask(query, list(machines))
+    except QueryError as error:
+        raise SelectionError(f"query: {error}.") from None
+    ids = [one.get("id") if isinstance(one, Mapping) else one for one in (found if isinstance(found, list) else [])]
+    known = {one for one in ids if isinstance(one, str)}
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in ids):
+        raise SelectionError(
+            f"query: {ascii(query)[:200]} finds no list of machines, nor of their ids. Needed is one such as "
+            "[?usageRate < `4`]."
+        )
+    return known
 
 
 def rank_order(machine: Machine) -> tuple[bool, datetime.datetime, str]:
@@ -367,4 +397,11 @@ def host_variables(machine: Machine) -> dict[str, Any]:
             "node_slots": max(1, gpus),
         }
     )
-    return variables
+    price = _price(machine)
+    return variables if price is None else {**variables, "node_price_per_hour": price}
+
+
+def _price(machine: Machine) -> float | None:
+    """What a machine costs an hour while it is on, in US dollars: with its disk, where the API tells that."""
+    usage, storage = number(machine.get("usageRate")), number(machine.get("storageRate"))
+    return None if usage is None else round(usage + (storage or 0.0), 6)

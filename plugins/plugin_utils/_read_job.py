@@ -102,6 +102,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         silence_timeout=args["silence_timeout"],
         stop_grace=args["stop_grace"],
         log_limit=args["log_limit"],
+        outputs=tuple(args["outputs"]),
         no_python=args["no_python"],
         debug=args["debug"],
         image=args["image"],

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants, context
+from ansible.module_utils.common.yaml import yaml_load
+
+from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
 
 COLLECTION = "muster.training"
 COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
@@ -21,6 +24,8 @@ COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
     """The text with each `ansible-playbook NAME.yml` as it is typed for the playbook and the inventory now in use.
 
+    With site.yml also what says here which code is meant: without it, what that code requires would be removed.
+
     arguments: what Ansible was called with, by default of this process.
     """
     given = context.CLIARGS if arguments is None else arguments
@@ -28,9 +33,21 @@ def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
     if not playbooks:
         return text
     inventory = "".join(f" -i {shlex.quote(source)}" for source in typed_sources(given))
-    return COMMAND.sub(
-        lambda match: f"ansible-playbook {shlex.quote(beside(str(playbooks[0]), match[1]))}{inventory}", text
-    )
+    code = "" if "code_source=" in text else typed_code(given)
+
+    def command(match: re.Match[str]) -> str:
+        what = f"ansible-playbook {shlex.quote(beside(str(playbooks[0]), match[1]))}{inventory}"
+        return what + code if match[1] == "site" else what
+
+    return COMMAND.sub(command, text)
+
+
+def typed_code(given: Mapping[str, Any]) -> str:
+    """The words by which the code of this command was typed: files, such as a job's, and code_source."""
+    words = [str(word) for word in given.get("extra_vars") or ()]
+    files = [f" -e {shlex.quote('@' + shortest(word[1:]))}" for word in words if word.startswith("@")]
+    source = typed_variables(words, yaml_load).get("code_source")
+    return "".join([*files, f" -e code_source={shlex.quote(str(source))}" if source else ""])
 
 
 def beside(playbook: str, name: str) -> str:

@@ -46,6 +46,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "preflight": Bench("Preflight: from one node to 64"),
     "site": Bench("site.yml where nothing is to be changed, near and far away"),
     "rank_table": Bench("Rank table and what is rendered from it"),
+    "report": Bench("Report of a run: from one GPU to 64 for a day"),
     "paperspace": Bench("Inventory of a Paperspace account"),
     "software": Bench("Python environment with torch, on one node and on four"),
     "data": Bench(

@@ -31,7 +31,7 @@ def processor_seconds(pid: int) -> float:
 
 def proofs(peers: int) -> float:
     """Return what the proofs of all lines cost rank 0, in per cent of a core: one a peer each way a heartbeat."""
-    from ansible_collections.muster.training.plugins.module_utils._supervisor import line_mac
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac
 
     count, line = 20000, b'{"type": "beat"}'
     began = time.process_time()

@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -70,7 +70,7 @@ def _act(args: argparse.Namespace) -> int:
         slots = [int(part) for part in args.slots.split(",") if part]
         start = time.monotonic()
         # its path is whole: nodes have it at the same place, but start in the user's home
-        lab = Lab.up(args.nodes, args.name, args.suite, slots, CHECKOUT / "examples" / "train_ddp.py")
+        lab = Lab.up(args.nodes, args.name, args.suite, slots, CHECKOUT / "examples" / "ddp" / "train_ddp.py")
         addresses = ", ".join(f"{node.name} {node.address}" for node in lab.nodes)
         print(f"Lab {lab.name!r} is up ({time.monotonic() - start:.1f} s): {addresses}\n{lab.inventory}")
         if command := launch_command(lab.inventory, lab.inventory.read_text()):

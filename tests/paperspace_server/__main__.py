@@ -11,9 +11,11 @@ import signal
 import threading
 from pathlib import Path
 
-from .account import Account, machine
+from .account import Account, Host
 from .document import DOCUMENT
-from .server import Fault, PaperspaceServer
+from .faults import Fault
+from .objects import machine
+from .server import PaperspaceServer
 
 
 def main() -> None:
@@ -27,6 +29,11 @@ def main() -> None:
         type=Path,
         help='instead: a JSON list of machines with the fields that differ, as [{"name": "a", "publicIp": "..."}]',
     )
+    parser.add_argument(
+        "--hosts-file",
+        type=Path,
+        help='what new machines are: a JSON list of test hosts, as [{"private": "10.0.0.2", "public": "10.0.0.2"}]',
+    )
     parser.add_argument("--typing", choices=["documented", "observed"], default="documented")
     parser.add_argument("--certificate", type=Path, help="PEM file; turns TLS on")
     parser.add_argument("--private-key", type=Path, help="PEM file")
@@ -35,8 +42,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     changes = json.loads(arguments.machines_file.read_text()) if arguments.machines_file else [{}] * arguments.machines
+    hosts = [Host(**host) for host in json.loads(arguments.hosts_file.read_text())] if arguments.hosts_file else None
     server = PaperspaceServer(
-        Account([machine(number, **change) for number, change in enumerate(changes)]),
+        Account([machine(number, **change) for number, change in enumerate(changes)], hosts=hosts),
         key=arguments.key,
         typing=arguments.typing,
         port=arguments.port,

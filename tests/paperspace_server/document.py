@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -28,7 +29,7 @@ class Document:
     """What the API document allows. Each method returns the problems found; no problem: an empty list."""
 
     def __init__(self, path: Path = DOCUMENT) -> None:
-        self._content = json.loads(path.read_text(encoding="utf-8"))
+        self._content = _read(path)
 
     def has(self, method: str, template: str) -> bool:
         """Whether there is such an operation; template is a path such as /machines/{id}."""
@@ -64,6 +65,12 @@ class Document:
     def _operation(self, method: str, template: str) -> dict[str, Any]:
         operation: dict[str, Any] = self._content["paths"][template][method.lower()]
         return operation
+
+
+@functools.cache
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _typed(text: str, schema: dict[str, Any]) -> Any:

@@ -3,6 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The Paperspace API v1 over real HTTP on this machine, with an imagined account behind it and faults on demand.
 
+It stands in for https://api.paperspace.com/v1 as far as this collection uses it: the team's session, machines, events,
+private networks, network drives, templates, snapshots, static addresses and startup scripts. What the operations do is
+in account.py, what costs in meter.py, what may go wrong in faults.py, other people's things in strangers.py. Nobody has
+held it against the live service: where the documents do not say what happens (the words of a refusal, a network that
+still has a drive, `name=` as a filter, a deletion asked for twice), it does what is hardest for a client. Capacity,
+prices and times are imagined.
+
 Strict where the official API document is, when that is at hand (see document.py): requests that it does not allow are
 refused, and an answer of the server's own that it does not allow is recorded and fails the test that caused it.
 """
@@ -10,21 +17,21 @@ refused, and an answer of the server's own that it does not allow is recorded an
 from __future__ import annotations
 
 import copy
-import dataclasses
 import http.server
 import json
-import re
 import ssl
 import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from .account import REGION_NAMES, Account, Object, Refused
+from .account import Account, Refused
 from .document import DOCUMENT, Document
+from .faults import Fault
+from .objects import REGION_NAMES, Object
+from .routes import Request, Route, route_of
 
 Typing = Literal["documented", "observed"]
 
@@ -32,77 +39,10 @@ Typing = Literal["documented", "observed"]
 UNAUTHORIZED = ("UNAUTHORIZED", "You must be logged in to access this method.")
 
 
-@dataclasses.dataclass
-class Fault:
-    """What goes wrong, where and how often.
-
-    path: regular expression for the whole path below /v1. skip: requests to let pass first. times: how often, None is
-    always. The rest says what happens instead of, or to, the answer; `{authorization}` in body is the header received.
-    """
-
-    path: str = ".*"
-    method: str = "GET"
-    skip: int = 0
-    times: int | None = None
-    status: int | None = None
-    body: str | None = None
-    headers: dict[str, str] = dataclasses.field(default_factory=dict)
-    delay: float = 0.0
-    drip: float = 0.0
-    truncate: int | None = None
-    drop: bool = False
-    next_page: str | None = None
-
-    def applies(self, method: str, path: str) -> bool:
-        """Whether this request is hit; counts it."""
-        if method != self.method or not re.fullmatch(self.path, path) or self.times == 0:
-            return False
-        if self.skip > 0:
-            self.skip -= 1
-            return False
-        if self.times is not None:
-            self.times -= 1
-        return True
-
-
-class Request(NamedTuple):
-    """A request as it was received."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: Any
-
-
-class Route(NamedTuple):
-    """An operation: its path in the document and what it does."""
-
-    method: str
-    template: str
-    run: Callable[[Account, dict[str, str], Request], Any]
-
-
-ROUTES = (
-    Route("GET", "/machines", lambda a, p, r: a.page(a.machines, r.query)),
-    Route("POST", "/machines", lambda a, p, r: a.create_machine(r.body)),
-    Route("GET", "/machines/{id}", lambda a, p, r: a.find_machine(p["id"])),
-    Route("DELETE", "/machines/{id}", lambda a, p, r: a.delete_machine(p["id"])),
-    Route("PATCH", "/machines/{id}/start", lambda a, p, r: a.act(p["id"], "start")),
-    Route("PATCH", "/machines/{id}/stop", lambda a, p, r: a.act(p["id"], "stop")),
-    Route("PATCH", "/machines/{id}/restart", lambda a, p, r: a.act(p["id"], "restart")),
-    Route("GET", "/machine-events", lambda a, p, r: a.page(a.events, r.query)),
-    Route("GET", "/machine-events/{id}", lambda a, p, r: a.find_event(p["id"])),
-    Route("GET", "/machine-availability", lambda a, p, r: {"available": r.query["machineType"] not in a.unavailable}),
-    Route("GET", "/private-networks", lambda a, p, r: a.page(a.networks, r.query)),
-    Route("POST", "/private-networks", lambda a, p, r: a.create_network(r.body)),
-    Route("GET", "/private-networks/{id}", lambda a, p, r: a.find_network(p["id"])),
-    Route("DELETE", "/private-networks/{id}", lambda a, p, r: a.delete_network(p["id"])),
-)
-
-
 class PaperspaceServer:
     """The server as a context manager: it listens on 127.0.0.1 while it is entered.
+
+    faults: the first that applies to a request hits it.
 
     typing: "documented" as the document says; "observed" as the live API was seen to answer: sizes as strings, the
     region's full name, null as the last page's cursor. certificate, private_key: PEM files, for TLS.
@@ -158,18 +98,20 @@ class PaperspaceServer:
 
     def answer(self, request: Request, raw_body: bytes) -> tuple[int, Any]:
         """Status and content of the answer to a request, before any fault."""
-        route, parts = _route(request)
+        route, part = route_of(request)
         try:
             if request.headers.get("authorization") != f"Bearer {self.key}":
+                if route and route.template == "/auth/session":
+                    return 200, None  # so the service, and 401 for all else
                 raise Refused(401, *UNAUTHORIZED)
             if route is None:
                 raise Refused(404, "NOT_FOUND", "Not found")
             self._check_request(route, request, raw_body)
-            status, content = 200, copy.deepcopy(route.run(self.account, parts, request))
+            status, content = 200, copy.deepcopy(route.run(self.account, part, request))
         except Refused as refused:
             status, content = refused.status, {"message": refused.message, "code": refused.code}
-        if self.document and (route or status != 200):
-            method, template = (route.method, route.template) if route else ("GET", "/machines")
+        if self.document and (status != 200 or (route and self.document.has(route.method, route.template))):
+            method, template = (route.method, route.template) if route else ("", "")
             self.violations += self.document.in_answer(method, template, status, content)
         return status, _observed(content) if self.typing == "observed" else content
 
@@ -177,20 +119,11 @@ class PaperspaceServer:
         content_type = request.headers.get("content-type")
         if content_type == "application/json" and not raw_body:
             raise Refused(400, "PARSE_ERROR", "Failed to parse request body")
-        if self.document:
+        if self.document and self.document.has(route.method, route.template):
             problems = self.document.in_query(route.method, route.template, request.query)
             problems += self.document.in_body(route.method, route.template, request.body)
             if problems:
                 raise Refused(400, "BAD_REQUEST", "Input validation failed: " + "; ".join(problems))
-
-
-def _route(request: Request) -> tuple[Route | None, dict[str, str]]:
-    for route in ROUTES:
-        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.template))
-        match = re.fullmatch(pattern, request.path)
-        if match and route.method == request.method:
-            return route, {name: urllib.parse.unquote(part) for name, part in match.groupdict().items()}
-    return None, {}
 
 
 def _observed(content: Any) -> Any:
@@ -224,6 +157,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     owner: PaperspaceServer
     protocol_version = "HTTP/1.1"
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The header Date, by the account's clock."""
+        return super().date_time_string(self.owner.account.now().timestamp() if timestamp is None else timestamp)
+
     def log_message(self, *_: object) -> None:
         """No access log: tests read PaperspaceServer.requests."""
 
@@ -242,7 +179,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self.owner.lock:
             self.owner.requests.append(request)
             fault = next((f for f in self.owner.faults if f.applies(request.method, path)), Fault())
-            status, content = self.owner.answer(request, raw_body)
+            status, content = self.owner.answer(request, raw_body) if fault.carries_out else (503, None)
         if fault.next_page is not None and isinstance(content, dict):
             content.update(hasMore=True, nextPage=fault.next_page)
         text = json.dumps(content) if fault.body is None else fault.body

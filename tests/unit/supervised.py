@@ -17,12 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import directory as run_directory
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run.processes import signal_all
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import line_mac, proof
 
-SUPERVISOR = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_supervisor.py"
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
 NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
@@ -77,7 +82,7 @@ class Run:
     directory: Path
     plans: list[dict[str, Any]]
     token: str = field(default_factory=lambda: secrets.token_hex(32))
-    source: str = field(default_factory=lambda: SUPERVISOR.read_text(encoding="utf-8"))
+    sources: dict[str, str] = field(default_factory=supervisor_files)
 
     @property
     def run_id(self) -> str:
@@ -113,22 +118,25 @@ class Run:
         """Start the supervisors of these nodes, of all where none is given; return what each node answers."""
         given = {"token": self.token, "environment": environment or {}, "replace": replace}
         return [
-            _run.start(self.request(rank, plan=self.plans[rank], supervisor=self.source, **given))
+            run_start.start(self.request(rank, plan=self.plans[rank], supervisor=self.sources, **given))
             for rank in ranks or range(len(self.plans))
         ]
 
     def set_patience(self, name: str, seconds: float) -> None:
         """Give the supervisors that are started from now on another value of one of their constants."""
-        self.source, found = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", self.source, flags=re.MULTILINE)
+        found = 0
+        for path, source in self.sources.items():
+            self.sources[path], here = re.subn(rf"^{name} = [0-9.]+", f"{name} = {seconds}", source, flags=re.MULTILINE)
+            found += here
         assert found == 1, name
 
     def stop(self, rank: int = 0) -> dict[str, Any]:
-        answer: dict[str, Any] = _run.stop(self.request(rank))
+        answer: dict[str, Any] = run_stop.stop(self.request(rank))
         return answer
 
     def read(self, rank: int, name: str) -> Any:
         """A JSON file of a node's run directory, None where it is not there."""
-        return _run.read_json(str(self.node(rank) / name))
+        return run_directory.read_json(str(self.node(rank) / name))
 
     def supervisor(self, rank: int) -> int:
         """The pid of a node's supervisor, once it runs."""
@@ -160,9 +168,9 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Supervisors, guards and job processes of this run, with their command lines."""
-        found = {one["pid"] for one in _run.supervisors() if one["run_id"] == self.run_id}
+        found = {one["pid"] for one in run_alive.supervisors() if one["run_id"] == self.run_id}
         for rank in range(len(self.plans)):
-            found.update(_run.marked_processes(str(self.node(rank))))
+            found.update(run_alive.marked_processes(str(self.node(rank))))
         return {pid: command_line(pid) for pid in found}
 
     def wait_until_gone(self, seconds: float = 60.0) -> None:
@@ -194,7 +202,7 @@ def make_run(
         "runs_directory": str(directory),
         "working_directory": {"path": str(directory)},
     }
-    plans = [node_plan(job, table, node, facts) for node in table.nodes]
+    plans: list[Any] = [node_plan(job, table, node, facts) for node in table.nodes]
     for plan, command in zip(plans, commands, strict=True):
         plan["command"] = command
         plan["timeouts"] = {**TIMEOUTS, **(timeouts or {})}
@@ -209,7 +217,7 @@ def end_by_force(run: Run) -> None:
         if not left:
             break
         assert time.monotonic() < deadline, left
-        _supervisor.signal_all(left, signal.SIGKILL)
+        signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
     for plan in run.plans:
         with contextlib.suppress(FileNotFoundError):  # a supervisor's rm may outlive it by a moment
@@ -229,7 +237,7 @@ class Voice:
         """The next line of this side."""
         line = json.dumps(message).encode()
         if self.key:
-            line = _supervisor.line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
+            line = line_mac(self.key.encode(), self.side, self.lines, line) + b" " + line
             self.lines += 1
         return line + b"\n"
 
@@ -239,7 +247,7 @@ class Voice:
         if self.key:
             mac, _blank, said = said.partition(b" ")
             other = "server" if self.side == "peer" else "peer"
-            assert mac == _supervisor.line_mac(self.key.encode(), other, self.heard_lines, said)
+            assert mac == line_mac(self.key.encode(), other, self.heard_lines, said)
             self.heard_lines += 1
         message: dict[str, Any] = json.loads(said)
         return message
@@ -276,11 +284,11 @@ class Stranger:
     def check_in(self, run: Run, rank: int) -> None:
         """Come in as a node's supervisor does, with the token."""
         nonce = next(self.lines)["nonce"]
-        mac = _supervisor.proof(run.token, "peer", run.run_id, rank, nonce, "mine")
+        mac = proof(run.token, "peer", run.run_id, rank, nonce, "mine")
         self.say({"node_rank": rank, "nonce": "mine", "mac": mac})
         answer = next(self.lines)
-        assert answer["mac"] == _supervisor.proof(run.token, "server", run.run_id, rank, nonce, "mine")
-        self.voice.key = _supervisor.proof(run.token, "key", run.run_id, rank, nonce, "mine")
+        assert answer["mac"] == proof(run.token, "server", run.run_id, rank, nonce, "mine")
+        self.voice.key = proof(run.token, "key", run.run_id, rank, nonce, "mine")
 
     def close(self) -> None:
         self.socket.close()

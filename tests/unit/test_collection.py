@@ -27,6 +27,9 @@ from ansible.vars.manager import VariableManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import drive
+from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.typed import give_collection
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -152,6 +155,7 @@ def test_the_supported_ansible_core_is_what_is_installed_and_tested() -> None:
     ],
 )
 def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path) -> None:
+    """But in _torch, which runs with the interpreter of an environment that has these."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = set()
     for node in ast.walk(tree):
@@ -164,6 +168,8 @@ def test_code_of_nodes_needs_the_standard_library_of_python_3_8_only(path: Path)
     foreign = {
         name for name in imported if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith(ours)
     }
+    if path.parent.name == "_torch":
+        foreign -= {"torch", "flash_attn", "flash_attn_2_cuda"}
     assert not foreign
 
 
@@ -252,8 +258,18 @@ def test_examples_of_inventories_are_accepted_by_the_plugin(name: str) -> None:
         assert problems_of(docs["options"], document) == [], document
 
 
+@pytest.fixture(scope="module")
+def account() -> Iterator[None]:
+    """A Paperspace account with the drive that examples name."""
+    with PaperspaceServer(Account()) as server, pytest.MonkeyPatch.context() as patch:
+        server.account.drives.append(drive(1, id="RJFHxSmO7U03"))
+        patch.setenv("PAPERSPACE_API_URL", server.url)
+        patch.setenv("PAPERSPACE_API_KEY", server.key)
+        yield
+
+
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("filter", "lookup") for name in plugins(kind)])
-def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path) -> None:
+def test_examples_of_filters_and_lookups_render(kind: str, name: str, tmp_path: Path, account: None) -> None:
     (tmp_path / "nodes.yml").write_text(
         yaml.safe_dump(
             {
@@ -361,3 +377,11 @@ def test_the_package_holds_the_collection_and_no_build_product(tmp_path: Path) -
         text=True,
     ).stdout.splitlines()
     assert names - set(listed) == {"MANIFEST.json", "FILES.json"}
+
+
+def test_the_map_of_the_house_names_what_is_there() -> None:
+    text = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:inventories|playbooks|plugins|roles|tests)(?:/[\w.*]+)*)`", text))
+    supervisor = {f"plugins/module_utils/_supervisor/{name}" for name in re.findall(r"`(\w+\.py)`[^|\n]*\| ", text)}
+    assert len(named) > 30 and len(supervisor) > 10
+    assert [name for name in named | supervisor if not list(CHECKOUT.glob(name))] == []

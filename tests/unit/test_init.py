@@ -19,7 +19,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
 from tests.unit.supervised import free_port
 
@@ -35,19 +36,28 @@ MACHINES = {"local": ["local0", "local1"], "static": ["node0", "node1"]}
 OTHER_FILES = [
     ".gitignore",
     "ansible.cfg",
+    "benchmark.yml",
     "bucket_move.yml",
     "checkpoints.yml",
+    "cost.yml",
+    "fetch.yml",
+    "fit.yml",
     "group_vars/training.yml",
+    "image.yml",
     "launch.yml",
     "logs.yml",
     "muster",
     "ping.yml",
     "preflight.yml",
+    "provision.yml",
+    "report.yml",
     "runs.yml",
+    "shell.yml",
     "site.yml",
     "stage_data.yml",
     "status.yml",
     "stop.yml",
+    "teardown.yml",
 ]
 
 

@@ -62,7 +62,7 @@ def test_inventory_has_the_contract_and_checks_host_keys() -> None:
 def test_up_tells_a_command_that_starts_a_job() -> None:
     nodes = [Node("node1", "10.0.0.11", 2), Node("node2", "10.0.0.12"), Node("node3", "10.0.0.13")]
     inventory = files.directory("other") / "inventory.yml"
-    script = files.CHECKOUT / "examples" / "train_ddp.py"
+    script = files.CHECKOUT / "examples" / "ddp" / "train_ddp.py"
     text = files.inventory("other", nodes, Path("/venv/bin/python"), script)
     words = shlex.split(launch_command(inventory, text))
     assert words[:4] == [".venv/bin/ansible-playbook", "playbooks/launch.yml", "-i", "build/lab-other/inventory.yml"]

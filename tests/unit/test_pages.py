@@ -33,3 +33,14 @@ def test_words_of_an_entry_are_no_markup_and_commands_are_code() -> None:
     assert prose('ansible-playbook site.yml --tags a,b -e x=1.2, or -e \'{"a": "*"}\'.') == (
         '`ansible-playbook site.yml --tags a,b -e x=1.2`, or `-e \'{"a": "*"}\'`.'
     )
+
+
+@pytest.mark.one_core
+@pytest.mark.parametrize("step", ["`nvidia-smi > log.txt`", "a log book of", "`tensorboard dev upload", "`scp -r "])
+def test_a_step_of_the_guides_leads_to_the_place_that_replaces_it(step: str) -> None:
+    (row,) = [
+        line for line in (DOCS / "coming_from_guides.md").read_text().splitlines() if line.startswith(f"| {step}")
+    ]
+    page, _hash, place = re.findall(r"\]\(([^)]+)\)", row)[-1].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (DOCS / page).read_text(), re.MULTILINE)
+    assert not place or place in [re.sub(r"[^a-z0-9-]", "", title.lower().replace(" ", "-")) for title in headings]

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.unit.typed import give_collection
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "roles/init/files/muster.py"
 pytestmark = pytest.mark.one_core
@@ -51,6 +53,9 @@ muster = load()
         ),
         ("launch --nnodes=2 --detach", "launch.yml -e nnodes=2 -e detach=true"),
         ("launch --replace=false --debug", "launch.yml -e replace=false -e debug=true"),
+        ("report", "report.yml"),
+        ("report mine", "report.yml -e run_id=mine"),
+        ("report --runs=a,b --fetch", """report.yml -e '{"runs": "a,b"}' -e fetch=true"""),
         ("site --become-user root -e a=b", "site.yml --become-user root -e a=b"),
         (
             "launch a.py --template '{{ messages }}'",
@@ -70,12 +75,17 @@ muster = load()
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),
         ("logs --fetch", "logs.yml -e fetch=true"),
+        ("fetch --yes first", "fetch.yml -e confirm=true -e run_id=first"),
+        ("shell gpu2 job.yml --run-id first", "shell.yml -e @job.yml -e nodes=gpu2 -e run_id=first"),
         ("stop", "stop.yml"),
         ("runs --keep 20 --older-than=30d", "runs.yml -e keep=20 -e older_than=30d"),
         (
             "checkpoints my-bucket -e checkpoints_state=copied",
             "checkpoints.yml -e checkpoints_state=copied -e checkpoints_bucket=my-bucket",
         ),
+        ("provision bert -n 4 --check", "provision.yml --check -e cluster=bert -e nnodes=4"),
+        ("cost", "cost.yml"),
+        ("teardown bert", "teardown.yml -e cluster=bert"),
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],
 )  # fmt: skip
@@ -92,6 +102,7 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
         ("stop a b", "'b' was not expected"),
         ("lauch", "there is no word 'lauch'"),
         ("shell", "./muster shell NODE"),
+        ("shell a,b", "./muster shell NODE"),
         ("help nothing", "there is no word 'nothing': ./muster help lists them"),
     ],
 )
@@ -147,33 +158,23 @@ def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
 
 
 def test_a_shell_where_a_rank_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inventory: dict[str, Any] = {
-        "training": {
-            "hosts": {"gpu2": {"ansible_host": "10.0.0.2", "ansible_port": 2222, "ansible_user": "me"}},
-            "vars": {
-                "launch_python": "/opt/my env/bin/python:python3",
-                "launch_working_directory": "/data/project",
-                "ansible_ssh_common_args": "-o ProxyJump=gate",
-            },
-        }
-    }
+    """As the playbook says, which knows templates and the image of a job, too."""
+    (tmp_path / "my project").mkdir()
+    here = {"ansible_connection": "local", "node_address": "127.0.4.1", "launch_working_directory": "{{ place }}"}
+    inventory: dict[str, Any] = {"training": {"hosts": {"here": {**here, "place": f"{tmp_path}/my project"}}}}
+    inventory["training"]["vars"] = {"launch_python": sys.executable, "ansible_python_interpreter": sys.executable}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
     (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = hosts.yml\n")
     monkeypatch.setattr(muster, "HERE", str(tmp_path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
-    *words, script = muster.login("gpu2")
-    assert words == shlex.split("ssh -t -o ProxyJump=gate -p 2222 -l me 10.0.0.2")
-    there = shlex.split(script)
-    assert there[:2] == ["sh", "-c"]
-    assert there[2] == """PATH='/opt/my env/bin':$PATH; export PATH; cd /data/project; exec "$SHELL" -i"""
-    hosts = inventory["training"]["hosts"]
-    hosts["here"] = {"ansible_connection": "local", "launch_working_directory": "~/my project"}
-    hosts["found"] = {"ansible_host": "{{ address }}"}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    assert muster.login("here")[:2] == ["sh", "-c"]
-    assert """cd "$HOME"/'my project'; exec""" in muster.login("here")[2]
-    with pytest.raises(muster.UsageError, match="ansible_host of found is a template"):
-        muster.login("found")
+    give_collection(tmp_path)
+    (tmp_path / "shell.yml").write_text("- ansible.builtin.import_playbook: muster.training.shell\n")
     with pytest.raises(muster.UsageError, match="gpu9"):
-        muster.login("gpu9")
+        muster.login(muster.translate("shell", ["gpu9"]))
+    *words, shell, option, script = muster.login(muster.translate("shell", ["here"]))
+    assert (words, shell, option) == ([], "sh", "-c")
+    assert script.startswith(f"export PATH={Path(sys.executable).parent}:$PATH") and script.endswith('exec "$SHELL" -i')
+    assert f"; cd '{tmp_path}/my project'; " in script
+    *words, script = muster.login(muster.translate("shell", ["here", "--image", "torch:1"]))
+    assert "--interactive --tty --pull=never --network=host --ipc=host" in script and "torch:1 -c" in script

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._supervisor import LOOK, LOOK_PATIENCE
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK, LOOK_PATIENCE
 from tests import drive
 from tests.lab.virtual_machine import VirtualMachine, virtual_machine
 from tests.samba_server import SambaServer, samba_server

@@ -213,6 +213,43 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
         user(lab, node, "rm -rf clone repository.git seed")
 
 
+def test_a_launch_runs_the_code_as_it_is_here_now(lab: Lab) -> None:
+    """On nodes of which the first one of the group is none, and beside what a job has written."""
+    nodes = NODES[1:3]
+    job: dict[str, Any] = {
+        **{"code_source": str(SOURCE), "code_directory": "work/project", "launch_script": "train.py"},
+        **{"launch_launcher": "env", "launch_python": "python3", "nodes": ",".join(nodes), "nproc_per_node": 1},
+    }
+    before = tree(lab, "node1")
+    user(lab, "node2", f"echo step of node2 > {PLACE}/ckpt.pt")
+    (SOURCE / "train.py").write_text('print("edited")\n')
+    (SOURCE / "new.py").write_text("new\n")
+    try:
+        play = drive.run("launch.yml", lab.inventory, **job, code="as_is")
+        assert play.rc == 0, play.output
+        assert re.search(r"^hello$", play.output, re.MULTILINE) and "edited" not in play.output
+        assert "left so by code: as_is" in words(play) and "train.py is older there" in words(play)
+
+        play = drive.run("launch.yml", lab.inventory, **job)
+        assert play.rc == 0, play.output
+        assert re.search(r"^edited$", play.output, re.MULTILINE)
+        assert "bringing the code of" in play.output and "node2, node3: " in play.output
+        written = f"{PLACE}/ckpt.pt"
+        assert user(lab, "node2", f"cat {written} && rm {written}") == "step of node2"
+        for node in nodes:
+            assert tree(lab, node) == source_tree()
+        assert tree(lab, "node1") == before, "it is no node of the run"
+
+        again = drive.run("launch.yml", lab.inventory, **job)
+        assert again.rc == 0 and "bringing" not in again.output, again.output
+    finally:
+        (SOURCE / "train.py").write_text('print("hello")\n')
+        (SOURCE / "new.py").unlink()
+        for node in nodes:
+            root(lab, node, "rm -rf /home/muster/.muster")
+    assert drive.run(CONVERGE, lab.inventory).rc == 0
+
+
 def test_nothing_to_copy_is_told(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, code_source="/nonexistent/project")
     assert play.rc == 2

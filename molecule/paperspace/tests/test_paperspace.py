@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.account import Account, machine
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine
 from tests.paperspace_server.server import PaperspaceServer
-
-# How this machine logs in to the test hosts, which a rented machine knows by its owner's key.
-LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")
-
-
-class Project:
-    """A directory made by muster.training.init, and the commands that are typed in it."""
-
-    def __init__(self, directory: Path, server: PaperspaceServer) -> None:
-        self.directory = directory
-        self.environment = os.environ | {
-            "ANSIBLE_NOCOLOR": "1",
-            "PATH": f"{drive.CHECKOUT}/.venv/bin:{os.environ['PATH']}",
-            "PAPERSPACE_API_KEY": server.key,
-            "PAPERSPACE_API_URL": server.url,
-        }
-        # The project's own ansible.cfg counts, not the one of the checkout.
-        self.environment.pop("ANSIBLE_CONFIG", None)
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            command.split(),
-            check=False,
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=540,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+from tests.rented import SETTINGS, Project
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +42,7 @@ def server(lab: Lab) -> Iterator[PaperspaceServer]:
 def project(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> Project:
     """The project that init writes, told how to log in to the test hosts and what to run."""
     project = Project(tmp_path, server)
-    project.run("ansible-playbook muster.training.init -e source=paperspace")
-    hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]
-    settings = {name: hosts[name] for name in LOGIN if name in hosts}
-    settings |= {"launch_script": str(drive.JOBS / "loop.py"), "launch_args": ["--steps", "5"]}
-    # a test host shares its kernel with this machine, but for settings of the network
-    settings |= {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
-    # torch is there already; that site.yml brings it too is seen in the scenario `site`
-    settings |= {"python_env_enabled": False, "pytorch_enabled": False}
-    (tmp_path / "group_vars" / "training.yml").write_text(yaml.safe_dump(settings))
-    with (tmp_path / "paperspace.yml").open("a") as file:
-        file.write(f"\nuser: {hosts['ansible_user']}\n")
+    project.set_up(lab, SETTINGS)
     return project
 
 

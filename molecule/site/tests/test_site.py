@@ -17,12 +17,14 @@ NODES = ["node1", "node2"]
 SOFTWARE = ["pytorch", "python_env", "pytorch", "python_env", "flash_attention", "deepspeed", "wandb", "hugging_face"]
 ROLES = [
     "base_packages",
+    "idle_watch",
     "nvidia_driver",
     "hosts_file",
     "firewall",
     "ssh_mesh",
     "docker_engine",
     "docker_data_root",
+    "container_image",
     "cifs_share",
     "s3fs",
     "mount_s3",

@@ -26,6 +26,12 @@ PROGRAMS = [
     *(f"/opt/muster/{place}" for place in ("env/bin/python", "s3/env/bin/python", "tools/uv")),
 ]
 PACKAGE = "Package: mount-s3\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none"
+# In the place of an engine, which is large: it has no image, and can get none.
+PODMAN = r"""#!/bin/sh
+[ "$1" = info ] && { echo /var/tmp; exit; }
+echo "Error: no such image" >&2
+exit 125
+"""
 CANARIES = "cd /etc/canary && find . -printf '%p %U %G %m %y\\n' | sort && find . -type f -exec sha256sum {} + | sort"
 OWNED = f"find / -xdev -user {USER} -not -path '{HOME}*' -not -path '/proc/*' -not -path '/run/*' | sort"
 CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
@@ -44,7 +50,7 @@ def roles_with_a_user() -> set[str]:
 
 
 def test_each_role_with_a_user_has_its_row() -> None:
-    assert roles_with_a_user() == set(ROWS)
+    assert roles_with_a_user() - {"data_mounts"} == set(ROWS), "that of data_mounts are the roles that call it"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,7 @@ set -e
 rm -rf /etc/canary {HOME} {TOLD} /opt/muster {Path(CREDENTIALS).parent}
 getent passwd {USER} > /dev/null || useradd --create-home --shell /bin/bash {USER}
 install --directory --owner={USER} --group={USER} {HOME} /opt/muster
+printf '{PODMAN}' > /usr/local/bin/podman && ln -sf podman /usr/local/bin/newuidmap && chmod 755 /usr/local/bin/podman
 command -v rsync > /dev/null || {{ apt-get update && apt-get install --yes --no-install-recommends rsync; }} > /dev/null
 mkdir /etc/canary
 {chr(10).join(root_lines)}

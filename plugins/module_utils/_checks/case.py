@@ -29,6 +29,22 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
+class Code:
+    """The code on the controller, which should be that of the nodes."""
+
+    source: str = ""
+    problem: str = ""  # why it could not be read
+    requirements: str = ""  # its file that says what it requires
+    required: str = ""  # the hash of that
+    left: str = ""  # why it was not brought, as code_left of launch_plan
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the launch itself is going to bring it."""
+        return self.left in ("later", "refused")
+
+
+@dataclass(frozen=True)
 class Case:
     """One question to the checks. `facts` holds the nodes that answered only."""
 
@@ -38,6 +54,7 @@ class Case:
     names_needed: bool = False  # nodes must know each other's names: launchers that go by them, or a person's wish
     replace: bool = False  # runs of muster's on the nodes are going to be stopped
     thresholds: Thresholds = field(default_factory=Thresholds)
+    code: Code = field(default_factory=Code)
 
     @property
     def nodes(self) -> list[Node]:

@@ -11,8 +11,10 @@ from typing import Iterable, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._checks import launch
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
+from ansible_collections.muster.training.plugins.module_utils._checks.code import check_code
 from ansible_collections.muster.training.plugins.module_utils._checks.connections import check_connections
 from ansible_collections.muster.training.plugins.module_utils._checks.gpus import check_gpus
+from ansible_collections.muster.training.plugins.module_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.module_utils._checks.launchers import check_launchers
 from ansible_collections.muster.training.plugins.module_utils._checks.names import check_names
 from ansible_collections.muster.training.plugins.module_utils._checks.network import check_network
@@ -27,6 +29,8 @@ IDS = {
     "address-not-here": "node_address is on none of the node's interfaces",
     "busy": "another run of muster's is running on the node",
     "clock-skew": "the node's clock differs from the others'",
+    "code-older": "the code on the node is older than the one on the controller, or differs from it",
+    "code-unread": "the code on the controller cannot be read",
     "deepspeed-batch": "the batch sizes of the DeepSpeed configuration do not fit the number of ranks",
     "deepspeed-config": "the DeepSpeed configuration is missing, differs, or has what was removed",
     "deepspeed-precision": "a node's GPUs do not compute in the precision of the DeepSpeed configuration",
@@ -44,6 +48,11 @@ IDS = {
     "gpu-count": "fewer GPUs than processes",
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU counts memory errors",
+    "image-gpu-toolkit": "there are GPUs, but the container engine cannot hand them to a container",
+    "image-missing": "the job's image is not there, and a launch does not pull it",
+    "image-no-room": "the job's image does not fit on the container engine's disk",
+    "image-skew": "the job's image is not the same on all nodes",
+    "image-unread": "the container engine does not tell the run's user what it has",
     "interface-variable": "NCCL_SOCKET_IFNAME or its like names no interface",
     "internal-interface": "node_address is on a network inside the machine",
     "interpreter-broken": "the job's interpreter does not start",
@@ -75,6 +84,7 @@ IDS = {
     "port-in-use": "a port of the run is taken on the first node",
     "program-missing": "a program that the launcher calls is not there",
     "rank-order": "torch numbers the nodes in another order than node_rank",
+    "requirements-changed": "the project requires something else than was installed",
     "run-id-taken": "there is a run of this name already",
     "runs-directory": "the run's user may not write where runs lie",
     "script-missing": "the job's script is not there",
@@ -132,11 +142,13 @@ def check_all(case: Case, unreached: Mapping[str, str]) -> list[Finding]:
             for problem in launcher_of(job).problems(job, table)
         ),
         *launch.check_launch(job, table, facts, case.replace),
+        *check_code(case),
         *check_network(case),
         *check_names(case),
         *check_connections(case),
         *check_software(case),
         *check_launchers(case),
+        *check_images(case),
         *check_gpus(case),
         *check_system(case),
     ]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import listed
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
@@ -28,17 +28,20 @@ def answered(table: RankTable, facts: Facts) -> list[Node]:
     return [node for node in table.nodes if node.name in facts]
 
 
+def runs_at(address: str, runs: Iterable[Mapping[str, str]]) -> list[str]:
+    """Ids of runs that live on a node. A machine of several nodes is busy only where the address is the same."""
+    literal = ip_literal(address)
+    shared = literal is not None and literal.is_loopback
+    return sorted({run["run_id"] for run in runs if run["address"] == address or not shared})
+
+
 def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """Nodes on which another run lives. A machine of several nodes is busy only where the address is the same."""
+    """Nodes on which another run lives."""
     findings = []
     for node in answered(table, facts):
-        address = ip_literal(node.address)
-        shared = address is not None and address.is_loopback
-        runs = sorted(
-            {run["run_id"] for run in facts[node.name]["runs"] if run["address"] == node.address or not shared}
-            - {job.run_id}
-        )
-        for run_id in runs:
+        for run_id in runs_at(node.address, facts[node.name]["runs"]):
+            if run_id == job.run_id:
+                continue
             findings.append(
                 error(
                     "busy",

@@ -28,7 +28,8 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from s3 import PROBLEMS, Changed, Fault, Pace, client, code_of, etag_of, explain, in_words, part_size, read_pieces
+from s3 import PROBLEMS, Changed, client, code_of, etag_of, explain, part_size
+from transfer import Fault, Pace, in_words, read_pieces
 
 MARK = "MUSTER-RESULT "
 THREADS = 4

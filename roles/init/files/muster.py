@@ -12,9 +12,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # what stands alone is the name of a run
+REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
+IMAGE = {"": "cluster", "--name": "template"}
+BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 JOB = {
     "-n": "nnodes",
     "--nnodes": "nnodes",
@@ -29,7 +33,7 @@ JOB = {
     "--replace": "replace=true",
     "--debug": "debug=true",
 }
-JOB_FILE = ("site", "preflight", "launch")  # may be given a file: ./muster launch job.yml
+JOB_FILE = ("site", "preflight", "launch", "shell")  # may be given a file: ./muster launch job.yml
 # A word: its playbook, the role that says what can be set, what it does, and which options are which variables. Those
 # with "=" have no value of their own.
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
@@ -39,32 +43,33 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
     "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
+    "fetch": ("fetch", "launch", "bring what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
+    "report": ("report", "launch", "write what a run was worth, or compare runs: ./muster report --runs A,B", REPORT),
+    "shell": (
+        "shell",
+        "launch",
+        "log in where a rank would be: ./muster shell NODE [--run-id RUN]",
+        {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"},
+    ),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
-    "stage-data": (
-        "stage_data",
-        "stage_data",
-        "bring a bucket to the disks of the machines",
-        {"": "stage_data_bucket"},
-    ),
+    "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
+    "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
+    "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
+    "image": ("image", "", "make a template of a machine: ./muster image bert --name golden", IMAGE),
+    "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
+    "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
+    "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
 # Those of ansible-playbook that take a value.
-THEIRS = {
-    *("-e", "--extra-vars", "-i", "--inventory", "-l", "--limit", "-t", "--tags", "--skip-tags", "-f", "--forks"),
-    *(
-        "--become-user",
-        "--become-method",
-        "--become-password-file",
-        "--connection-password-file",
-        "-M",
-        "--module-path",
-    ),
-    *("-u", "--user", "-T", "--timeout", "--private-key", "--key-file", "--ssh-common-args", "--ssh-extra-args"),
-    *("--sftp-extra-args", "--scp-extra-args", "--task-timeout"),
-    *("--vault-id", "--vault-password-file", "--start-at-task", "-c", "--connection"),
-}
+THEIRS = """
+    -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
+    -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
+    --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
+    --vault-password-file --start-at-task
+"""
 
 
 class UsageError(Exception):
@@ -73,19 +78,14 @@ class UsageError(Exception):
 
 def help_of(word: str) -> str:
     """Return what can be typed for a word, or for all."""
-    if word not in (*WORDS, "shell", ""):
+    if word not in (*WORDS, ""):
         raise UsageError(f"there is no word {word!r}: ./muster help lists them")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
-        return "\n".join(
-            [f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of the roles"]
-        )
+        head = f"./muster {word}: {WORDS[word][2]}"
+        return "\n".join([head, *options, "  -e NAME=VALUE     any variable of the roles"])
     lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
-    lines += [
-        "  shell        log in to a node, where a rank would be: ./muster shell NODE",
-        "  help WORD    what can be set",
-    ]
-    return "\n".join(["./muster WORD ...", *lines])
+    return "\n".join(["./muster WORD ...", *lines, "  help WORD    what can be set"])
 
 
 def translate(word: str, words: list[str]) -> list[str]:
@@ -105,7 +105,7 @@ def translate(word: str, words: list[str]) -> list[str]:
             variables[variable] = value if joined else on if switch else rest.pop(0)
         elif one.startswith("-") and one != "--":
             command.append(one)
-            if one in THEIRS and rest:
+            if one in THEIRS.split() and rest:
                 command.append(from_here(rest.pop(0)))
         elif word in JOB_FILE and one.endswith((".yml", ".yaml")):
             command += ["-e", from_here(f"@{one}")]
@@ -137,34 +137,16 @@ def from_here(value: str) -> str:
     return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
 
 
-def login(node: str) -> list[str]:
-    """Return the words of an ssh command that gives a shell where a rank of a node would be. Raise UsageError."""
-    asked = subprocess.run(["ansible-inventory", "--host", node], cwd=HERE, capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        raise UsageError(asked.stderr.strip() or f"ansible-inventory does not know {node}")
-    known = json.loads(asked.stdout)
-    for name in ("ansible_host", "ansible_port", "ansible_user", "launch_python", "launch_working_directory"):
-        if "{{" in str(known.get(name, "")):
-            raise UsageError(
-                f"{name} of {node} is a template, {known[name]}, which only a playbook can read: ssh to it yourself"
-            )
-    python = str(known.get("launch_python", "/opt/muster/env/bin/python")).partition(":")[0]
-    lines = [f"PATH={on_node(os.path.dirname(python))}:$PATH" if "/" in python else "", "export PATH"]
-    if known.get("launch_working_directory"):
-        lines.append(f"cd {on_node(str(known['launch_working_directory']))}")
-    words = ["ssh", "-t", *shlex.split(str(known.get("ansible_ssh_common_args", "")))]
-    for option, name in (("-p", "ansible_port"), ("-i", "ansible_ssh_private_key_file"), ("-l", "ansible_user")):
-        if known.get(name):
-            words += [option, os.path.expanduser(str(known[name]))]
-    script = "; ".join([line for line in lines if line] + ['exec "$SHELL" -i'])
-    if known.get("ansible_connection") == "local":
-        return ["sh", "-c", script]
-    return [*words, str(known.get("ansible_host", node)), f"sh -c {shlex.quote(script)}"]
-
-
-def on_node(path: str) -> str:
-    """Return a path as a shell on the node reads it, with the home of the user there."""
-    return '"$HOME"/' + shlex.quote(path[2:]) if path.startswith("~/") else shlex.quote(path)
+def login(command: list[str]) -> list[str]:
+    """Return the words that give a shell where a rank of a node would be, of a playbook. Raise UsageError."""
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [*command, "-e", f"json={place}/words"], cwd=HERE, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise UsageError(f"there is no such shell:\n{done.stdout}{done.stderr}")
+        with open(f"{place}/words", encoding="utf-8") as stream:
+            return [str(word) for word in json.load(stream)]
 
 
 def main(arguments: list[str]) -> int:
@@ -177,14 +159,14 @@ def main(arguments: list[str]) -> int:
             if role:
                 print(f"All that can be set with -e: ansible-doc -t role muster.training.{role}")
             return 0
-        if word == "shell" and len(rest) != 1:
-            raise UsageError("./muster shell NODE: the name of one node of the inventory")
-        if word not in (*WORDS, "shell"):
+        if word not in WORDS:
             raise UsageError(f"there is no word {word!r}.\n{help_of('')}")
-        command = translate(word, rest) if word in WORDS else []
+        command = translate(word, rest)
+        if word == "shell" and not any(re.fullmatch(r"nodes=[^,]+", one) for one in command):
+            raise UsageError("./muster shell NODE: the name of one node of the inventory")
         if not shutil.which("ansible-playbook"):
             raise UsageError("ansible-playbook is not found: activate the environment in which Ansible is installed")
-        command = command or login(rest[0])
+        command = login(command) if word == "shell" else command
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2

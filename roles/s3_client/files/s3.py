@@ -1,4 +1,4 @@
-"""What programs on a node share to talk to S3: a client, its errors in words, a pace, and checksums of files.
+"""What programs on a node share to talk to S3: a client, its errors in words, and its checksums of files.
 
 Needs boto3, else the standard library of Python >= 3.8. Credentials are boto3's business: AWS_SHARED_CREDENTIALS_FILE
 names a file, or the instance has a role.
@@ -10,17 +10,14 @@ import hashlib
 import math
 import os
 import re
-import threading
-import time
-from typing import Any, Iterator
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from transfer import CHUNK, MIB, read_pieces
 
 PROBLEMS = (BotoCoreError, ClientError)
-MIB = 2**20
 PART = 16 * MIB  # of an upload; S3 takes 10000 parts at most, of 5 MiB at least
 MOST_PARTS = 9999
-CHUNK = MIB
 # Sizes in which tools cut what they upload, the usual one first: an ETag does not tell it.
 USUAL_PARTS = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
 ROTATE = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the role again"
@@ -41,10 +38,6 @@ ANSWERS = {
     "EntityTooLarge": "a file is larger than this S3 takes",
     "QuotaExceeded": "bucket {bucket} is full. Make room there",
 }
-
-
-class Fault(Exception):
-    """What was found, what is needed and what to do, in one line."""
 
 
 class Changed(Exception):
@@ -89,48 +82,9 @@ def explain(error: Exception, bucket: str) -> str:
     return re.sub(r"(https?://[^/\"]+)/[^\"]*", r"\1", " ".join(str(error).split())).rstrip(".")
 
 
-def in_words(number: float) -> str:
-    """A number of bytes for a person."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.2f} TB"
-
-
-class Pace:
-    """Lets through so many bytes a second, 0 for as many as there are. For several threads."""
-
-    def __init__(self, bytes_a_second: float) -> None:
-        self.rate = bytes_a_second
-        self.free_at = 0.0
-        self.lock = threading.Lock()
-
-    def take(self, size: int) -> None:
-        """Wait until these bytes may go."""
-        if self.rate <= 0:
-            return
-        with self.lock:
-            now = time.monotonic()
-            start = max(now, self.free_at)
-            self.free_at = start + size / self.rate
-        time.sleep(start - now)
-
-
 def part_size(size: int) -> int:
     """In parts of how many bytes a file is uploaded."""
     return max(PART, math.ceil(size / MOST_PARTS / MIB) * MIB)
-
-
-def read_pieces(path: str, size: int) -> Iterator[bytes]:
-    """The content of a file, in pieces of so many bytes; at least one."""
-    with open(path, "rb") as stream:
-        piece = stream.read(size)
-        yield piece
-        while len(piece) == size:
-            piece = stream.read(size)
-            if piece:
-                yield piece
 
 
 def etag_of(digests: list[bytes], at_once: bool) -> str:
@@ -138,14 +92,6 @@ def etag_of(digests: list[bytes], at_once: bool) -> str:
     if at_once:
         return digests[0].hex()
     return f"{hashlib.md5(b''.join(digests)).hexdigest()}-{len(digests)}"
-
-
-def sha256_of(path: str) -> str:
-    """The SHA-256 of a file."""
-    digest = hashlib.sha256()
-    for piece in read_pieces(path, CHUNK):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def etag_of_file(path: str, part: int) -> str:

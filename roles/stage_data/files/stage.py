@@ -1,13 +1,14 @@
-"""The work of the role stage_data on a node: brings objects of S3 to the local disk, each once from S3 for all nodes.
+"""The work of the role stage_data on a node: brings files to the local disk, each once from its source for all nodes.
 
     stage.py start REQUEST      begin in the background, or find that it has begun
     stage.py follow REQUEST     show how far it is, until it has ended
 
 What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
-S3, and the rest from the nodes that have it, over HTTP on node_address. Each request and each answer proves that its
-sender holds the token of this call, and never shows it; an answer without that proof is discarded unread. A node that
-is gone is done without: its share comes from S3 too. A file appears under its name when it is whole and its checksum
-right. What is there already stays; an interrupted call is gone on with.
+the source (from_s3.py: a bucket; from_node.py: a directory of the first node), and the rest from the nodes that have
+it, over HTTP on node_address. Each request and each answer proves that its sender holds the token of this call, and
+never shows it; an answer without that proof is discarded unread. A node that is gone is done without: its share comes
+from the source too. A file appears under its name when it is whole and its checksum right. What is there already stays;
+an interrupted call is gone on with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
-import fnmatch
 import hashlib
 import hmac
 import http.client
@@ -29,137 +29,28 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
-from s3 import MIB, PROBLEMS, Fault, Pace, client, code_of, explain, in_words, matches, sha256_of
+from transfer import Fault, in_words, sha256_of
+from wanted import OWN, PIECE, Entry, Piece, cut, read_plan
 
 MARK = "MUSTER-RESULT "
-PIECE = 64 * MIB
-OVERHEAD = 64 * 1024  # bytes for which the request for a piece counts when the work is shared
-OWN = ".muster-stage"
-S3_THREADS = 8
+SOURCE_THREADS = 8
 PEER_THREADS = 8
-PATIENCE = 300.0  # seconds for which S3 may fail before we give up
 PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
 LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
 STRANGER_PATIENCE = 30.0  # seconds for which a connection may be silent before it has proved that it is a peer's
-LASTING = ("AccessDenied", "403", "NoSuchKey", "NoSuchBucket", "404", "InvalidAccessKeyId", "SignatureDoesNotMatch",
-           "412", "PreconditionFailed", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed",
-           "AuthorizationHeaderMalformed", "PermanentRedirect", "InvalidObjectState")  # fmt: skip
 
 
-class Entry(NamedTuple):
-    """A file that is wanted. Of its checksums one is known: `etag` is S3's, `sha256` that of a manifest."""
+def source_of(request: dict[str, Any]) -> Any:
+    """Where the files come from."""
+    if request["path"]:
+        from from_node import Directory
 
-    path: str
-    key: str
-    size: int
-    etag: str
-    sha256: str
+        return Directory(request)
+    from from_s3 import Bucket
 
-    @property
-    def tag(self) -> str:
-        """What tells its content."""
-        return self.sha256 or self.etag
-
-
-class Piece(NamedTuple):
-    """A piece of a file. `entry` is the number of the file, `owner` the node that gets it from S3."""
-
-    entry: int
-    start: int
-    length: int
-    owner: int
-
-
-# --- What is wanted ---------------------------------------------------------------------------------------------------
-
-
-def cut(entries: list[Entry], nodes: int) -> list[Piece]:
-    """All pieces, each with the node whose share it is: the shares are equal in bytes and requests."""
-    spans = [(number, start, min(PIECE, one.size - start))
-             for number, one in enumerate(entries) for start in range(0, one.size, PIECE)]  # fmt: skip
-    total = sum(length + OVERHEAD for _number, _start, length in spans)
-    pieces, before = [], 0
-    for number, start, length in spans:
-        middle = before + (length + OVERHEAD) // 2
-        pieces.append(Piece(number, start, length, middle * nodes // total))
-        before += length + OVERHEAD
-    return pieces
-
-
-def inside(path: str) -> bool:
-    """Whether a path stays below its directory."""
-    parts = path.split("/")
-    return "\0" not in path and not {"", ".", ".."} & set(parts) and parts[0] != OWN
-
-
-def list_prefix(s3: Any, request: dict[str, Any]) -> list[Entry]:
-    """The objects below a prefix."""
-    prefix, entries = request["prefix"], []
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=prefix):
-        for one in page.get("Contents", ()):
-            path = one["Key"][len(prefix) :].lstrip("/")
-            if one["Key"].endswith("/") or not any(fnmatch.fnmatch(path, each) for each in request["include"]):
-                continue
-            if not inside(path):
-                raise Fault(f"object {one['Key']!r} has a name that is no path of a file. Rename it, or exclude it")
-            entries.append(Entry(path, one["Key"], one["Size"], one["ETag"].strip('"'), ""))
-    if not entries:
-        raise Fault(f"s3://{request['bucket']}/{prefix} holds no object that is wanted. Correct bucket or prefix")
-    return entries
-
-
-def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
-    """The files of a checkpoint: of the one that is named, else of the newest; of all nodes that have saved it."""
-    base, bucket = request["manifests"], request["bucket"]
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=base + "/", Delimiter="/")
-    nodes = sorted(one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
-    found = []
-    for node in nodes:
-        try:
-            found.append(json.loads(s3.get_object(Bucket=bucket, Key=f"{node}latest.json")["Body"].read()))
-        except PROBLEMS as error:
-            if code_of(error) != "NoSuchKey":
-                raise
-    found.sort(key=lambda one: int(one["node_rank"]))
-    if not found or not found[0]["checkpoints"]:
-        raise Fault(f"s3://{bucket}/{base} holds no checkpoint. Correct run_id or checkpoints_prefix")
-    there = [one["name"] for one in found[0]["checkpoints"]]
-    name = request["name"] or there[0]
-    entries: dict[str, Entry] = {}
-    for manifest in found:
-        one = next((one for one in manifest["checkpoints"] if one["name"] == name), None)
-        if one is None:
-            raise Fault(
-                f"node {manifest['node']} has not copied a checkpoint {name} to s3://{bucket}/{base}. "
-                f"There are: {', '.join(there)}"
-            )
-        for file in one["files"]:
-            path = f"{name}/{file['path']}" if file["path"] else name
-            if not inside(path):
-                raise Fault(f"latest.json names {path!r}, which is no path of a file: it is not ours")
-            entries.setdefault(path, Entry(path, file["key"], file["size"], "", file["sha256"]))
-    if found[0]["nodes"] == "all" and len(found) < found[0]["nnodes"]:
-        raise Fault(
-            f"{len(found)} of {found[0]['nnodes']} nodes have copied checkpoint {name}: its shards are not whole"
-        )
-    return list(entries.values())
-
-
-def read_plan(told: bytes) -> list[Entry]:
-    """What the first node says is wanted. Raises Fault where a path leads out of the directory, or it is no plan."""
-    try:
-        entries = [Entry(*one) for one in json.loads(told)]
-        wrong = [one.path for one in entries if not inside(one.path)]
-    except (ValueError, TypeError, AttributeError):
-        raise Fault("the first node sent a list of files that cannot be read. Run this again") from None
-    if wrong:
-        raise Fault(
-            f"the first node names {wrong[0]!r}, which is no path below the directory. Nothing was written. "
-            "Check whether somebody else has access to the first node"
-        )
-    return entries
+    return Bucket(request, 4 * SOURCE_THREADS)
 
 
 # --- Proofs between nodes ---------------------------------------------------------------------------------------------
@@ -189,13 +80,11 @@ class Stage:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.bucket = request["bucket"]
         self.root = request["destination"]
         self.own = os.path.join(self.root, OWN)
         self.me = request["me"]
         self.nodes = request["addresses"]
-        self.pace = Pace(request["bandwidth"] * 1e6)
-        self.s3 = client(request["region"], request["endpoint_url"], 4 * S3_THREADS)
+        self.source = self.where_from()
         self.entries: list[Entry] = []
         self.pieces: list[Piece] = []
         self.first: list[int] = []  # number of the first piece of each entry
@@ -205,7 +94,7 @@ class Stage:
         self.whole: set[int] = set()  # entries under their names
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
-        self.from_s3 = self.from_peers = self.by_size = self.fetched = 0
+        self.from_source = self.from_peers = self.by_size = self.fetched = 0
         self.gone = {number: False for number in range(len(self.nodes))}
         self.heard: dict[int, float] = {}
         self.done: set[int] = set()  # nodes that need nothing any more
@@ -213,6 +102,16 @@ class Stage:
         self.began = time.monotonic()
         self.digests: dict[int, str] = {}  # SHA-256 of the pieces that were given to peers
         self.used: set[str] = set()  # nonces of the requests that were answered
+
+    # - where it comes from
+
+    def where_from(self) -> Any:
+        """Where the files come from."""
+        return source_of(self.request)
+
+    def share(self) -> list[Piece]:
+        """All pieces, each with the node that gets it from the source."""
+        return cut(self.entries, len(self.nodes))
 
     # - what lies here
 
@@ -247,13 +146,15 @@ class Stage:
             return False
         if one.sha256:
             return sha256_of(path) == one.sha256
-        same = matches(self.s3, self.bucket, one.key, path, one.size, one.etag)
+        same = self.source.is_right(one, path)
         self.by_size += same is None
         return same is not False
 
     def is_there(self, entry: int) -> bool:
         """Whether a file is there from an earlier call, or from elsewhere."""
         one = self.entries[entry]
+        if one.link:
+            return os.path.islink(self.target(entry)) and os.readlink(self.target(entry)) == one.link
         try:
             found = os.stat(self.target(entry))
         except OSError:
@@ -326,72 +227,48 @@ class Stage:
             self.finish(piece.entry)
 
     def finish(self, entry: int) -> None:
-        """Give a file its name if its content is right; else get it from S3 once more. Raises Fault."""
-        one, part = self.entries[entry], self.part(entry)
-        if not one.size:
-            open(part, "wb").close()
-        if not self.is_right(entry, part):
-            self.again(entry)
-        target = self.target(entry)
+        """Give a file its name if its content is right; else get it from the source once more. Raises Fault."""
+        one, part, target = self.entries[entry], self.part(entry), self.target(entry)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.replace(part, target)
-        self.enter(entry)
+        if one.link:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+            os.symlink(one.link, part)
+            os.replace(part, target)
+        else:
+            if not one.size:
+                open(part, "wb").close()
+            if not self.is_right(entry, part):
+                self.again(entry)
+            os.replace(part, target)
+            self.enter(entry)
         with self.changed:
             self.whole.add(entry)
             self.fetched += 1
 
     def again(self, entry: int) -> None:
-        """A file is wrong: take all of it from S3 itself, and look whether that is right."""
+        """A file is wrong: take all of it from the source itself, and look whether that is right."""
         one, part = self.entries[entry], self.part(entry)
         with open(part, "wb") as stream:
             for start in range(0, one.size, PIECE):
-                stream.write(self.get(one, start, min(PIECE, one.size - start)))
+                stream.write(self.source.get(self, one, start, min(PIECE, one.size - start)))
         if not self.is_right(entry, part):
             os.unlink(part)
-            known = "latest.json" if one.sha256 else "its ETag"
-            raise Fault(
-                f"object {one.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {known} "
-                "names. It was not put in place. Take another checkpoint or version, or upload it again"
-            )
+            raise Fault(self.source.corrupt(one))
 
-    def get(self, one: Entry, start: int, length: int) -> bytes:
-        """A piece from S3. Tries again while that may help; raises Fault."""
-        words = {"Bucket": self.bucket, "Key": one.key, "Range": f"bytes={start}-{start + length - 1}"}
-        if one.etag:
-            words["IfMatch"] = f'"{one.etag}"'
-        deadline, pause = time.monotonic() + PATIENCE, 0.5
-        while True:
-            try:
-                stream, pieces, got = self.s3.get_object(**words)["Body"], [], 0
-                while got < length:
-                    self.pace.take(min(MIB, length - got))
-                    piece = stream.read(min(MIB, length - got))
-                    if not piece:
-                        break
-                    pieces.append(piece)
-                    got += len(piece)
-                if got == length:
-                    return b"".join(pieces)
-                problem = f"{one.key} has {start + got} bytes, and was listed with {one.size}"
-            except PROBLEMS as error:
-                problem = explain(error, self.bucket)
-                if code_of(error) in ("412", "PreconditionFailed"):
-                    problem = "it was changed meanwhile. Run this again"
-                if code_of(error) in LASTING:
-                    raise Fault(f"object {one.key} cannot be read: {problem}") from None
-            if self.failed or time.monotonic() > deadline:
-                raise Fault(f"S3 does not give {one.key}: {problem}. Run this again, and it goes on where it was")
-            time.sleep(pause)
-            pause = min(10.0, 2 * pause)
+    def number_of(self, one: Entry, start: int) -> int:
+        """The number of the piece of a file that begins there."""
+        return self.first[bisect.bisect_left(self.entries, one)] + start // PIECE
 
     def fetch_own(self, number: int) -> None:
-        """Bring a piece from S3."""
+        """Bring a piece from the source."""
         if not self.failed:
             piece = self.pieces[number]
-            self.write(number, self.get(self.entries[piece.entry], piece.start, piece.length), "from_s3")
+            body = self.source.get(self, self.entries[piece.entry], piece.start, piece.length)
+            self.write(number, body, "from_source")
 
     def fetch_peers(self, number: int) -> None:
-        """Bring a piece from the node whose share it is, from S3 where that node is gone."""
+        """Bring a piece from the node whose share it is, from the source where that node is gone."""
         piece = self.pieces[number]
         while not self.failed and not self.gone[piece.owner]:
             body = self.ask(piece.owner, f"/piece/{number}")
@@ -450,7 +327,9 @@ class Stage:
         """Do without a peer whose answer cannot be believed, and say so in the log."""
         self.gone[peer] = True
         address, port = self.nodes[peer], self.request["port"]
-        print(f"{address} port {port}: {why}. Its answer was discarded; S3 is asked instead", flush=True)
+        print(
+            f"{address} port {port}: {why}. Its answer was discarded; {self.source.name} is asked instead", flush=True
+        )
 
     def is_from_peer(self, path: str, node: str, nonce: str, given: str | None) -> bool:
         """Whether a request is of a node that holds the token, and not one that was heard before."""
@@ -533,7 +412,8 @@ class Stage:
             server = http.server.ThreadingHTTPServer((address, port), Handler)
         except OSError as error:
             raise Fault(
-                f"cannot listen on {address} port {port}: {error.strerror}. Choose another stage_data_port"
+                f"cannot listen on {address} port {port}: {error.strerror}. "
+                f"Choose another {self.request.get('port_variable', 'stage_data_port')}"
             ) from None
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -542,16 +422,15 @@ class Stage:
     # - the whole
 
     def make_plan(self) -> None:
-        """Know what is wanted: the first node asks S3, the others ask the first node."""
+        """Know what is wanted: the first node asks the source, the others ask the first node."""
         while self.me and not self.gone[0]:
             told = self.ask(0, "/plan")
             if told is not None:
                 self.entries = read_plan(told)
                 break
         else:
-            find = read_manifests if self.request["manifests"] else list_prefix
-            self.entries = sorted(find(self.s3, self.request))
-        self.pieces = cut(self.entries, len(self.nodes))
+            self.entries = self.source.find(self)
+        self.pieces = self.share()
 
     def tell(self, **more: Any) -> None:
         """Write down how far it is."""
@@ -561,7 +440,8 @@ class Stage:
             "files": len(self.entries),
             "bytes": size,
             "whole": len(self.whole),
-            "from_s3": self.from_s3,
+            "source": self.source.name,
+            "from_source": self.from_source,
             "from_peers": self.from_peers,
             "seconds": round(time.monotonic() - self.began, 1),
             **more,
@@ -579,11 +459,12 @@ class Stage:
         self.plan = json.dumps(self.entries).encode()
         with self.changed:
             self.changed.notify_all()
-        for number in [number for number, left in self.left.items() if not left]:
+        for number in [number for number, left in self.left.items() if not left and not self.entries[number].link]:
             self.finish(number)
         missing = [number for number in range(len(self.pieces)) if number not in self.have]
-        own = [number for number in missing if self.pieces[number].owner == self.me]
-        others = [number for number in missing if self.pieces[number].owner != self.me]
+        here = self.source.is_here(self.me)
+        own = [number for number in missing if here or self.pieces[number].owner == self.me]
+        others = [number for number in missing if not here and self.pieces[number].owner != self.me]
         # Not all ask the same node first, and each node's pieces come in the order in which it gets them.
         turn: dict[int, int] = {}
         order = []
@@ -591,10 +472,10 @@ class Stage:
             owner = self.pieces[number].owner
             turn[owner] = turn.get(owner, 0) + 1
             order.append((turn[owner], (owner - self.me) % len(self.nodes), number))
-        with concurrent.futures.ThreadPoolExecutor(S3_THREADS) as from_s3, concurrent.futures.ThreadPoolExecutor(
-            PEER_THREADS
-        ) as from_peers:
-            running = {from_s3.submit(self.fetch_own, number) for number in own}
+        with concurrent.futures.ThreadPoolExecutor(
+            SOURCE_THREADS
+        ) as from_source, concurrent.futures.ThreadPoolExecutor(PEER_THREADS) as from_peers:
+            running = {from_source.submit(self.fetch_own, number) for number in own}
             running |= {from_peers.submit(self.fetch_peers, number) for _turn, _owner, number in sorted(order)}
             try:
                 while running:
@@ -609,6 +490,10 @@ class Stage:
                 for one in running:
                     one.cancel()
                 raise
+        # When what they name is there.
+        for number in [number for number in self.left if self.entries[number].link]:
+            self.finish(number)
+        self.tell()
 
     def stay(self) -> None:
         """Tell the peers that we are done, and give them what they still need."""
@@ -649,7 +534,7 @@ def work(request: dict[str, Any]) -> None:
             "files": len(stage.entries),
             "bytes": sum(one.size for one in stage.entries),
             "fetched": stage.fetched,
-            "from_s3": stage.from_s3,
+            "from_source": stage.from_source,
             "from_peers": stage.from_peers,
             "by_size": stage.by_size,
             "first": stage.entries[0].path.split("/")[0],
@@ -658,8 +543,6 @@ def work(request: dict[str, Any]) -> None:
         return
     except Fault as fault:
         said = str(fault)
-    except PROBLEMS as error:
-        said = explain(error, request["bucket"])
     except OSError as error:
         said = f"{error.filename or request['destination']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:
@@ -694,7 +577,7 @@ def lock(request: dict[str, Any]) -> int:
     return file
 
 
-def start(request: dict[str, Any]) -> dict[str, Any]:
+def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) -> dict[str, Any]:
     """Begin in a session of its own."""
     held = lock(request)
     while held < 0 and status_of(request).keys() & {"fault", "result"}:  # of one that is about to end
@@ -712,7 +595,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         for here, there in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(here, there)
         try:
-            work(request)
+            do(request)
         except BaseException:
             import traceback
 
@@ -740,13 +623,17 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
             )
         if held >= 0:
             os.close(held)
-        if status.get("files"):
-            got = status["from_s3"] + status["from_peers"]
+        if status.get("doing"):
+            print(status["doing"], flush=True)
+        elif status.get("files"):
+            got = status["from_source"] + status["from_peers"]
             speed = got / max(1.0, status["seconds"])
+            from_there = in_words(status["from_source"])
+            source = f", {from_there} of it from {status['source']}" if status["from_source"] else ""
             waits = "; waits until the other nodes have all" if status.get("finished") else ""
             print(
-                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s, "
-                f"{in_words(status['from_s3'])} of it from S3{waits}",
+                f"{status['whole']} of {status['files']} files, {in_words(got)} brought, {in_words(speed)}/s"
+                f"{source}{waits}",
                 flush=True,
             )
         time.sleep(pause)

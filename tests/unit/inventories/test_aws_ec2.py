@@ -141,6 +141,11 @@ def test_the_filters_in_comments_work(cloud: Cloud, list_hosts: Any) -> None:
     other = cloud.start("g5.xlarge", **tagged(Name="same", cluster="bert"))
     assert set(list_hosts()) == {spot["InstanceId"], other["InstanceId"]}
     assert set(list_hosts(uncomment('  # "tag:cluster": bert'))) == {other["InstanceId"]}
+    made = cloud.start("g5.xlarge", **tagged(**{"muster:cluster": "bert", "muster:usd-per-hour": "0.531"}))
+    by_maker = list_hosts(uncomment('  # "tag:muster:cluster": bert'))
+    assert {name: one["node_price_per_hour"] for name, one in by_maker.items()} == {made["InstanceId"]: 0.531}
+    cloud.client().terminate_instances(InstanceIds=[made["InstanceId"]])
+    assert "node_price_per_hour" not in list_hosts()[other["InstanceId"]]
     assert set(list_hosts(only_spot)) == {spot["InstanceId"]}
     assert set(list_hosts(lambda text: only_spot(text).replace("== 'spot'", "!= 'spot'"))) == {other["InstanceId"]}
     zone = other["Placement"]["AvailabilityZone"]

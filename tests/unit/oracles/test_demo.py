@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.supervised import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -49,7 +50,7 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     finally:  # where it has not ended by itself
         for name in ("local0", "local1"):
             place = {"run_id": run_id, "runs_directory": str(tmp_path / "nodes"), "node": name, "check": False}
-            _run.stop(place)
+            run_stop.stop(place)
     output = done.stdout
     assert done.returncode == 0, output
     assert subprocess.run(["make", "--question", MADE], cwd=CHECKOUT, env=clean, check=False).returncode == 0, "once"
@@ -60,3 +61,8 @@ def test_the_demo_trains_on_two_nodes_of_this_machine(tmp_path: Path) -> None:
     assert told["checkpoint"] == str(node0 / "checkpoints" / "train_ddp.pt") and Path(told["checkpoint"]).is_file()
     assert told["logs"] == f"local0:{node0}"
     assert told["record"] == str(tmp_path / "records" / run_id / "result.json") and Path(told["record"]).is_file()
+    assert re.search(rf"^report: {tmp_path}/records/{run_id}/report.html$", output, re.MULTILINE), output
+    assert output.rstrip().endswith("/report.html"), "the last line"
+    report = json.loads((tmp_path / "records" / run_id / "report.json").read_text())
+    assert [(curve["name"], curve["values"]) for curve in report["curves"]] == [("loss", 20), ("accuracy", 20)]
+    assert (tmp_path / "records" / run_id / "report.html").read_text().count("<svg ") == 2

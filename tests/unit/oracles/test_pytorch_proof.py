@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-SCRIPT = Path(__file__).resolve().parents[3] / "roles" / "pytorch" / "files" / "verify.py"
-
-
-@pytest.fixture
-def proof() -> Any:
-    spec = importlib.util.spec_from_file_location("verify", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
+from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof as proof
 
 
 def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
@@ -35,26 +26,26 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_it_is_proved_once(proof: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_proved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = proof.verify(asked(tmp_path))["shown"]
     assert shown.startswith(f"{torch.__version__} ") and shown.endswith("sum of two ranks by gloo")
     monkeypatch.setattr(proof, "check_build", lambda given: pytest.fail("proved again"))
     assert proof.verify(asked(tmp_path))["shown"] == "as proved before"
 
 
-def test_another_build_is_refused_and_not_taken_for_proved(proof: Any, tmp_path: Path) -> None:
-    with pytest.raises(proof.Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
+def test_another_build_is_refused_and_not_taken_for_proved(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=r"Needed: 2\.5\.1 for CUDA 12\.4"):
         proof.verify(asked(tmp_path, version="2.5.1", cuda="12.4"))
     assert not (tmp_path / "proved").exists()
 
 
-def test_a_product_or_a_sum_that_is_wrong_is_found(proof: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_product_or_a_sum_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))
-    with pytest.raises(proof.Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
+    with pytest.raises(Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
         proof.check_sum(0)
     monkeypatch.setattr(proof, "RANK", "import sys; sys.exit('no such device')")
-    with pytest.raises(proof.Fault, match="no such device"):
+    with pytest.raises(Fault, match="no such device"):
         proof.check_sum(0)
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda left, right: torch.zeros(2))
-    with pytest.raises(proof.Fault, match="a product of matrices on cpu is wrong"):
+    with pytest.raises(Fault, match="a product of matrices on cpu is wrong"):
         proof.check_products({"cuda": ""})

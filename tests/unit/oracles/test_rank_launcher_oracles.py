@@ -192,7 +192,7 @@ def planned(runs: Path, job: Job, hosts: list[Host]) -> tuple[RankTable, list[di
         "runs_directory": str(runs),
         "working_directory": {"path": "/home/me"},
     }
-    plans = [node_plan(job, table, node, facts) for node in table.nodes]
+    plans: list[Any] = [node_plan(job, table, node, facts) for node in table.nodes]
     for rank, plan in enumerate(plans):
         directory = runs / job.run_id / f"node{rank}"
         directory.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def torchrun(directory: Path, ranks: int, *arguments: str) -> list[str]:
     """Lines that the ranks print; nothing of them goes to stdout but rank 0's."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     finished = subprocess.run(
-        [*command, str(CHECKOUT / "examples" / "train_ddp.py"), *arguments],
+        [*command, str(CHECKOUT / "examples" / "ddp" / "train_ddp.py"), *arguments],
         env={**os.environ, "MUSTER_RUN_DIRECTORY": str(directory)},
         check=True,
         stdout=subprocess.PIPE,
@@ -45,6 +45,8 @@ def test_it_learns_and_resumes_with_another_number_of_ranks(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["train_ddp.pt"]
     epochs = [line for line in lines if line.startswith("epoch ")]
     assert len(epochs) == 20
+    told = [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("MUSTER_RESULT ")]
+    assert [one["step"] for one in told[:-1]] == [23 * epoch for epoch in range(1, 21)] and told[-2]["loss"] < 0.1
     assert re.fullmatch(r"epoch 20/20 step \d+ loss [\d.]+ accuracy [\d.]+ samples/s \d+", epochs[-1])
 
     resumed = torchrun(tmp_path, 1, "--resume", "--epochs", "21")
@@ -71,7 +73,7 @@ print("gone" if seen[0]() is None else "held")
 @pytest.mark.parametrize(
     "words",
     [
-        ["examples/train_ddp.py", "--epochs", "1"],
+        ["examples/ddp/train_ddp.py", "--epochs", "1"],
         *(["tests/jobs/same_job.py", kind] for kind in ("plain", "deepspeed", "accelerate", "lightning")),
     ],
 )

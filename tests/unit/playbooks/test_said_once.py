@@ -15,7 +15,7 @@ from tests.unit.typed import give_collection, typed
 
 INVENTORY = f"""
 training:
-  hosts: {{a: {{node_address: 127.0.0.1}}}}
+  hosts: {{a: {{node_address: 127.0.6.1}}}}
   vars:
     ansible_connection: local
     ansible_python_interpreter: {sys.executable}

@@ -20,7 +20,10 @@ ENTRIES = [(entry["role"].removeprefix("muster.training."), entry["tags"]) for e
 ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
 FIRST_LOOK = "Check that all nodes can be reached"  # the first task that asks a node
-OTHERS = {"checkpoints", "init", "launch", "preflight", "s3_client", "stage_data"}
+OTHERS = {
+    *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "stage_data"),
+    *("data_mounts", "s3_client"),  # which others call
+}
 
 
 def test_each_role_that_makes_nodes_ready_is_there() -> None:
@@ -33,6 +36,7 @@ def test_each_role_that_makes_nodes_ready_is_there() -> None:
         ("nvidia_driver", "docker_engine"),  # which asks for GPUs
         ("firewall", "docker_engine"),
         ("docker_engine", "docker_data_root"),
+        ("docker_data_root", "container_image"),
         ("firewall", "open_mpi"),  # whose proof needs open ports
         ("open_mpi", "python_env"),  # which may compile mpi4py
         ("code", "python_env"),  # whose requirements files may lie there

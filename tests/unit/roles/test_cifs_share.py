@@ -23,7 +23,7 @@ def rendered(expression: str, mount: str, **variables: Any) -> Any:
         **loader.load_from_file(str(ROLE / "defaults" / "main.yml"), trusted_as_template=True),
         **loader.load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True),
         "cifs_share_mounts": [loader.load(mount)],
-        "__cifs_share_number": 0,
+        "__data_mounts_number": 0,
         **variables,
     }
     return Templar(loader=loader, variables=known).template(trust_as_template(expression))

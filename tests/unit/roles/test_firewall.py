@@ -257,3 +257,20 @@ def test_a_node_on_which_nothing_was_ever_confirmed_is_left_alone_at_boot(
 ) -> None:
     assert call(firewall, capsys, "apply") == "applied"
     assert machine.commands == []
+
+
+def test_the_way_back_that_the_page_on_undoing_tells_takes_all_of_ours_away(firewall: Any) -> None:
+    page = (SCRIPT.parents[3] / "docs" / "undo.md").read_text()
+    (told,) = (line.split("'")[1] for line in page.splitlines() if line.startswith("echo '{"))
+    none = json.loads(told)
+    assert set(none) == set(RULES)
+    with_ours = firewall.with_block(UFW, firewall.iptables_lines(RULES, 4))
+    assert with_ours != UFW and firewall.with_block(with_ours, firewall.iptables_lines(none, 4)) == UFW
+    mark = f"muster {firewall.digest(RULES)}"
+    theirs = [chain(), rule(7, [{"accept": None}], mark), {"table": {"family": "inet", "name": "muster"}}]
+    commands = firewall.transaction(theirs, none).split("\n")
+    assert [command for command in commands if command] == [
+        "delete rule inet site incoming handle 7",
+        "add table inet muster",
+        "delete table inet muster",
+    ]

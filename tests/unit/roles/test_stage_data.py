@@ -38,13 +38,13 @@ BODY = bytes(range(251)) * (20 * MIB // 251)
 @pytest.fixture(scope="module")
 def stage() -> Iterator[ModuleType]:
     """The program, with what it imports beside it as on a node."""
-    sys.path.insert(0, str(ROLES / "s3_client" / "files"))
+    sys.path[:0] = [str(ROLES / role / "files") for role in ("s3_client", "stage_data")]
     spec = importlib.util.spec_from_file_location("stage", ROLES / "stage_data" / "files" / "stage.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    sys.path.pop(0)
+    del sys.path[:2]
 
 
 @pytest.fixture
@@ -71,16 +71,20 @@ def s3() -> Iterator[S3Server]:
 class Cluster:
     """Nodes that are directories of this machine, each with an address of its own in 127.0.0.0/8."""
 
-    def __init__(self, s3: S3Server, root: Path, nodes: int = 3) -> None:
+    def __init__(self, s3: S3Server | None, root: Path, nodes: int = 3) -> None:
         (root / "lib").mkdir()
-        for role, name in (("s3_client", "s3.py"), ("stage_data", "stage.py")):
-            (root / "lib" / name).write_text((ROLES / role / "files" / name).read_text())
+        for role in ("s3_client", "stage_data"):
+            for file in (ROLES / role / "files").glob("*.py"):
+                (root / "lib" / file.name).write_text(file.read_text())
         self.program = str(root / "lib" / "stage.py")
         self.places = [root / f"node{number}" for number in range(nodes)]
-        self.env = {**os.environ, "AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+        self.env = dict(os.environ)
+        if s3:
+            self.env.update(AWS_ACCESS_KEY_ID=s3.access_key, AWS_SECRET_ACCESS_KEY=s3.secret_key)
         self.given: dict[str, Any] = {
             "bucket": "data", "prefix": "train/", "include": ["*"], "manifests": "", "name": "",
-            "region": s3.region, "endpoint_url": s3.url, "bandwidth": 0.0, "reserve_gib": 0.0,
+            "path": "", "list": "", "bandwidth": 0.0, "reserve_gib": 0.0,
+            "region": s3.region if s3 else "", "endpoint_url": s3.url if s3 else "",
             "port": free_port(), "addresses": [f"127.0.0.{11 + n}" for n in range(nodes)],
             "token": "word",
         }  # fmt: skip
@@ -122,8 +126,8 @@ def test_each_object_comes_from_s3_once(s3: S3Server, tmp_path: Path) -> None:
     answers = cluster.bring()
     assert all(cluster.files(number) == WANTED for number in range(3))
     assert len(gets(s3)) == 9, "8 small ones and the large one; an empty one needs no request"
-    assert sum(answer["from_s3"] for answer in answers) == sum(map(len, WANTED.values()))
-    assert all(answer["from_s3"] + answer["from_peers"] == sum(map(len, WANTED.values())) for answer in answers)
+    assert sum(answer["from_source"] for answer in answers) == sum(map(len, WANTED.values()))
+    assert all(answer["from_source"] + answer["from_peers"] == sum(map(len, WANTED.values())) for answer in answers)
     s3.requests.clear()
     assert [answer["changed"] for answer in cluster.bring()] == [False] * 3
     assert gets(s3) == []
@@ -373,12 +377,13 @@ def test_what_is_no_list_of_files_is_told(stage: ModuleType, told: bytes) -> Non
 
 @given(st.lists(st.integers(0, 300 * MIB), max_size=40), st.integers(1, 16))
 def test_the_shares_cover_all_and_are_equal(stage: ModuleType, sizes: list[int], nodes: int) -> None:
+    wanted = sys.modules["wanted"]
     entries = [stage.Entry(str(number), str(number), size, "", "") for number, size in enumerate(sizes)]
-    pieces = stage.cut(entries, nodes)
+    pieces = wanted.cut(entries, nodes)
     for number, size in enumerate(sizes):
         own = [piece for piece in pieces if piece.entry == number]
         assert sum(piece.length for piece in own) == size
-        assert [piece.start for piece in own] == list(range(0, size, stage.PIECE))
-    weights = [sum(piece.length + stage.OVERHEAD for piece in pieces if piece.owner == node) for node in range(nodes)]
+        assert [piece.start for piece in own] == list(range(0, size, wanted.PIECE))
+    weights = [sum(piece.length + wanted.OVERHEAD for piece in pieces if piece.owner == node) for node in range(nodes)]
     assert all(0 <= piece.owner < nodes for piece in pieces)
-    assert max(weights) - min(weights) <= 2 * (stage.PIECE + stage.OVERHEAD)
+    assert max(weights) - min(weights) <= 2 * (wanted.PIECE + wanted.OVERHEAD)

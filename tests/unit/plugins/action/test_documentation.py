@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.plugins.loader import fragment_loader, module_loader
 from ansible.utils.plugin_docs import get_plugin_docs
 
@@ -63,3 +65,21 @@ def test_a_difference_would_be_seen() -> None:
     documented = comparable(documentation("training_run")["options"])
     changed = {**specification("training_run"), "user": {"type": "str", "default": "root"}}
     assert documented != comparable(changed)
+
+
+def written(module: str) -> dict[str, Any]:
+    """The documentation of a module as it stands in its file, without what it takes from fragments."""
+    text = (CHECKOUT / "plugins" / "modules" / f"{module}.py").read_text()
+    found: dict[str, Any] = yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])
+    return found
+
+
+def test_what_three_modules_say_alike_stands_in_a_fragment() -> None:
+    said: dict[str, list[str]] = {}
+    for path in sorted((CHECKOUT / "plugins" / "modules").glob("*.py")):
+        docs = written(path.stem)
+        blocks = [*docs.get("options", {}).items(), ("attributes", docs.get("attributes"))]
+        for name, block in blocks:
+            if block:
+                said.setdefault(json.dumps([name, block], sort_keys=True), []).append(path.stem)
+    assert [(text, modules) for text, modules in said.items() if len(modules) > 2] == []

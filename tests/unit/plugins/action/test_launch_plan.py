@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.launch_plan import make_plan, render_plan
+from ansible_collections.muster.training.plugins.action.launch_plan import hourly_cost, make_plan, render_plan
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTableError, build_rank_table
 from tests.unit.healthy import arguments, cluster
@@ -152,6 +152,15 @@ def test_the_plan_on_the_terminal() -> None:
         "  directory    /srv/project\n"
         "  environment  A, WANDB_API_KEY"
     )
+
+
+def test_what_nodes_cost_is_told_where_all_prices_are_known() -> None:
+    table = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 1), Host("c", "10.0.0.11", 1)], nnodes=2)
+    cost = hourly_cost(table, {"a": 2.5, "b": 5.06, "c": None}, "EUR")
+    assert cost == "7.56 EUR an hour"
+    assert "  costs        7.56 EUR an hour\n  command " in render_plan(make_job(), table, {}, cost)
+    assert hourly_cost(table, {"a": 2.5, "b": None}, "EUR") == hourly_cost(table, {"a": 2.5}, "EUR") == ""
+    assert "costs" not in render_plan(make_job(), table, {})
 
 
 def test_the_plan_of_nodes_that_have_not_answered_has_what_was_asked_for() -> None:

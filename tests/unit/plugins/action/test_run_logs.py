@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.muster.training.plugins.action import run_logs
-from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, unpack
+from ansible_collections.muster.training.plugins.action.run_logs import ActionModule, left_out_in_words, unpack
+from ansible_collections.muster.training.plugins.plugin_utils import _disk_room
 
 
 def packed(*members: tuple[str, bytes, str]) -> io.BytesIO:
@@ -85,12 +86,20 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = packed(("node0/1.log", tarfile.REGTYPE, "few"), ("node0/2.log", tarfile.REGTYPE, "\0" * 5_000_000))
     assert len(bomb.getvalue()) < 10_000
-    with_free(monkeypatch, run_logs.KEEP_FREE + 4_000_000)
+    with_free(monkeypatch, _disk_room.KEEP_FREE + 4_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept: make room"
     ):
         unpack(bomb, tmp_path)
     assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]
+
+
+def test_of_what_was_measured_no_more_than_can_be_is_unpacked(tmp_path: Path) -> None:
+    members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
+    unpack(packed(*members), tmp_path, most=3000)
+    with pytest.raises(AnsibleActionFail, match="more than is ever measured"):
+        unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", most=3000)
+    assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
 
 def test_an_archive_of_too_many_files_is_not_unpacked_to_its_end(
@@ -111,29 +120,29 @@ class Node:
     def __call__(
         self, _action: object, _files: list[str], request: dict[str, Any], _variables: object
     ) -> dict[str, Any]:
-        if request["operation"] == "pack":
-            return {"size": self.size}
         self.sent += 1
-        return {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
+        piece = {"data": base64.b64encode(bytes(100)).decode("ascii"), "last": self.last}
+        return {"size": self.size, **piece} if request["operation"] == "pack" else piece
 
 
-def fetch(monkeypatch: pytest.MonkeyPatch, node: Node, directory: Path) -> None:
+def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, directory: Path, **given: Any) -> dict[str, Any]:
     """Fetch the logs of a run from a node."""
     monkeypatch.setattr(run_logs, "call_node", node)
     action = ActionModule.__new__(ActionModule)
-    action._task = types.SimpleNamespace(check_mode=False, args={"run_id": "first", "directory": str(directory)})
+    arguments = {"run_id": "first", "directory": str(directory), **given}
+    action._task = types.SimpleNamespace(check_mode=False, args=arguments)
     monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
-    action.run(None, {"inventory_hostname": "node1"})
+    return action.run(None, {"inventory_hostname": "node1"})
 
 
 def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(size=2_000_000_000, last=False)
-    with_free(monkeypatch, run_logs.KEEP_FREE + 1_900_000_000)
+    with_free(monkeypatch, _disk_room.KEEP_FREE + 1_900_000_000)
     with pytest.raises(
         AnsibleActionFail, match=r"the packed logs of node1 take 2.0 GB, and the disk of /\S+ has 3.0 GB free"
     ):
         fetch(monkeypatch, node, tmp_path)
-    assert node.sent == 0
+    assert node.sent == 1, "the first piece comes with the size"
 
 
 def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
@@ -143,3 +152,39 @@ def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
     with pytest.raises(AnsibleActionFail, match="what node1 sent is not a whole archive of logs"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
+
+
+@pytest.mark.parametrize(
+    "problem", [AnsibleConnectionFailure("no route"), AnsibleActionFail("no Python"), OSError(28, "No space left")]
+)
+def test_what_is_not_required_costs_a_warning_where_it_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise problem
+
+    answer = fetch(monkeypatch, refuse, tmp_path, what="measured", required=False)
+    assert answer["directory"] is None and not answer.get("failed")
+    warned = " ".join(capsys.readouterr().err.split())
+    assert "what run first has measured on node1 is not in its record" in warned
+    assert "logs.yml -e run_id=first -e fetch=true" in warned
+    with pytest.raises(type(problem)):
+        fetch(monkeypatch, refuse, tmp_path)
+
+
+# --- What is packed ---------------------------------------------------------------------------------------------------
+
+LEFT = {"limit": 64 << 20, "files": [], "count": 0, "size": 0}
+
+
+def test_what_a_node_has_kept_is_told() -> None:
+    kept = {"file": "measured/\x1b[2Jbig.csv", "size": 70_000_000, "kept": 0}
+    shortened = {"file": "launcher.log", "size": 90_000_000, "kept": 8_000_000}
+    assert left_out_in_words("gpu1", "first", LEFT) == ""
+    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
+    assert left_out_in_words("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
+        "gpu1 has kept what run first measured, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are brought, the smallest "
+        "files first). To have all of them: ansible-playbook fetch.yml -e run_id=first"
+    )
+    many = left_out_in_words("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
+    assert "140 MB" in many and "big.csv and 3 others (" in many

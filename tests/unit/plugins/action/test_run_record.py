@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ansible_collections.muster.training.plugins.action.run_record import (
     open_record,
     read_record,
     records_directory,
+    require_success,
 )
 
 PLAN = {"run_id": "first", "world_size": 2, "nodes": [{"name": "node0"}, {"name": "node1"}]}
@@ -41,7 +43,7 @@ def ended(state: str = "succeeded", code: int = 0, **more: Any) -> dict[str, Any
 
 
 def closed(directory: Path, **given: Any) -> dict[str, Any]:
-    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, **given}
+    arguments = {"run_id": "first", "plan": PLAN, "result": None, "reads": {}, "said": {}, "fail": True, **given}
     try:
         return close_record(directory, arguments)
     except AnsibleActionFail as problem:
@@ -193,6 +195,18 @@ def test_a_run_that_did_not_go_well_fails_the_task(
     assert json.loads((record / "result.json").read_text())["state"] == state
 
 
+def test_what_comes_after_a_run_that_did_not_go_well_may_come_before_its_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path)
+    result = closed(tmp_path, result=ended("failed", 1), fail=False)
+    assert result["verdict"]["state"] == "failed" and "run first failed" in capsys.readouterr().out
+    with pytest.raises(AnsibleActionFail, match="^run first failed$"):
+        require_success(result["verdict"])
+    assert require_success({**result["verdict"], "state": "succeeded"}) == {"changed": False}
+    assert capsys.readouterr().out == ""
+
+
 RUNNING = {
     "run_id": "first",
     "state": "running",
@@ -278,6 +292,23 @@ def judged(directory: Path, reads: dict[str, Any], run_id: str = "first") -> dic
     return judge_record(directory, {"run_id": run_id, "reads": reads})
 
 
+def test_what_a_job_reported_while_nobody_watched_is_in_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = opened(tmp_path)
+    over = {**RUNNING, "state": "succeeded"}
+    judged(tmp_path, {"node0": {**over, "result": ended(), "said": {"accuracy": 0.97}}, "node1": {**over, "said": {}}})
+    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97}
+    assert "  accuracy: 0.97" in capsys.readouterr().out
+
+
+def test_what_was_reported_after_the_watch_had_lost_sight_is_added(tmp_path: Path) -> None:
+    record = opened(tmp_path)
+    read = {**RUNNING, "state": "succeeded", "result": ended(), "said": {"accuracy": 0.97, "loss": 0.1}}
+    closed(tmp_path, reads={"node0": read, "node1": RUNNING}, said={"loss": 0.1})
+    assert json.loads((record / "result.json").read_text())["said"] == {"accuracy": 0.97, "loss": 0.1}
+
+
 @pytest.mark.parametrize("run_id", ["first", ""])
 def test_who_asks_after_the_end_gets_the_verdict_and_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_id: str
@@ -353,6 +384,15 @@ def test_no_verdict_on_a_run_that_goes_on_or_may_do_so(tmp_path: Path, reads: di
     record = opened(tmp_path)
     assert judged(tmp_path, reads) == {"changed": False, "record": "", "verdict": None}
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"]
+
+
+def test_what_a_run_that_goes_on_costs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(tmp_path)
+    plan = {**PLAN, "run_id": "first", "nodes": [{"name": f"node{n}", "price_per_hour": 1.8} for n in (0, 1)]}
+    (tmp_path / "first" / "plan.json").write_text(json.dumps(plan))
+    reads = {"node0": {**RUNNING, "started": time.time() - 3600}, "node1": RUNNING}
+    assert judged(tmp_path, reads)["verdict"] is None
+    assert capsys.readouterr().out == "run first costs 3.60 USD an hour, 3.60 USD so far\n"
 
 
 def test_no_verdict_on_a_run_from_elsewhere(tmp_path: Path) -> None:

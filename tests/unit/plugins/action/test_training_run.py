@@ -14,11 +14,11 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.muster.training.plugins.action import launch_plan
-from ansible_collections.muster.training.plugins.action.training_run import planned_files
-from ansible_collections.muster.training.plugins.module_utils import _run
+from ansible_collections.muster.training.plugins.action.training_run import planned_files, supervisor_files
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
 from tests.unit.healthy import arguments, cluster
 
-CHECKOUT = Path(__file__).resolve().parents[4]
+PROGRAMS = Path(__file__).resolve().parents[4] / "plugins" / "module_utils" / "_supervisor" / "programs"
 LAUNCHERS: list[dict[str, Any]] = [
     {"launcher": "torchrun", "rdzv_backend": "static"},
     {"launcher": "torchrun", "rdzv_backend": "c10d"},
@@ -63,12 +63,12 @@ def test_each_file_that_the_plan_tells_of_is_shown(launcher: dict[str, Any]) -> 
 def test_each_file_that_a_start_writes_is_shown(
     launcher: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_run, "spawn_detached", lambda *_arguments: None)
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_arguments: None)
     for name, node in planned(**launcher).items():
         plan = {**node["plan"], "supervision": "process"}
         request = {"plan": plan, "runs_directory": str(tmp_path), "replace": False, "environment": {}, "token": "t"}
-        programs = dict.fromkeys(plan["programs"], "")
-        directory = Path(_run.start({**request, "node": name, "supervisor": "", "programs": programs})["directory"])
+        ours = {"supervisor": {"supervisor.py": ""}, "programs": dict.fromkeys(plan["programs"], "")}
+        directory = Path(run_start.start({**request, **ours, "node": name})["directory"])
         written = [path for path in directory.rglob("*") if path.is_file()]
         there = {f"{path.relative_to(directory)} (0{path.stat().st_mode & 0o777:o})" for path in written}
         assert set(shown(plan, {})) == there
@@ -82,10 +82,11 @@ def test_a_file_is_shown_once_and_secrets_and_our_own_programs_are_not() -> None
     assert texts["rank.json (0600)"] == plan["files"]["rank.json"]
     assert texts["environment.json (0600)"] == "A=(hidden)\nAPI_KEY=(hidden)\n"
     assert texts["token (0600)"] == "(hidden)\n"
-    for header, module in {
-        "supervisor.py (0600)": "_supervisor",
-        "bin/muster-rank (0700)": "_rank_program",
-        "bin/ssh (0700)": "_remote_shell",
+    for header, sources in {
+        "supervisor.py (0600)": list(supervisor_files().values()),
+        "bin/muster-rank (0700)": [(PROGRAMS / "muster_rank.py").read_text()],
+        "bin/ssh (0700)": [(PROGRAMS / "ssh.py").read_text()],
     }.items():
-        source = (CHECKOUT / "plugins" / "module_utils" / f"{module}.py").read_text()
-        assert texts[header] == f"(muster's own program, {len(source.splitlines())} lines)\n"
+        lines = sum(len(source.splitlines()) for source in sources)
+        of_files = f" in {len(sources)} files" if header.startswith("supervisor") else ""
+        assert texts[header] == f"(muster's own program, {lines} lines{of_files})\n"

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action import training_watch
-from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, reported, visible
+from ansible_collections.muster.training.plugins.action.training_watch import ActionModule, Answers, visible
+from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal
 
 

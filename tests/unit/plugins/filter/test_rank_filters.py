@@ -15,7 +15,7 @@ from ansible.template import Templar, is_trusted_as_template, trust_as_template
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-FILTERS = ("deepspeed_hostfile", "from_hostfile", "hosts_entries", "mpi_hostfile", "rank_table")
+FILTERS = ("from_hostfile", "hostfile", "rank_table")
 HOSTS: list[dict[str, Any]] = [
     {"name": "node0.example.com", "address": "10.0.0.10", "slots": "2"},
     {"name": "node1", "address": "10.0.0.11", "slots": 4},
@@ -91,12 +91,12 @@ def test_rank_table_says_all_that_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("deepspeed_hostfile", "node0.example.com slots=2\nnode1 slots=4\n"),
-        ("deepspeed_hostfile(use='address')", "10.0.0.10 slots=2\n10.0.0.11 slots=4\n"),
-        ("mpi_hostfile", "node0.example.com slots=2\nnode1 slots=4\n"),
-        ("mpi_hostfile('mpich')", "node0.example.com:2\nnode1:4\n"),
-        ("mpi_hostfile(form='mpich', use='address')", "10.0.0.10:2\n10.0.0.11:4\n"),
-        ("hosts_entries", "10.0.0.10 node0.example.com node0\n10.0.0.11 node1\n"),
+        ("hostfile", "node0.example.com slots=2\nnode1 slots=4\n"),
+        ("hostfile(use='address')", "10.0.0.10 slots=2\n10.0.0.11 slots=4\n"),
+        ("hostfile('openmpi')", "node0.example.com slots=2\nnode1 slots=4\n"),
+        ("hostfile('mpich')", "node0.example.com:2\nnode1:4\n"),
+        ("hostfile(format='mpich', use='address')", "10.0.0.10:2\n10.0.0.11:4\n"),
+        ("hostfile('etc_hosts')", "10.0.0.10 node0.example.com node0\n10.0.0.11 node1\n"),
     ],
 )
 def test_renderings_of_hosts_and_of_a_rank_table(expression: str, text: str) -> None:
@@ -106,26 +106,28 @@ def test_renderings_of_hosts_and_of_a_rank_table(expression: str, text: str) -> 
 
 def test_renderings_follow_the_ranks_and_not_the_order_of_the_list() -> None:
     hosts = [host | {"rank": rank} for host, rank in zip(HOSTS, (1, 0), strict=True)]
-    assert render("{{ hosts | muster.training.deepspeed_hostfile }}", hosts=hosts).startswith("node1 slots=4\n")
+    assert render("{{ hosts | muster.training.hostfile }}", hosts=hosts).startswith("node1 slots=4\n")
 
 
 def test_hosts_entries_need_no_slots() -> None:
     hosts = [{key: host[key] for key in ("name", "address")} for host in HOSTS]
-    assert "10.0.0.11 node1\n" in render("{{ hosts | muster.training.hosts_entries }}", hosts=hosts)
+    assert "10.0.0.11 node1\n" in render("{{ hosts | muster.training.hostfile('etc_hosts') }}", hosts=hosts)
 
 
-@pytest.mark.parametrize("name", ["deepspeed_hostfile", "mpi_hostfile", "hosts_entries"])
-def test_renderings_refuse_what_makes_no_cluster(name: str) -> None:
+@pytest.mark.parametrize("form", ["deepspeed", "openmpi", "mpich", "etc_hosts"])
+def test_renderings_refuse_what_makes_no_cluster(form: str) -> None:
     hosts = [HOSTS[0], HOSTS[1] | {"address": "127.0.1.1"}]
     assert "node1: its address 127.0.1.1 is a loopback address" in error_of(
-        f"{{{{ hosts | muster.training.{name} }}}}", hosts=hosts
+        f"{{{{ hosts | muster.training.hostfile('{form}') }}}}", hosts=hosts
     )
-    assert "Give a list" in error_of(f"{{{{ 'node1' | muster.training.{name} }}}}")
+    assert "Give a list" in error_of(f"{{{{ 'node1' | muster.training.hostfile('{form}') }}}}")
 
 
-def test_an_unknown_form_is_refused() -> None:
-    found = error_of("{{ hosts | muster.training.mpi_hostfile('slurm') }}", hosts=HOSTS)
-    assert "The form of the hostfile is 'slurm'. Needed: 'openmpi' or 'mpich'." in found
+def test_an_unknown_format_is_refused() -> None:
+    found = error_of("{{ hosts | muster.training.hostfile('slurm') }}", hosts=HOSTS)
+    assert (
+        "The format of the hostfile is 'slurm'. Needed: one of 'deepspeed', 'openmpi', 'mpich', 'etc_hosts'." in found
+    )
 
 
 def test_from_hostfile() -> None:

@@ -18,8 +18,10 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.inventory import paperspace
-from tests.paperspace_server.account import Account, cursor, machine, network
-from tests.paperspace_server.server import Fault, PaperspaceServer
+from tests.paperspace_server.account import Account, cursor
+from tests.paperspace_server.faults import Fault
+from tests.paperspace_server.objects import drive, machine, network
+from tests.paperspace_server.server import PaperspaceServer
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 KEY = "s3cret-0123456789abcdef"
@@ -118,6 +120,7 @@ def test_one_line_of_configuration_gives_the_cluster(project: Project, server: P
         "ansible_host": "198.18.0.11",
         "ansible_user": "paperspace",
         "node_address": "10.64.0.11",
+        "node_price_per_hour": 3.7904,
         "node_rank": 1,
         "node_slots": 2,
         "paperspace_agent_type": "LinuxHeadless",
@@ -194,6 +197,21 @@ def test_options_choose_and_say_what_they_left_out(project: Project, server: Pap
         assert PREFIX + text in run.stdout
 
 
+def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
+    server.account.machines.append(machine(2, usageRate=1.89))
+    options = {"query": "[?usageRate < `3` || name == 'node-0'].id"}
+    assert project.inventory(options).group("training") == ["node-0", "node-2"]
+    assert PREFIX + "left out by query: node-1 (ps000001)" in project.inventory(options, "-v").stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "finds no list of machines")],
+)
+def test_a_question_that_chooses_nothing_is_an_error(project: Project, query: str, words: str) -> None:
+    assert words in failed(project.inventory({"query": query}))
+
+
 def test_connecting_over_private_addresses_with_ids_for_names(project: Project) -> None:
     run = project.inventory({"connect_with": "private", "hostnames": ["id"], "user": "ubuntu"})
     assert run.hosts["ps000000"]["ansible_host"] == "10.64.0.10"
@@ -223,6 +241,60 @@ def test_nothing_to_do_is_a_warning_that_says_why(project: Project, server: Pape
     assert "no host: of 2 machines region left out 2 (2 x ny2)." in run.message
     server.account.machines.clear()
     assert "the account of this API key has no machine" in project.inventory().message
+
+
+# --- The network drive
+
+
+@pytest.fixture
+def cluster(server: PaperspaceServer) -> dict[str, Any]:
+    """A cluster with a drive, and a drive of the same name in another network."""
+    server.account.networks = [network(1), network(2, name="muster-bert")]
+    server.account.machines = [machine(0, name="bert-0", networkId=network(2)["id"])]
+    server.account.drives = [
+        drive(1, name="bert-data", networkId=network(1)["id"]),
+        drive(2, name="bert-data", networkId=network(2)["id"], password="{{ 1 + 1 }}"),
+    ]
+    return server.account.drives[1]
+
+
+def test_the_drive_of_the_cluster_is_what_cifs_share_mounts(project: Project, cluster: dict[str, Any]) -> None:
+    """Its password is asked for when it is needed, is no template, and is in no listing."""
+    run = project.inventory({"cluster": "bert"})
+    assert (run.code, run.stderr) == (0, "")
+    assert "{{ 1 + 1 }}" not in run.stdout
+    hosts = run.hosts["bert-0"]
+    (mount,) = hosts["cifs_share_mounts"]
+    assert mount["path"] == "/mnt/training-data"
+    assert plain(mount["share"]) == cluster["mountPoint"].replace("\\", "/")
+    words = "username={{ cifs_share_username }} password={{ cifs_share_password }}"
+    said = project.run(
+        "ansible", "-i", "paperspace.yml", "-c", "local", "bert-0", "-m", "debug", "-a", f"msg='{words}'"
+    )
+    assert f"username={cluster['username']} password={{{{ 1 + 1 }}}}" in said.stdout
+
+
+def test_what_the_group_says_comes_before_the_drive(project: Project, cluster: dict[str, Any]) -> None:
+    (project.directory / "group_vars").mkdir()
+    (project.directory / "group_vars" / "all.yml").write_text("cifs_share_mounts: []\n")
+    assert project.inventory({"cluster": "bert"}).hosts["bert-0"]["cifs_share_mounts"] == []
+
+
+@pytest.mark.parametrize("options", [{"cluster": "bert", "drive_path": ""}, {"private_network": "muster-bert"}])
+def test_a_drive_that_is_not_wanted_is_not_asked_for(
+    project: Project, server: PaperspaceServer, cluster: dict[str, Any], options: dict[str, str]
+) -> None:
+    assert "cifs_share_mounts" not in project.inventory(options).hosts["bert-0"]
+    assert "/shared-drives" not in [request.path for request in server.requests]
+
+
+def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) -> None:
+    options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "kept"}
+    for _turn in range(2):
+        assert "cifs_share_mounts" in project.inventory({"cluster": "bert", **options}).hosts["bert-0"]
+    (kept,) = (project.directory / "kept").iterdir()
+    assert "bert-data" in kept.read_text()
+    assert "1 + 1" not in kept.read_text()
 
 
 # --- Errors, as a person reads them
@@ -576,11 +648,13 @@ def test_the_manual_shows_in_ansible_doc(project: Project) -> None:
 
 @pytest.mark.parametrize("number", range(len(list(yaml.safe_load_all(paperspace.EXAMPLES)))))
 def test_the_examples_run(project: Project, server: PaperspaceServer, number: int) -> None:
-    server.account.networks.append(network(2, name="my-team-net"))
+    example = paperspace.EXAMPLES.split("\n---\n")[number]
+    name = "muster-bert" if "cluster: bert" in example else "my-team-net"
+    server.account.networks.append(network(2, name=name))
     server.account.machines = [machine(n, name=f"bert-{n}", networkId="nw0000002") for n in range(2)]
     (project.directory / "pass").write_text(f"#!/bin/sh\necho {KEY}\n")
     (project.directory / "pass").chmod(0o700)
-    project.file.write_text(paperspace.EXAMPLES.split("\n---\n")[number])
+    project.file.write_text(example)
     path = f"{project.directory}:{project.environment['PATH']}"
     run = project.run("ansible-inventory", "-i", "paperspace.yml", "--list", PATH=path)
     assert (run.stderr, run.group("training")) == ("", ["bert-0", "bert-1"])

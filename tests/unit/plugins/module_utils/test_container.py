@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils import _node_image
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
+from ansible_collections.muster.training.plugins.module_utils._checks.images import check_images
 from ansible_collections.muster.training.plugins.module_utils._container import SHELL, container_words, mounts
+from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
 from ansible_collections.muster.training.plugins.module_utils._plan import node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
-from tests.unit.healthy import Facts, spoilt
+from tests.unit.healthy import Facts, address, cluster, spoilt
 from tests.unit.supervised import Run, end_by_force, eventually, make_job, make_run
 
 TABLE = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
@@ -37,7 +43,8 @@ def words(facts: dict[str, Any] | None = None, **given: Any) -> list[str]:
 
 def test_docker_run() -> None:
     assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
-        *("docker", "run", "--rm", "--name=muster-first-node1", "--network=host", "--ipc=host", "--ulimit=memlock=-1"),
+        *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
+        "--ulimit=memlock=-1",
         *("--user=1000:1001", "--volume=/run/dir:/run/dir", "--volume=/tmp/muster-x:/tmp/muster-x"),
         *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
         *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
@@ -112,6 +119,93 @@ def test_what_is_the_nodes_own_matters_in_an_image_too() -> None:
         ("warning", "skew-gpu", ("node4",)),
         ("warning", "skew-kernel", ("node2",)),
     ]
+
+
+IMAGE = {"id": "aa" * 32, "size": 8 << 30, "root": "/var/lib/docker", "free": 50 << 30, "toolkit": True, "error": ""}
+
+
+@pytest.mark.parametrize(
+    ("node", "spoilt_by", "found"),
+    [
+        ("node2", {}, []),
+        ("node2", {"id": "", "size": None}, [("error", "image-missing", ("node2",))]),
+        (
+            "node1",
+            {"id": "", "size": None, "free": 4 << 30},
+            [("error", "image-missing", ("node1",)), ("error", "image-no-room", ("node1",))],
+        ),
+        ("node3", {"id": "bb" * 32}, [("error", "image-skew", ("node3",))]),
+        ("node2", {"toolkit": False}, [("error", "image-gpu-toolkit", ("node2",))]),
+        (
+            "node2",
+            {"id": "", "size": None, "free": None, "root": "", "error": "permission denied"},
+            [("error", "image-unread", ("node2",))],
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_the_image_is_looked_for(engine: str, node: str, spoilt_by: dict[str, Any], found: list[Any]) -> None:
+    def spoil(facts: dict[str, Facts]) -> None:
+        for one in facts.values():
+            one["programs"] = {engine: f"/usr/bin/{engine}"}
+            one["image"] = {**IMAGE, **(spoilt_by if one["hostname"] == node else {})}
+
+    assert spoilt(spoil, 3, 1, image="torch:1", container_engine=engine) == found
+
+
+def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command() -> None:
+    job, facts = make_job(image="torch:1"), cluster(3)
+    for one in facts.values():
+        one["image"] = IMAGE
+    facts["node2"]["image"] = {**IMAGE, "id": "bb" * 32}
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    (finding,) = check_images(Case(job, table, facts))
+    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb, and the others have aaaaaaaaaaaa" in finding.found
+    assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "answer"),
+    [
+        (0, f"sha256:{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
+        (0, f"time=x level=warning\n{'ab' * 32} 12\n", ("ab" * 32, 12, "")),
+        (1, "\nError response from daemon: No such image: a\n", ("", None, "")),
+        (1, "\nError: No such image: a\n", ("", None, "")),
+        (125, "Error: inspecting object: a: image not known\n", ("", None, "")),
+        (1, "permission denied while trying to connect\n", ("", None, "permission denied while trying to connect")),
+        (None, "", ("", None, "it does not answer")),
+    ],
+)
+def test_what_an_engine_says_of_an_image(code: int | None, said: str, answer: tuple[Any, ...]) -> None:
+    assert _node_image.parse_image(Output(code, said, hangs=code is None)) == answer
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_what_is_there_of_an_image(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / engine
+    stand_in.write_text(f"#!/bin/sh\ncase $1 in image) echo {'ab' * 32} 12;; info) echo {tmp_path}/not/ours;; esac\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(_node_image, "ENGINE_PATH", str(tmp_path))
+    monkeypatch.setattr(_node_image, "CDI_DIRECTORIES", (str(tmp_path),))
+    found = _node_image.ImageQuestion(engine, "torch:1").answer()
+    assert found.pop("free") > 0, "of the disk above what is another user's"
+    told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
+    assert found == {**told, "toolkit": False}
+    for name in ("nvidia-container-runtime-hook", "nvidia.yaml"):
+        (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+        (tmp_path / name).chmod(0o755)
+    assert _node_image.has_toolkit(engine)
+
+
+def test_a_group_that_the_user_was_given_after_the_login_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    user, words = pwd.getpwuid(os.geteuid()).pw_name, ["docker", "info", "a b"]
+    assert _node_image.in_group("no-such-group", words) == words
+    for members, groups, late in (([user], [], True), ([user], [77], False), (["bob"], [], False)):
+        entry = grp.struct_group(("docker", "x", 77, members))
+        monkeypatch.setattr(grp, "getgrnam", {"docker": entry}.__getitem__)
+        monkeypatch.setattr(os, "getgroups", lambda groups=groups: groups)
+        assert _node_image.in_group("docker", words) == (["sg", "docker", "-c", "docker info 'a b'"] if late else words)
 
 
 # --- It ends with the run: a stand-in for the engine, whose daemon starts the container, so that it is no child of ours

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
 
-BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27\n"
-IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02\n"
-UNTOLD = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported]\n"
+BUSY = "2026/11/22 10:15:00.123, 0, 97, 72914, 81559, 64, 641.27, 700.00\n"
+IDLE = "2026/11/22 10:15:00.125, 1, 0, 4, 81559, 31, 70.02, 700.00\n"
+UNTOLD = "2026/11/22 10:15:15.123, 0, [N/A], [Unknown Error], 81559, 64, [Not Supported], [N/A]\n"
 LOST = "Unable to determine the device handle for GPU 0000:04:00.0: Unknown Error\n"
 SECOND = {
     "index": 1,
@@ -19,6 +19,7 @@ SECOND = {
     "memory_total_mib": 81559,
     "temperature_celsius": 31,
     "power_watts": 70.02,
+    "power_limit_watts": 700,
 }
 
 
@@ -33,9 +34,17 @@ def test_the_last_sample_of_each_gpu_counts() -> None:
             "memory_total_mib": 81559,
             "temperature_celsius": 64,
             "power_watts": 641.27,
+            "power_limit_watts": 700,
         },
         SECOND,
     ]
+
+
+def test_a_file_of_a_former_version_is_read_too() -> None:
+    """It has no column for the limit, which one that was begun by it and goes on by this version may have."""
+    former = IDLE.replace(", 700.00", "")
+    assert last_sample(former) == (last_sample(IDLE)[0], [{**SECOND, "power_limit_watts": None}])
+    assert last_sample(former + IDLE) == last_sample(IDLE)
 
 
 def test_what_the_driver_does_not_tell_is_none() -> None:

@@ -19,8 +19,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, last_sample
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import HEAD_START, MAX_STRANGERS
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import proof
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import LOOK
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure, from_hub, render_verdict
 from tests.unit.supervised import (
     NETWORK,
@@ -116,7 +123,7 @@ def test_rank_0_starts_ahead_of_the_others(make: RunMaker) -> None:
     run.wait_for("running")
     first, *others = ((run.node(rank) / "launcher.log").stat().st_mtime for rank in range(3))
     tick = 0.02  # the file system's clock
-    assert min(others) - first > _supervisor.HEAD_START - tick
+    assert min(others) - first > HEAD_START - tick
 
 
 def test_a_node_that_does_not_check_in_ends_the_run(make: RunMaker) -> None:
@@ -142,11 +149,11 @@ def test_logs_beyond_their_limit_lose_their_middle_and_the_job_goes_on(make: Run
     run.wait_for("running")
     eventually(lambda: told in run.events())
     eventually(lambda: log.read_bytes().endswith(b"last\n") and log.stat().st_blocks * 512 < 2000000)
-    assert _run.read(run.request(rank, wait=0))["run"]["message"] == told
+    assert run_status.read(run.request(rank, wait=0))["run"]["message"] == told
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     shown, cursors = "", dict[str, int]()
-    while text := _run.read_new(str(log), cursors, True):
+    while text := run_watch.read_new(str(log), cursors, True):
         shown += text
     assert shown.startswith("first\nx") and shown.endswith("x\nlast\nafter\n") and len(shown) < 2000000
     assert "\0" not in shown
@@ -177,8 +184,8 @@ def test_the_last_words_of_rank_0_count_when_it_hangs_up_behind_them(make: RunMa
             stream.write('{"nonce": "mine"}\n')
             stream.flush()
             theirs = json.loads(stream.readline())["nonce"]
-            mac = _supervisor.proof(run.token, "server", run.run_id, 1, "mine", theirs)
-            voice = Voice("server", _supervisor.proof(run.token, "key", run.run_id, 1, "mine", theirs))
+            mac = proof(run.token, "server", run.run_id, 1, "mine", theirs)
+            voice = Voice("server", proof(run.token, "key", run.run_id, 1, "mine", theirs))
             stream.write(json.dumps({"mac": mac}) + "\n" + voice.said({"type": "go"}).decode())
             stream.flush()
             while voice.heard(stream.readline().encode())["type"] != "report":
@@ -357,10 +364,10 @@ def test_many_silent_connections_keep_no_peer_out(make: RunMaker) -> None:
         stranger.setblocking(False)
         stranger.connect_ex(run.lifeline)
         strangers.append(stranger)
-    eventually(lambda: open_files(supervisor) >= _supervisor.MAX_STRANGERS)
+    eventually(lambda: open_files(supervisor) >= MAX_STRANGERS)
     run.start(1)
     run.wait_for("running")
-    assert open_files(supervisor) < _supervisor.MAX_STRANGERS + 32
+    assert open_files(supervisor) < MAX_STRANGERS + 32
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     for stranger in strangers:
@@ -571,7 +578,8 @@ def test_a_mount_that_goes_away_under_a_run_is_told_and_stands_in_the_verdict(ma
 SMI = """#!/bin/sh
 cd "${0%/*}"
 [ ! -e silent ] || { trap '' TERM; : > waiting; while :; do sleep 1; done; }
-echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27"
+[ $# -gt 0 ] || { echo "| NVIDIA-SMI 550.54.15 |"; exit; }
+echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 """
 
 
@@ -581,11 +589,13 @@ def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(ma
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
+    run.set_patience("PICTURE_AT", 2)
     run.start()
-    samples = run.node(0) / "gpus.csv"
-    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 3)
-    gpus = _run.read(run.request(0, wait=0))["run"]["gpus"]
+    samples, picture = run.node(0) / "gpus.csv", run.node(0) / "nvidia-smi.txt"
+    eventually(lambda: samples.exists() and len(samples.read_text().splitlines()) > 5)
+    assert picture.read_text() == "| NVIDIA-SMI 550.54.15 |\n", "once, and no sample is one of its lines"
+    gpus = run_status.read(run.request(0, wait=0))["run"]["gpus"]
     assert gpus["devices"] == last_sample(samples.read_text())[1] and len(gpus["devices"]) == 1
     assert 0 <= gpus["age"] < 20
     (run.directory / "silent").touch()
@@ -593,7 +603,7 @@ def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(ma
     (run.directory / "go").touch()
     run.wait_for("succeeded")
     assert_nothing_is_left(run)
-    assert _run.read(run.request(0, wait=0))["run"]["gpus"] is None
+    assert run_status.read(run.request(0, wait=0))["run"]["gpus"] is None
     assert samples.read_text().startswith(HEADER)
 
 
@@ -635,7 +645,7 @@ def show_gpus(run: Run, rank: int) -> None:
     smi = run.directory / "nvidia-smi"
     smi.write_text(FAILING_SMI)
     smi.chmod(0o755)
-    run.plans[rank].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[rank].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
 
 
 @pytest.mark.parametrize(
@@ -687,7 +697,7 @@ def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunM
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    run.plans[0].update(gpu_samples=[str(smi)], files={"gpus.csv": HEADER})
+    run.plans[0].update(gpu_samples=[str(smi), "--query-gpu=timestamp"], files={"gpus.csv": HEADER})
     run.start()
     run.wait_for("running")
     eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)
@@ -703,23 +713,19 @@ def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMa
     run.start()
     run.wait_for("running")
     shutil.rmtree(run.node(0).parent)
-    for look in (_run.read, _run.stop):
-        with pytest.raises(
-            _run.RunError, match="was removed: what it writes is lost. End it on this node with: "
-        ) as told:
+    for look in (run_status.read, run_stop.stop):
+        with pytest.raises(RunError, match="was removed: what it writes is lost. End it on this node with: ") as told:
             look(run.request(0, wait=0))
     command = str(told.value).rpartition(": ")[2]
     assert command.startswith("kill ")
     subprocess.run(command.split(), check=True)
-    eventually(lambda: run.run_id not in [one["run_id"] for one in _run.supervisors()])
+    eventually(lambda: run.run_id not in [one["run_id"] for one in run_alive.supervisors()])
 
 
 def test_what_does_not_answer_is_told_by_its_error() -> None:
     """A mount that answers, and one that cannot be looked into."""
     for path, code in (("/proc", 0), ("/etc/passwd", errno.ENOTDIR)):
-        assert (
-            subprocess.run([sys.executable, "-I", "-S", "-c", _supervisor.LOOK, path], check=False).returncode == code
-        )
+        assert subprocess.run([sys.executable, "-I", "-S", "-c", LOOK, path], check=False).returncode == code
 
 
 def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
@@ -839,9 +845,9 @@ def test_the_others_do_not_wait_for_what_a_failed_node_has_left(make: RunMaker, 
     run.start()
     other = str(run.node(1 - rank))
     eventually((run.directory / "ready0").exists)
-    job = [pid for pid in _run.marked_processes(other) if "sleep" in command_line(pid)]
+    job = [pid for pid in run_alive.marked_processes(other) if "sleep" in command_line(pid)]
     eventually(lambda: not [pid for pid in job if "sleep" in command_line(pid)])
-    assert _run.marked_processes(str(run.node(rank))), "it is still there"
+    assert run_alive.marked_processes(str(run.node(rank))), "it is still there"
     end_by_force(run)
 
 

@@ -695,7 +695,8 @@ def test_one_answer_holds_all_that_was_asked_for(tmp_path: Path, monkeypatch: py
     assert facts["interpreter"] == sys.executable
     assert facts["interface"] == "lo"
     assert abs(facts["clock"]["start"] - time.time() - 90) < 20
-    assert {"gpus", "software", "storage", "system", "names"} <= set(facts)
+    assert {"gpus", "software", "storage", "system", "names"} <= set(facts) and "checkout" not in facts
+    assert _node_facts.main(request(tmp_path, parts=["checkout"]))["facts"]["checkout"] is None
     least = _node_facts.main(request(tmp_path, parts=[], interpreter="", script=""))["facts"]
     assert not {"gpus", "software", "storage", "system", "names"} & set(least)
     assert least["script"] is None

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 
-from ansible_collections.muster.training.plugins.module_utils._gpu_samples import HEADER
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import TORCHRUN
+from ansible_collections.muster.training.plugins.module_utils._machines import NO_MACHINE
 from ansible_collections.muster.training.plugins.module_utils._plan import (
     hostfiles,
     launcher_of,
@@ -21,6 +22,8 @@ from ansible_collections.muster.training.plugins.module_utils._plan import (
     temporary_directory,
 )
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Machine
+from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER
 from tests.unit.generated import clusters
 from tests.unit.supervised import make_job
 
@@ -40,8 +43,8 @@ ENV = make_job(run_id="first", launcher="env", args=("--lr", "0.1"))
 
 def planned(job: Job, table: RankTable, rank: int, **facts: Any) -> dict[str, Any]:
     table = launcher_of(job).order(table)
-    plan: dict[str, Any] = node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
-    return plan
+    plan: Any = node_plan(job, table, table.nodes[rank], {**FACTS, **facts})
+    return dict(plan)
 
 
 def test_an_image_has_an_interpreter_of_its_own() -> None:
@@ -197,6 +200,7 @@ def test_what_a_launcher_cannot_do_is_said(job: dict[str, Any], table: RankTable
 
 def test_the_plan_of_a_node() -> None:
     job = make_job(run_id="first", variables=("WANDB_API_KEY", "A"), start_timeout=60, silence_timeout=20, stop_grace=7)
+    job = replace(job, outputs=("out/*.pt",))
     mounts = [{"point": "/data", "state": "ok"}, {"point": "/stale", "state": "stale"}]
     plan = planned(job, FOUR, 1, storage={"mounts": mounts})
     for key in ("command", "environment"):
@@ -209,9 +213,11 @@ def test_the_plan_of_a_node() -> None:
         "rank_logs": "launcher",
         "node": {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 2},
         "nodes": [
-            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0},
-            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2},
+            {"name": "a", "address": "10.0.0.9", "slots": 2, "first_rank": 0, **NO_MACHINE},
+            {"name": "b", "address": "10.0.0.10", "slots": 2, "first_rank": 2, **NO_MACHINE},
         ],
+        "code": None,
+        "currency": "USD",
         "world_size": 4,
         "elastic": False,
         "max_restarts": 0,
@@ -226,11 +232,20 @@ def test_the_plan_of_a_node() -> None:
         "variables": ["A", "WANDB_API_KEY"],
         "temporary_directory": temporary_directory("first", 1),
         "mounts": ["/data"],
+        "outputs": ["out/*.pt"],
         "gpu_samples": [],
         "log_limit": 10_000_000_000,
         "lifeline": {"address": "10.0.0.9", "port": 29499},
         "timeouts": {"start": 60, "heartbeat": 2, "sample": 15, "silence": 20, "grace": 7},
     }
+
+
+def test_the_plan_says_what_the_machines_are() -> None:
+    known: Machine = {**NO_MACHINE, "price_per_hour": 2.5}
+    code: Code = {"commit": "a" * 40, "dirty": None}
+    plan = node_plan(ENV, FOUR, FOUR.nodes[1], FACTS, {"nodes": {"a": known}, "code": code, "currency": "EUR"})
+    assert [node["price_per_hour"] for node in plan["nodes"]] == [2.5, None]
+    assert (plan["code"], plan["currency"]) == (code, "EUR")
 
 
 def test_nodes_of_one_machine_are_not_units_of_one_name() -> None:
@@ -247,7 +262,7 @@ def test_an_elastic_run_knows_how_few_will_do() -> None:
 @given(clusters())
 def test_each_plan_is_plain_data_and_the_nodes_agree(hosts: list[Host]) -> None:
     table = launcher_of(STATIC).order(build_rank_table(hosts))
-    plans = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
+    plans: list[Any] = [node_plan(STATIC, table, node, FACTS) for node in table.nodes]
     assert json.loads(json.dumps(plans)) == plans
     same = ("run_id", "nodes", "world_size", "elastic", "min_nnodes", "lifeline", "timeouts", "launcher")
     assert all({key: plan[key] for key in same} == {key: plans[0][key] for key in same} for plan in plans)
@@ -266,7 +281,7 @@ def test_gpus_are_watched_where_there_are_some_that_can_be_asked() -> None:
     plan = planned(STATIC, FOUR, 1, gpus=there)
     assert plan["gpu_samples"] == [
         "/usr/bin/nvidia-smi",
-        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw",
+        "--query-gpu=timestamp,index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw,power.limit",
         "--format=csv,noheader,nounits",
     ]
     assert plan["files"] == {"gpus.csv": HEADER}

@@ -14,11 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import _rank_program
-from ansible_collections.muster.training.plugins.module_utils._rank_program import Misplaced, job_command, place
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.muster_rank import (
+    Misplaced,
+    job_command,
+    place,
+)
 from tests.unit.supervised import eventually
 
-PROGRAM = Path(_rank_program.__file__)
+PROGRAM = Path(muster_rank.__file__)
 PLAN: dict[str, Any] = {
     "launcher": "mpirun",
     "world_size": 5,

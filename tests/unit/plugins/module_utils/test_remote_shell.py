@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _rank_program, _remote_shell, _run
-from ansible_collections.muster.training.plugins.module_utils._remote_shell import node_rank_of, read_arguments
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs.ssh import (
+    node_rank_of,
+    read_arguments,
+)
 from tests.unit.supervised import Run, end_by_force, eventually, make_run
 
 NODES: list[dict[str, Any]] = [
@@ -55,10 +59,10 @@ def test_the_shell_is_sh_s_whatever_the_login_shell_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the question for it is no node's one command."""
-    monkeypatch.setattr(_remote_shell, "ask", lambda *_arguments: pytest.fail("a node was asked"))
+    monkeypatch.setattr(ssh, "ask", lambda *_arguments: pytest.fail("a node was asked"))
     (tmp_path / "plan.json").write_text(json.dumps({"nodes": NODES, "node": {"node_rank": 0}}))
     for _time in range(2):
-        assert _remote_shell.main([str(tmp_path / "bin" / "ssh"), "10.0.0.10", "echo $SHELL"]) == 0
+        assert ssh.main([str(tmp_path / "bin" / "ssh"), "10.0.0.10", "echo $SHELL"]) == 0
     assert capsys.readouterr().out == "/bin/bash\n" * 2
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
@@ -88,12 +92,11 @@ def make(tmp_path: Path) -> Iterator[Maker]:
 
 def start(run: Run) -> None:
     """Start the nodes with our programs beside them, as training_run does."""
-    sources = {"ssh": _remote_shell, "muster-rank": _rank_program}
+    sources = {"ssh": ssh, "muster-rank": muster_rank}
     programs = {name: Path(str(module.__file__)).read_text() for name, module in sources.items()}
     for rank, plan in enumerate(run.plans):
-        supervisor = (Path(_run.__file__).parent / "_supervisor.py").read_text()
         more = {"token": run.token, "environment": {"FROM_PLAN": f"node {rank}"}, "programs": programs}
-        _run.start(run.request(rank, plan=plan, supervisor=supervisor, **more))
+        run_start.start(run.request(rank, plan=plan, supervisor=run.sources, **more))
 
 
 def log(run: Run, rank: int) -> str:

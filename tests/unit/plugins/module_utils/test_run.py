@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import grp
-import inspect
 import io
 import json
 import os
@@ -24,44 +23,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import _run, _supervisor
-from ansible_collections.muster.training.plugins.plugin_utils._on_node import BOOTSTRAP, MARK
-from tests.unit.supervised import SUPERVISOR, end_by_force, eventually, make_run
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.module_utils._run import alive as run_alive
+from ansible_collections.muster.training.plugins.module_utils._run import identity as run_identity
+from ansible_collections.muster.training.plugins.module_utils._run import requests as run_requests
+from ansible_collections.muster.training.plugins.module_utils._run import runs as run_runs
+from ansible_collections.muster.training.plugins.module_utils._run import secrets as run_secrets
+from ansible_collections.muster.training.plugins.module_utils._run import start as run_start
+from ansible_collections.muster.training.plugins.module_utils._run import status as run_status
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from ansible_collections.muster.training.plugins.module_utils._run import unit as run_unit
+from ansible_collections.muster.training.plugins.module_utils._run import watch as run_watch
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import FIRST_LINE, MARK, standard_input
+from tests.unit.supervised import end_by_force, eventually, make_run
 
 # --- Reading logs -----------------------------------------------------------------------------------------------------
 
 
 def test_only_whole_lines_are_read_while_a_log_may_grow(tmp_path: Path) -> None:
     log, cursors = tmp_path / "log", dict[str, int]()
-    assert _run.read_new(str(log), cursors, False) == ""
+    assert run_watch.read_new(str(log), cursors, False) == ""
     log.write_text("one\ntw")
-    assert _run.read_new(str(log), cursors, False) == "one\n"
-    assert _run.read_new(str(log), cursors, False) == ""
+    assert run_watch.read_new(str(log), cursors, False) == "one\n"
+    assert run_watch.read_new(str(log), cursors, False) == ""
     log.write_text("one\ntwo\nthr")
-    assert _run.read_new(str(log), cursors, False) == "two\n"
-    assert _run.read_new(str(log), cursors, True) == "thr"
-    assert _run.read_new(str(log), cursors, True) == ""
+    assert run_watch.read_new(str(log), cursors, False) == "two\n"
+    assert run_watch.read_new(str(log), cursors, True) == "thr"
+    assert run_watch.read_new(str(log), cursors, True) == ""
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"a\xffb\n")
-    assert _run.read_new(str(log), {}, False) == "a\ufffdb\n"
+    assert run_watch.read_new(str(log), {}, False) == "a\ufffdb\n"
 
 
 def test_a_line_longer_than_an_answer_comes_in_pieces(tmp_path: Path) -> None:
     log, cursors = tmp_path / "log", dict[str, int]()
-    log.write_bytes(b"x" * (2 * _run.CHUNK + 5))
-    assert len(_run.read_new(str(log), cursors, False)) == _run.CHUNK
-    assert len(_run.read_new(str(log), cursors, False)) == _run.CHUNK
-    assert _run.read_new(str(log), cursors, False) == ""
-    assert _run.read_new(str(log), cursors, True) == "xxxxx"
+    log.write_bytes(b"x" * (2 * run_watch.CHUNK + 5))
+    assert len(run_watch.read_new(str(log), cursors, False)) == run_watch.CHUNK
+    assert len(run_watch.read_new(str(log), cursors, False)) == run_watch.CHUNK
+    assert run_watch.read_new(str(log), cursors, False) == ""
+    assert run_watch.read_new(str(log), cursors, True) == "xxxxx"
 
 
 @given(st.lists(st.text(st.sampled_from("ab\n\r\u00e9"), max_size=30), max_size=8), st.integers(4, 40))
 def test_nothing_is_lost_or_doubled(pieces: list[str], chunk: int) -> None:
-    before = _run.CHUNK
-    _run.CHUNK = chunk
+    before = run_watch.CHUNK
+    run_watch.CHUNK = chunk
     log = Path(f"/tmp/muster-unit-log-{os.getpid()}")
     try:
         got, cursors = "", dict[str, int]()
@@ -69,14 +79,14 @@ def test_nothing_is_lost_or_doubled(pieces: list[str], chunk: int) -> None:
             for piece in pieces:
                 stream.write(piece)
                 stream.flush()
-                got += _run.read_new(str(log), cursors, False)
+                got += run_watch.read_new(str(log), cursors, False)
         while True:
-            more = _run.read_new(str(log), cursors, True)
+            more = run_watch.read_new(str(log), cursors, True)
             if not more:
                 break
             got += more
     finally:
-        _run.CHUNK = before
+        run_watch.CHUNK = before
         log.unlink(missing_ok=True)
     if "\ufffd" not in got:  # a letter of two bytes may fall between two pieces of an endless line
         assert got == "".join(pieces)
@@ -87,7 +97,7 @@ def test_nothing_is_lost_or_doubled(pieces: list[str], chunk: int) -> None:
 
 def watch(run: Any, cursors: dict[str, int] | None = None) -> dict[str, Any]:
     request = run.request(0, cursors=cursors or {}, wait=0.0, local_rank=0)
-    answer: dict[str, Any] = _run.watch(request)
+    answer: dict[str, Any] = run_watch.watch(request)
     return answer
 
 
@@ -103,7 +113,7 @@ def test_a_long_log_is_watched_to_its_very_end(tmp_path: Path, line: str) -> Non
     node.mkdir(parents=True)
     (node / "plan.json").write_text(json.dumps(run.plans[0]))
     (node / "status.json").write_text('{"state": "succeeded", "message": ""}')
-    written = line * (3 * _run.CHUNK // len(line.encode()) + 1)
+    written = line * (3 * run_watch.CHUNK // len(line.encode()) + 1)
     (node / "launcher.log").write_text(written, encoding="utf-8")
     got, cursors = "", dict[str, int]()
     for _answer in range(10):
@@ -145,15 +155,15 @@ def test_how_long_nothing_was_written(tmp_path: Path) -> None:
     for path, age in ((older, 400), (newer, 300)):
         path.touch()
         os.utime(path, (time.time() - age,) * 2)
-    silence = _run.silence_of([str(older), str(newer), str(tmp_path / "none")])
+    silence = run_status.silence_of([str(older), str(newer), str(tmp_path / "none")])
     assert silence is not None and 300 <= silence < 400
-    assert _run.silence_of([str(tmp_path / "none")]) is None
+    assert run_status.silence_of([str(tmp_path / "none")]) is None
     os.utime(newer, (time.time() + 9000,) * 2)
-    assert _run.silence_of([str(newer)]) == 0
+    assert run_status.silence_of([str(newer)]) == 0
 
 
 def test_each_attempt_is_shown_to_its_end_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "CHUNK", 8)
+    monkeypatch.setattr(run_watch, "CHUNK", 8)
     run = make_run(tmp_path, [["/bin/true"]])
     run.plans[0]["rank_logs"] = "torchrun"
     node = run.node(0)
@@ -188,9 +198,9 @@ def test_what_stands_behind_the_last_whole_line(tmp_path: Path, text: str, shown
     log = tmp_path / "stderr.log"
     log.write_text(text, newline="")
     cursors: dict[str, int] = {}
-    _run.read_new(str(log), cursors, False)
-    assert _run.unfinished(str(log), cursors) == shown
-    assert _run.unfinished(str(tmp_path / "none"), cursors) == ""
+    run_watch.read_new(str(log), cursors, False)
+    assert run_watch.unfinished(str(log), cursors) == shown
+    assert run_watch.unfinished(str(tmp_path / "none"), cursors) == ""
 
 
 def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
@@ -201,17 +211,17 @@ def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
     (node / "status.json").write_text('{"state": "running", "message": "", "since": 5.0}')
     answer = watch(run)
     assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
-    found = _run.read(run.request(0, wait=0))["run"]
+    found = run_status.read(run.request(0, wait=0))["run"]
     assert (found["state"], found["since"], found["ranks"]) == ("died", 5.0, [0])
     assert "the supervisor is gone" in found["message"]
 
 
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
-    with pytest.raises(_run.RunError, match=f"there is no run {run.run_id} on this node"):
+    with pytest.raises(RunError, match=f"there is no run {run.run_id} on this node"):
         watch(run)
-    assert _run.read(run.request(0, wait=0)) == {"changed": False, "run": None}
-    assert _run.main(run.request(0, operation="watch", cursors={}, wait=0, local_rank=0)) == {
+    assert run_status.read(run.request(0, wait=0)) == {"changed": False, "run": None}
+    assert run_requests.main(run.request(0, operation="watch", cursors={}, wait=0, local_rank=0)) == {
         "error": f"there is no run {run.run_id} on this node"
     }
 
@@ -224,8 +234,8 @@ def test_the_newest_run_is_meant_where_none_is_named(tmp_path: Path) -> None:
         (node / "plan.json").write_text(json.dumps(run.plans[0]))
         os.utime(node / "plan.json", (1000 - age, 1000 - age))
     request = {**runs[0].request(0, wait=0), "run_id": ""}
-    assert _run.read(request)["run"]["run_id"] == "b"
-    assert _run.read({**request, "node": "another"})["run"] is None
+    assert run_status.read(request)["run"]["run_id"] == "b"
+    assert run_status.read({**request, "node": "another"})["run"] is None
 
 
 # --- Who is alive -----------------------------------------------------------------------------------------------------
@@ -260,7 +270,7 @@ def start() -> Iterator[Starter]:
 
 
 def seen(pid: int) -> dict[str, Any] | None:
-    return next((one for one in _run.supervisors() if one["pid"] == pid), None)
+    return next((one for one in run_alive.supervisors() if one["pid"] == pid), None)
 
 
 @pytest.mark.parametrize("directory", ["/runs/first/node0", "/my runs/é/first/node12"])
@@ -269,7 +279,7 @@ def test_supervisors_and_guards_are_seen(start: Starter, directory: str, guard: 
     words = [f"{directory}/supervisor.py", *(["--guard"] if guard else []), directory, "first", "10.0.0.9"]
     pid = start(*words)
     assert seen(pid) == {"run_id": "first", "address": "10.0.0.9", "directory": directory, "pid": pid}
-    assert _run.is_alive(directory)
+    assert run_alive.is_alive(directory)
 
 
 @pytest.mark.parametrize(
@@ -307,11 +317,11 @@ def test_a_process_of_another_user_is_a_supervisor_only_of_that_user_s_directori
             path.chmod(0o700 if "private" in directory else 0o755)
         pid = start(f"{node}/supervisor.py", str(node), "ghost", "10.0.0.9", user="nobody")
         (Path(made) / "supervisor.json").write_text("")
-        monkeypatch.setattr(_run, "read_json", lambda _path: {"pid": pid})
+        monkeypatch.setattr(run_alive, "read_json", lambda _path: {"pid": pid})
         os.seteuid(daemon.pw_uid)  # whose run somebody else pretends to have
         try:
             found = seen(pid) is not None
-            assert found == _run.is_alive(str(node)) == ("user's" in directory)
+            assert found == run_alive.is_alive(str(node)) == ("user's" in directory)
         finally:
             os.seteuid(0)
 
@@ -324,16 +334,16 @@ def test_stopping_a_run_leaves_another_user_s_process_alone(tmp_path: Path, star
     plan = run.node(0) / "plan.json"
     plan.write_text(json.dumps(run.plans[0]))
     pid = start("/x/supervisor.py", str(run.node(0)), run.run_id, "10.0.0.9", user="nobody")
-    assert _run.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert run_stop.stop(run.request(0)) == {"changed": False, "stopped": []}
     assert Path(f"/proc/{pid}").exists()
 
 
 def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> None:
     mine = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node1"})
     others = start(environment={"MUSTER_RUN_DIRECTORY": "/runs/first/node10"})
-    eventually(lambda: mine in _run.marked_processes("/runs/first/node1"))
-    assert others not in _run.marked_processes("/runs/first/node1")
-    assert os.getpid() not in _run.marked_processes("/runs/first/node1")
+    eventually(lambda: mine in run_alive.marked_processes("/runs/first/node1"))
+    assert others not in run_alive.marked_processes("/runs/first/node1")
+    assert os.getpid() not in run_alive.marked_processes("/runs/first/node1")
 
 
 # --- Starting ---------------------------------------------------------------------------------------------------------
@@ -342,14 +352,14 @@ def test_processes_of_a_run_are_known_by_their_environment(start: Starter) -> No
 def test_a_name_is_used_once(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
-    with pytest.raises(_run.RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
+    with pytest.raises(RunError, match=f"run_id {run.run_id} is taken: {run.node(0)} exists on this node"):
         run.start()
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = make_run(tmp_path / "file", [["/bin/true"]])
-    with pytest.raises(_run.RunError, match="cannot make the run directory .*file"):
+    with pytest.raises(RunError, match="cannot make the run directory .*file"):
         run.start()
 
 
@@ -389,7 +399,7 @@ def test_a_run_does_not_start_where_another_account_could_exchange_its_program(
     changed.chmod(mode)
     entry, group = pwd.getpwnam(owner), grp.getgrnam("nogroup")
     os.chown(changed, entry.pw_uid, group.gr_gid)
-    with pytest.raises(_run.RunError, match=told):
+    with pytest.raises(RunError, match=told):
         run.start()
     assert list((run.directory / "race9").iterdir()) == []
 
@@ -406,7 +416,7 @@ def test_a_link_on_the_way_to_a_run_is_root_s_or_the_user_s_own(place: Path, own
         run.wait_for("succeeded")
         run.wait_until_gone()
     else:
-        with pytest.raises(_run.RunError, match="scratch belongs to nobody: "):
+        with pytest.raises(RunError, match="scratch belongs to nobody: "):
             run.start()
         assert list((place / "disk").iterdir()) == []
 
@@ -427,20 +437,20 @@ def test_a_run_directory_of_another_account_is_never_looked_in(place: Path) -> N
     run.node(0).mkdir(parents=True)
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
     (run.node(0) / "token").write_text("ours")
-    assert _run.read(run.request(0, wait=0))["run"] is not None
+    assert run_status.read(run.request(0, wait=0))["run"] is not None
     nobody = pwd.getpwnam("nobody").pw_uid
     os.chown(run.node(0).parent, nobody, -1)
-    assert _run.read(run.request(0, wait=0))["run"] is None
-    assert _run.stop(run.request(0))["stopped"] == []
-    long_ago = time.time() - 2 * _run.LEFT_BEHIND
+    assert run_status.read(run.request(0, wait=0))["run"] is None
+    assert run_stop.stop(run.request(0))["stopped"] == []
+    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
     os.utime(run.node(0) / "token", (long_ago, long_ago))
-    _run.remove_old_secrets(run.request(0), [])
+    run_start.remove_old_secrets(run.request(0), [])
     assert (run.node(0) / "token").exists()
 
 
 def test_a_supervisor_that_cannot_be_started_is_said() -> None:
-    with pytest.raises(_run.RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
-        _run.spawn_detached(["/nowhere/python", "x"])
+    with pytest.raises(RunError, match="cannot start the supervisor with /nowhere/python: .*No such file"):
+        run_start.spawn_detached(["/nowhere/python", "x"])
 
 
 def test_starting_one_leaves_other_children_to_whoever_calls() -> None:
@@ -448,7 +458,7 @@ def test_starting_one_leaves_other_children_to_whoever_calls() -> None:
     if other == 0:
         os._exit(7)
     os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
-    _run.spawn_detached(["/bin/true"])
+    run_start.spawn_detached(["/bin/true"])
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
 
 
@@ -458,13 +468,14 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
         run.start()
         run.wait_for("running")
         assert (
-            _run.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor=""))["changed"] is False
+            run_start.start(run.request(0, plan=run.plans[0], token="", environment={}, supervisor={}))["changed"]
+            is False
         )
         other = {**run.plans[0], "world_size": 7}
-        with pytest.raises(_run.RunError, match="running here already with another plan"):
-            _run.start(run.request(0, plan=other, token="", environment={}, supervisor=""))
+        with pytest.raises(RunError, match="running here already with another plan"):
+            run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
     finally:
-        _run.remove(run.request(0))
+        run_stop.remove(run.request(0))
     run.wait_until_gone()
     assert not run.node(0).parent.exists()
 
@@ -473,7 +484,7 @@ def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch:
     """Both would see that nothing runs here, and then start."""
     runs = [make_run(tmp_path, [["/bin/sleep", "600"]], run_id=name) for name in ("one", "other")]
     both_looked = threading.Barrier(2)
-    look = _run.supervisors
+    look = run_alive.supervisors
 
     def slow_look() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = look()
@@ -481,14 +492,14 @@ def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch:
             both_looked.wait(3.0)  # as long as nothing keeps the second one from looking
         return found
 
-    monkeypatch.setattr(_run, "supervisors", slow_look)
+    monkeypatch.setattr(run_start, "supervisors", slow_look)
     answers: list[str] = []
 
     def begin(run: Any) -> None:
         try:
             run.start()
             answers.append("started")
-        except _run.RunError as error:
+        except RunError as error:
             answers.append(str(error))
 
     threads = [threading.Thread(target=begin, args=(run,)) for run in runs]
@@ -506,12 +517,12 @@ def test_of_two_starts_at_one_moment_one_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_a_start_does_not_wait_for_ever_for_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "START_LOCK", str(tmp_path / "lock-{uid}"))
-    monkeypatch.setattr(_run, "START_PATIENCE", 0.1)
+    monkeypatch.setattr(run_start, "START_LOCK", str(tmp_path / "lock-{uid}"))
+    monkeypatch.setattr(run_start, "START_PATIENCE", 0.1)
     run = make_run(tmp_path, [["/bin/true"]])
     with (
-        _run.one_start_at_a_time(),
-        pytest.raises(_run.RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
+        run_start.one_start_at_a_time(),
+        pytest.raises(RunError, match="another launch of .* for 0 s: wait for it, or .*fuser .*/lock-"),
     ):
         run.start()
 
@@ -521,12 +532,12 @@ def test_another_account_that_holds_the_lock_s_name_keeps_nobody_from_a_start(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = place / "lock"
-    monkeypatch.setattr(_run, "START_LOCK", str(lock))
+    monkeypatch.setattr(run_start, "START_LOCK", str(lock))
     lock.touch()
     os.chown(lock, pwd.getpwnam("nobody").pw_uid, -1)
     with lock.open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        with _run.one_start_at_a_time():
+        with run_start.one_start_at_a_time():
             pass
 
 
@@ -543,21 +554,22 @@ def test_secrets_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
         for pid, line in run.processes().items():
             assert "s3cr3t" not in line and run.token not in line, pid
     finally:
-        _run.remove(run.request(0))
+        run_stop.remove(run.request(0))
 
 
 def test_a_user_that_is_not_there_is_named() -> None:
-    with pytest.raises(_run.RunError, match="there is no user 'nobody-here' on this node"):
-        _run.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
+    with pytest.raises(RunError, match="there is no user 'nobody-here' on this node"):
+        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": "nobody-here"})
 
 
 def test_where_the_runs_of_a_user_lie() -> None:
     mine = pwd.getpwuid(os.geteuid())
     assert (
-        _run.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name}) == f"{mine.pw_dir}/.muster/runs"
+        run_runs.runs_directory({"runs_directory": "~/.muster/runs", "user": mine.pw_name})
+        == f"{mine.pw_dir}/.muster/runs"
     )
-    assert _run.runs_directory({"runs_directory": "/srv/runs", "user": mine.pw_name}) == "/srv/runs"
-    assert _run.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
+    assert run_runs.runs_directory({"runs_directory": "/srv/runs", "user": mine.pw_name}) == "/srv/runs"
+    assert run_runs.runs_directory({"runs_directory": "/srv/runs/../x"}) == "/srv/x"
 
 
 def fake_supervisor(start: Starter, directory: str, run_id: str, address: str) -> None:
@@ -573,14 +585,14 @@ def test_a_run_that_appeared_after_the_checks_is_named(
     # on a machine of several nodes another address is another node
     address = run.plans[0]["node"]["address"] if supervision == "process" else "10.0.0.9"
     other = {"run_id": "other", "address": address, "directory": "/else/other/node0", "pid": 1}
-    monkeypatch.setattr(_run, "supervisors", lambda: [other])  # this machine may have more
-    with pytest.raises(_run.RunError, match="run other is alive on this node, in /else/other/node0"):
+    monkeypatch.setattr(run_start, "supervisors", lambda: [other])  # this machine may have more
+    with pytest.raises(RunError, match="run other is alive on this node, in /else/other/node0"):
         run.start()
     assert not run.node(0).exists()
-    monkeypatch.setattr(_run, "spawn_detached", lambda *_words: None)
-    monkeypatch.setattr(_run, "as_root", lambda _command: None)
-    given = {"token": "", "environment": {}, "supervisor": ""}
-    assert _run.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
+    monkeypatch.setattr(run_start, "as_root", lambda _command: None)
+    given = {"token": "", "environment": {}, "supervisor": {}}
+    assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
 
 def test_a_run_that_lies_elsewhere_is_not_called_gone(
@@ -589,13 +601,13 @@ def test_a_run_that_lies_elsewhere_is_not_called_gone(
     run = make_run(tmp_path, [["/bin/true"]])
     fake_supervisor(start, f"/else/{run.run_id}/node0", run.run_id, "10.0.0.9")
     user = pwd.getpwuid(os.geteuid()).pw_name
-    for look in (_run.stop, _run.read):
+    for look in (run_stop.stop, run_status.read):
         # also of another user, in a directory of all users' runs
         with monkeypatch.context() as patch:
-            patch.setattr(_run, "runs_directory", lambda _request: "/else")
-            with pytest.raises(_run.RunError, match="which was not looked in"):
+            patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
+            with pytest.raises(RunError, match="which was not looked in"):
                 look(run.request(0, wait=0))
-        with pytest.raises(_run.RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
+        with pytest.raises(RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
             look(run.request(0, wait=0))
 
 
@@ -603,28 +615,26 @@ def test_stopping_takes_the_secrets_of_a_run_that_died(tmp_path: Path) -> None:
     run = make_run(tmp_path, [["/bin/true"]])
     run.node(0).mkdir(parents=True)
     (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
-    for name in _run.SECRETS:
+    for name in run_secrets.SECRETS:
         (run.node(0) / name).write_text("s3cr3t")
-    assert _run.stop(run.request(0, check=True)) == _run.stop(run.request(0)) == {"changed": False, "stopped": []}
+    assert (
+        run_stop.stop(run.request(0, check=True)) == run_stop.stop(run.request(0)) == {"changed": False, "stopped": []}
+    )
     assert [path.name for path in run.node(0).iterdir()] == ["plan.json"]
-    assert (_run.SECRETS, _run.IN_MEMORY) == (_supervisor.SECRETS, _supervisor.IN_MEMORY)
-    # neither file is there where the other one runs
-    assert inspect.getsource(_run.forget_secrets) == inspect.getsource(_supervisor.forget_secrets)
 
 
 def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has lost its power comes back without them, whether or not it ever starts or stops a run again."""
-    for module in (_run, _supervisor):
-        monkeypatch.setattr(module, "IN_MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setattr(run_secrets, "IN_MEMORY", str(tmp_path / "memory"))
     places = [tmp_path / "runs" / name for name in ("first/node0", "second/node0")]
     for place in places:
         place.mkdir(parents=True)
     secrets = {"environment.json": "{}", "token": "s3cr3t"}
-    _run.write_secrets(str(places[0]), secrets)
+    run_start.write_secrets(str(places[0]), secrets)
     assert not any(path.is_symlink() for path in places[0].iterdir()), "there is no place in memory"
     mine = tmp_path / "memory" / str(os.geteuid())
     mine.mkdir(mode=0o700, parents=True)
-    _run.write_secrets(str(places[1]), secrets)
+    run_start.write_secrets(str(places[1]), secrets)
     (kept,) = mine.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.resolve() for path in places[1].iterdir()} == {name: kept / name for name in secrets}
@@ -640,7 +650,7 @@ def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, m
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").write_text("not a secret of a run")
     for place in places:
-        _run.forget_secrets(str(place))
+        run_secrets.forget_secrets(str(place))
         assert not any(place.iterdir())
     assert not any(mine.iterdir())
     assert (tmp_path / "precious/file").exists()
@@ -649,21 +659,21 @@ def test_secrets_lie_in_memory_where_there_is_a_place_for_them(tmp_path: Path, m
 def test_a_start_takes_the_secrets_that_earlier_runs_of_this_node_have_left(tmp_path: Path) -> None:
     old, fresh, begun, alive, others = (make_run(tmp_path, [["/bin/true"]], run_id=name) for name in "ofban")
     others.plans[0]["node"]["name"] = "another"
-    long_ago = time.time() - 2 * _run.LEFT_BEHIND
+    long_ago = time.time() - 2 * run_start.LEFT_BEHIND
     for run in (old, fresh, begun, alive, others):
         run.node(0).mkdir(parents=True)
         (run.node(0) / "plan.json").write_text(json.dumps(run.plans[0]))
         if run in (begun, alive):
             (run.node(0) / "supervisor.json").write_text('{"pid": 1}')
-        for name in _run.SECRETS:
+        for name in run_secrets.SECRETS:
             (run.node(0) / name).write_text("s3cr3t")
             if run not in (fresh, begun):
                 os.utime(run.node(0) / name, (long_ago, long_ago))
-    _run.remove_old_secrets(old.request(0), [str(alive.node(0))])
+    run_start.remove_old_secrets(old.request(0), [str(alive.node(0))])
     assert [path.name for path in old.node(0).iterdir()] == ["plan.json"]
     assert {path.name for path in begun.node(0).iterdir()} == {"plan.json", "supervisor.json"}
     for run in (fresh, alive, others):
-        assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *_run.SECRETS}
+        assert {path.name for path in run.node(0).iterdir()} >= {"plan.json", *run_secrets.SECRETS}
 
 
 def test_a_start_after_the_machine_went_down_leaves_no_secret_of_the_run_before(tmp_path: Path) -> None:
@@ -697,21 +707,21 @@ def test_a_start_after_the_machine_went_down_leaves_no_secret_of_the_run_before(
 )
 def test_the_kernel_says_which_unit_root_stops(monkeypatch: pytest.MonkeyPatch, cgroup: str, unit: str) -> None:
     monkeypatch.setattr("builtins.open", lambda *_words, **_more: io.StringIO(cgroup + "\n"))
-    assert _run.unit_of(7) == unit
+    assert run_alive.unit_of(7) == unit
 
 
 def test_a_process_that_is_gone_runs_in_no_unit() -> None:
-    assert _run.unit_of(2**22 + 1) == ""
+    assert run_alive.unit_of(2**22 + 1) == ""
 
 
 def test_root_stops_no_unit_that_only_a_plan_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path, [["/bin/sleep", "600"]])
-    monkeypatch.setattr(_run, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
+    monkeypatch.setattr(run_stop, "as_root", lambda command: pytest.fail(f"root was asked to {command}"))
     run.start()
     run.wait_for("running")
     plan = {**run.plans[0], "supervision": "auto", "unit": "ssh"}
     (run.node(0) / "plan.json").write_text(json.dumps(plan))
-    assert _run.stop(run.request(0))["stopped"] == [run.run_id]
+    assert run_stop.stop(run.request(0))["stopped"] == [run.run_id]
     run.wait_until_gone()
 
 
@@ -722,15 +732,28 @@ def test_what_a_supervisor_says_at_its_end_is_in_its_log(tmp_path: Path) -> None
     log = run.node(0) / "supervisor.log"
     eventually(lambda: log.exists() and "TypeError" in log.read_text())
     assert log.stat().st_mode & 0o777 == 0o600
+    run.wait_until_gone()
+
+
+def test_nobody_else_can_read_or_exchange_what_a_supervisor_consists_of(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    before = os.umask(0)
+    try:
+        run.start()
+    finally:
+        os.umask(before)
+    run.wait_until_gone()
+    there = [path for path in run.node(0).rglob("*") if not path.is_symlink()]
+    assert [path for path in there if path.stat().st_mode & 0o077] == []
+    ours = {str(path.relative_to(run.node(0))) for path in there if path.suffix in (".py", ".pyc")}
+    assert ours == set(supervisor_files())
 
 
 def on_this_node(request: dict[str, Any]) -> dict[str, Any]:
     """Run our code as on a node, with the system's Python, which every user may start."""
-    modules = [(name, (SUPERVISOR.with_name(f"{name}.py")).read_text()) for name in ("_supervisor", "_run")]
-    command = ["/usr/bin/python3", "-I", "-S", "-c", BOOTSTRAP]
-    call = json.dumps({"modules": modules, "request": request})
-    done = subprocess.run(command, input=call, capture_output=True, text=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout.partition(MARK)[2])
+    command = ["/usr/bin/python3", "-I", "-S", "-c", FIRST_LINE]
+    done = subprocess.run(command, input=standard_input("_run.requests", request), capture_output=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.decode().partition(MARK)[2])
     return answer
 
 
@@ -742,7 +765,7 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
         job = ["/bin/sh", "-c", 'echo "$USER $HOME"; sleep 600']
         run = make_run(Path(made), [job])
         request = run.request(0, user="nobody")
-        source = {"supervisor": SUPERVISOR.read_text(), "token": run.token, "environment": {}}
+        source = {"supervisor": supervisor_files(), "token": run.token, "environment": {}}
         try:
             answer = on_this_node({**request, **source, "operation": "start", "plan": run.plans[0]})
             assert answer["supervision"] == "process group", answer
@@ -760,7 +783,7 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
                 log.unlink()
                 log.symlink_to(roots.name)
                 with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
-                    on_this_node({**request, "operation": "pack"})
+                    on_this_node({**request, "operation": "pack", "what": "logs"})
                 shown = on_this_node({**request, "operation": "watch", "cursors": {}, "wait": 0, "local_rank": 0})
                 assert shown["outputs"] == {}
                 assert Path(roots.name).read_text() == "only root may read and write this\n"
@@ -774,7 +797,7 @@ def test_root_does_all_that_it_does_to_a_user_s_files_as_that_user() -> None:
 
 def unit(tmp_path: Path, directory: str, **plan: Any) -> list[str]:
     made = {**make_run(tmp_path, [["/bin/true"]], run_id="first").plans[0], **plan}
-    command: list[str] = _run.unit_command(made, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
+    command: list[str] = run_unit.unit_command(made, directory, "trainer", ["/usr/bin/python3", "supervisor.py"])
     return command
 
 
@@ -792,7 +815,6 @@ def test_the_unit_of_a_run(tmp_path: Path) -> None:
 def test_a_unit_waits_for_signs_of_life_as_long_as_a_guard_does(tmp_path: Path) -> None:
     command = unit(tmp_path, "/runs/first/node0", timeouts={"grace": 7, "silence": 10})
     assert {"--property=WatchdogSec=15", "--property=NotifyAccess=main"} <= set(command)
-    assert _run.HANG_MARGIN == _supervisor.HANG_MARGIN
 
 
 def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
@@ -809,15 +831,15 @@ def test_an_older_systemd_is_not_asked_for_what_it_does_not_know(
         told = "" if known else "Unknown assignment: TimeoutAbortSec=5"
         return subprocess.CompletedProcess(command, 0 if known else 1, "", told)
 
-    monkeypatch.setattr(_run, "as_root", old_systemd)
+    monkeypatch.setattr(run_start, "as_root", old_systemd)
     for name in ("keep_shared_memory", "make_place_in_memory"):
-        monkeypatch.setattr(_run, name, lambda: None)
-    monkeypatch.setattr(_run, "supervisors", list)
+        monkeypatch.setattr(run_start, name, lambda: None)
+    monkeypatch.setattr(run_start, "supervisors", list)
     monkeypatch.setattr(os.path, "isdir", lambda _path: True)
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/systemd-run")
     assert run.start()[0]["supervision"] == f"unit muster-{run.run_id}"
     first, second = asked
-    assert set(first) - set(second) == {"--property=" + one for one in _run.SINCE_243}
+    assert set(first) - set(second) == {"--property=" + one for one in run_unit.SINCE_243}
 
 
 @pytest.mark.parametrize("run_id", ["first.socket", "first.target", "first.service", "first.mount"])
@@ -828,7 +850,7 @@ def test_no_name_of_a_run_makes_another_type_of_unit(tmp_path: Path, run_id: str
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("limits", [False, True])
 def test_systemd_understands_each_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: bool) -> None:
-    monkeypatch.setattr(_run, "may_raise_limits", lambda: limits)
+    monkeypatch.setattr(run_unit, "may_raise_limits", lambda: limits)
     command = unit(tmp_path, str(tmp_path))
     properties = [word[len("--property=") :] for word in command if word.startswith("--property=")]
     assert any(one.startswith("LimitMEMLOCK") for one in properties) == limits
@@ -871,7 +893,7 @@ def test_who_failed_is_told_from_who_may_not(
         (tmp_path / "sudo").write_text(f"#!/bin/sh\n{sudo}\n")
         (tmp_path / "sudo").chmod(0o755)
     (tmp_path / "true").symlink_to("/bin/true")
-    done = _run.as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
+    done = run_identity.as_root(["/bin/sh", "-c", "echo no such unit >&2; exit 3"])
     if expected is None:
         assert done is None
     else:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,44 +24,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils import (
-    _deepspeed_config,
-    _rank_program,
-    _remote_shell,
-    _run,
-    _supervisor,
+from ansible_collections.muster.training.plugins.action.training_run import supervisor_files
+from ansible_collections.muster.training.plugins.module_utils import _deepspeed_config
+from ansible_collections.muster.training.plugins.module_utils._run.directory import (
+    TAIL_BYTES,
+    make_private,
+    read_json,
+    read_tail,
+    write_json,
 )
-from ansible_collections.muster.training.plugins.module_utils._supervisor import (
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    describe_exit,
+    is_rank,
+    limit_hits,
+    process_table,
+    reap,
+    run_quietly,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.start import write_supervisor
+from ansible_collections.muster.training.plugins.module_utils._run.watch import read_new, unfinished
+from ansible_collections.muster.training.plugins.module_utils._supervisor import entry, journal, launcher
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import (
     MAX_BACKLOG,
     MAX_LINE,
+    Wire,
+    proof,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.link import (
     RECONNECT_PATIENCE,
     STRANGER_PATIENCE,
-    Supervisor,
-    Wire,
-    attempt_directory,
-    describe_exit,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank, ssh
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
     first_error,
-    is_rank,
     last_lines,
     last_words,
     launcher_error,
     log_of_failure,
-    make_private,
-    process_table,
-    proof,
     rank_end,
-    rank_logs,
     rank_reports,
-    read_json,
-    read_sample,
-    read_tail,
-    reap,
     recorded_error,
-    run_quietly,
-    shorten_report,
     torchrun_failures,
-    write_json,
 )
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import (
+    REPORT_FIELDS,
+    checked_report,
+    shorten_report,
+)
+from ansible_collections.muster.training.plugins.module_utils._supervisor.supervisor import Supervisor
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import read_sample
 from ansible_collections.muster.training.plugins.module_utils._verdict import first_failure
 from tests.sanity import real_interpreter
 from tests.unit.supervised import Run, eventually, make_run
@@ -70,7 +85,7 @@ CLOSED = "Connection closed by peer"
 TERMINATED = -15
 
 
-def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[dict[str, Any]]:
+def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int = 1) -> list[Any]:
     """The reports of a run whose files were recorded from torchrun itself."""
     plan = {"rank_logs": "torchrun", "node": {"slots": slots, "first_rank": first_rank}}
     reports = rank_reports(plan, str(TORCHRUN / case), launcher_code)
@@ -80,7 +95,7 @@ def recorded(case: str, slots: int = 2, first_rank: int = 0, launcher_code: int 
     return reports
 
 
-def codes_and_errors(reports: list[dict[str, Any]]) -> list[tuple[int, int | None, str]]:
+def codes_and_errors(reports: list[Any]) -> list[tuple[int, int | None, str]]:
     return [(one["rank"], one["exit_code"], one["error"]) for one in reports]
 
 
@@ -199,7 +214,7 @@ def end_rank(directory: Path, local_rank: int, code: int, ended: float, said: st
     """Leave what bin/muster-rank leaves."""
     (directory / "ranks" / str(local_rank)).mkdir(parents=True)
     (directory / "ranks" / str(local_rank) / "stderr.log").write_text(said)
-    _rank_program.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
+    muster_rank.write_exit(str(directory / "ranks" / str(local_rank) / "exit.json"), 4 + local_rank, code)
     path = directory / "ranks" / str(local_rank) / "exit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "moment": ended}))
 
@@ -221,7 +236,7 @@ def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
     for local_rank, wall_clock in ((1, 2000.0), (0, 1000.0)):  # a time server has set it between the two
         (tmp_path / "ranks" / str(local_rank)).mkdir(parents=True)
         monkeypatch.setattr(time, "time", lambda now=wall_clock: now)
-        _rank_program.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
+        muster_rank.write_exit(str(tmp_path / "ranks" / str(local_rank) / "exit.json"), local_rank, 1)
     told = rank_reports(plan, str(tmp_path), 1, True, time.monotonic())
     assert [(one.get("first"), one.get("ended_by_us")) for one in told] == [(None, None), (True, None)]
 
@@ -331,8 +346,8 @@ def test_whatever_a_job_leaves_in_place_of_its_files_ends_and_holds_up_nobody(
     assert (told["rank"], told["exit_code"]) == (0, 1 if logs == "launcher" else None)
     json.dumps(told)
     assert rank_end(str(tmp_path), 0)[0] is None
-    assert _run.read_new(str(tmp_path / "launcher.log"), {}, True) is not None
-    assert _run.unfinished(str(tmp_path / "launcher.log"), {}) is not None
+    assert read_new(str(tmp_path / "launcher.log"), {}, True) is not None
+    assert unfinished(str(tmp_path / "launcher.log"), {}) is not None
 
 
 @pytest.mark.parametrize("name", ["attempt_best", "attempt_", "attempt_-1", "attempt_1x", "attempt_\u00b2"])
@@ -465,7 +480,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert read_tail(str(log)) == "abc\ufffddef"
     assert read_tail(str(log), 3) == "def"
     log.write_bytes(b"x" * 100000 + b"end")
-    assert len(read_tail(str(log))) == _supervisor.TAIL_BYTES and read_tail(str(log)).endswith("end")
+    assert len(read_tail(str(log))) == TAIL_BYTES and read_tail(str(log)).endswith("end")
 
 
 def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
@@ -483,7 +498,7 @@ def test_json_files_are_replaced_whole_and_are_private(tmp_path: Path) -> None:
 LONG = f"/home/user/.muster/runs/{'r' * 63}/node1000/ranks/{'r' * 63}_abcdefgh/attempt_0"
 
 
-def report_of(errors: list[str]) -> dict[str, Any]:
+def report_of(errors: list[str]) -> Any:
     return {
         "exit_code": 1,
         "launcher_error": "e" * 2000,
@@ -526,7 +541,7 @@ def test_the_last_lines_are_those_of_the_rank_that_failed_first(
     ranks: list[tuple[int, int | None, str, dict[str, bool]]], code: int, log: str
 ) -> None:
     reports = [{"rank": n, "exit_code": one, "error": error, "log": f"/{n}", **more} for n, one, error, more in ranks]
-    report = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
+    report: Any = {"ranks": reports, "exit_code": code, "ended_by_us": False, "launcher_log": "/launcher"}
     assert log_of_failure(report) == log
 
 
@@ -843,6 +858,28 @@ class Node:
     others: dict[int, socket.socket] = field(default_factory=dict)
     now: float = field(default_factory=time.monotonic)
 
+    @property
+    def hub(self) -> Hub:
+        """Rank 0's end of the lifeline."""
+        assert isinstance(self.supervisor.link, Hub)
+        return self.supervisor.link
+
+    @property
+    def peer(self) -> Peer:
+        """Another node's."""
+        assert isinstance(self.supervisor.link, Peer)
+        return self.supervisor.link
+
+    def tend_lifeline(self, now: float) -> None:
+        """What a turn makes of the lifeline."""
+        self.supervisor.link.step(now)
+        self.supervisor.carry_out_orders()
+
+    def judge(self, now: float) -> None:
+        """What rank 0 makes of the run as a whole."""
+        self.hub.judge(now)
+        self.supervisor.carry_out_orders()
+
     def wire_to(self, rank: int) -> Wire:
         """A wire to another node, over which both have shown the token."""
         ours, self.others[rank] = socket.socketpair()
@@ -861,30 +898,36 @@ class Node:
 
     def fail(self, rank: int, how: str) -> None:
         """A node falls silent, or its launcher fails."""
-        node = self.supervisor.nodes[rank]
+        node = self.hub.nodes[rank]
         if how == "lost":
-            self.supervisor.lose(node, "nothing heard of it")
+            self.hub.lose(node, "nothing heard of it")
         else:
-            self.supervisor.take_report(node, {"exit_code": 1})
+            self.hub.take_report(node, checked_report({"exit_code": 1}))
+        self.supervisor.carry_out_orders()
 
     def close(self) -> None:
-        wires = [*self.supervisor.wires, *([self.supervisor.hub] if self.supervisor.hub else [])]
-        for connection in [*self.others.values(), *(wire.connection for wire in wires)]:
+        for connection in [*self.others.values(), *(wire.connection for wire in self.supervisor.link.wires)]:
             connection.close()
-        if self.supervisor.listener is not None:
-            self.supervisor.listener.close()
+        if isinstance(self.supervisor.link, Hub) and self.supervisor.link.listener is not None:
+            self.supervisor.link.listener.close()
         self.supervisor.selector.close()
 
 
 NodeMaker = Callable[..., Node]
 
 
+def run_job(supervisor: Supervisor, job: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Take a process for the launcher that a node's supervisor has started."""
+    supervisor.launcher.process, supervisor.launcher.phase = job, launcher.Running()
+    return job
+
+
 @pytest.fixture
 def make_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMaker]:
     """Makes the supervisor of one node of a run; it starts no launcher, and ends no process."""
     made: list[Node] = []
-    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [])  # else all that the tests have started
-    monkeypatch.setattr(Supervisor, "start_launcher", lambda supervisor: supervisor.set_state("running"))
+    monkeypatch.setattr(launcher, "descendants", lambda _root: [])  # else all that the tests have started
+    monkeypatch.setattr(launcher.Launcher, "start", lambda job, _command: not job.journal.set_state("running"))
 
     def maker(rank: int, nnodes: int, **given: Any) -> Node:
         run = make_run(tmp_path, [["/bin/true"]] * nnodes, **given)
@@ -906,10 +949,10 @@ def make_rank_0(make_node: NodeMaker) -> NodeMaker:
 
     def maker(nnodes: int, state: str = "running", **given: Any) -> Node:
         node = make_node(0, nnodes, **given)
-        node.supervisor.go = state == "running"
-        node.supervisor.wires = [node.wire_to(rank) for rank in range(1, nnodes)]
-        for other in node.supervisor.nodes:
-            node.supervisor.set_node(other, state)
+        node.hub.go = state == "running"
+        node.hub.wires = [node.wire_to(rank) for rank in range(1, nnodes)]
+        for other in node.hub.nodes:
+            node.hub.set_node(other, state)
         return node
 
     return maker
@@ -920,9 +963,9 @@ def test_a_node_whose_torchrun_has_noticed_a_failure_was_not_well_when_it_was_to
     make_node: NodeMaker, noticed: bool
 ) -> None:
     supervisor = make_node(1, 2).supervisor
-    supervisor.launcher = subprocess.Popen(["/bin/true"])
-    supervisor.launcher_code = supervisor.launcher.wait()
-    supervisor.noticed = noticed
+    job = run_job(supervisor, subprocess.Popen(["/bin/true"]))
+    supervisor.launcher.code = job.wait()
+    supervisor.launcher.noticed = noticed
     supervisor.stop("why")
     supervisor.make_report([])
     assert supervisor.report is not None and supervisor.report["ended_by_us"] is not noticed
@@ -934,23 +977,23 @@ def test_a_node_whose_torchrun_starts_a_failed_rank_anew_is_well(
 ) -> None:
     supervisor = make_node(1, 2).supervisor
     supervisor.plan["max_restarts"] = max_restarts
-    supervisor.launcher = subprocess.Popen(["/bin/sleep", "60"])
-    Path(supervisor.path("launcher.log")).write_text("W1122 Sending process 4711 closing signal SIGTERM\n")
-    supervisor.tend_closing(time.monotonic(), supervisor.launcher.pid)
+    job = run_job(supervisor, subprocess.Popen(["/bin/sleep", "60"]))
+    Path(supervisor.journal.path("launcher.log")).write_text("W1122 Sending process 4711 closing signal SIGTERM\n")
+    supervisor.launcher.kill_late_ranks(time.monotonic())
     supervisor.stop("why")
-    supervisor.launcher.kill()
-    supervisor.launcher.wait()
-    assert supervisor.ended_by_us is well
+    job.kill()
+    job.wait()
+    assert supervisor.launcher.ended_by_us is well
 
 
 def test_a_launcher_that_had_ended_when_it_was_told_to_is_not_called_ended_by_us(make_node: NodeMaker) -> None:
     """Its end and rank 0's word may come in one turn."""
     supervisor = make_node(1, 2).supervisor
-    supervisor.launcher = subprocess.Popen(["/bin/sh", "-c", "kill -9 $$"])
-    os.waitid(os.P_PID, supervisor.launcher.pid, os.WEXITED | os.WNOWAIT)
+    job = run_job(supervisor, subprocess.Popen(["/bin/sh", "-c", "kill -9 $$"]))
+    os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
     supervisor.stop("why")
-    assert not supervisor.ended_by_us
-    supervisor.launcher_code = supervisor.launcher.wait()
+    assert not supervisor.launcher.ended_by_us
+    supervisor.launcher.code = job.wait()
     supervisor.make_report([])
     assert supervisor.report is not None and not supervisor.report["ranks"][0].get("ended_by_us")
 
@@ -960,11 +1003,11 @@ def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(mak
     node = make_node(1, 2)
     supervisor = node.supervisor
     supervisor.plan["rank_logs"] = "ranks"
-    supervisor.launcher = subprocess.Popen(["/bin/sleep", "60"])
+    job = run_job(supervisor, subprocess.Popen(["/bin/sleep", "60"]))
     end_rank(node.run.node(1), 0, -9, time.monotonic() - 0.01)
     supervisor.stop("why")
-    supervisor.launcher.kill()
-    supervisor.launcher_code = supervisor.launcher.wait()
+    job.kill()
+    supervisor.launcher.code = job.wait()
     supervisor.make_report([])
     assert supervisor.report is not None
     (told,) = supervisor.report["ranks"]
@@ -975,19 +1018,19 @@ def test_a_rank_that_was_killed_just_before_its_node_was_told_to_end_is_told(mak
 def test_an_elastic_run_that_falls_below_its_minimum_ends_everywhere(make_rank_0: NodeMaker, how: str) -> None:
     node = make_rank_0(3, min_nnodes=3)
     node.fail(2, how)
-    assert node.supervisor.stop_reason and "node2" in node.supervisor.stop_reason
-    assert node.supervisor.first_node == "node2"
-    assert node.supervisor.ending_since is not None, "rank 0's own part goes on"
+    assert node.supervisor.link.stop_reason and "node2" in node.supervisor.link.stop_reason
+    assert node.hub.first_node == "node2"
+    assert node.supervisor.launcher.ending() is not None, "rank 0's own part goes on"
     assert node.told(1) == node.told(2) == ["stop"]
-    assert node.run.events() == [node.supervisor.stop_reason]
+    assert node.run.events() == [node.supervisor.link.stop_reason]
 
 
 anything = json_values | st.integers() | st.floats()
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in _supervisor.REPORT_FIELDS]), anything))
+@given(st.dictionaries(st.sampled_from([name for name, _kind, _other in REPORT_FIELDS]), anything))
 def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str, Any]) -> None:
-    report = _supervisor.checked_report(told)
+    report = checked_report(told)
     describe_exit(report["exit_code"])
     shorten_report(report)
     node = {"name": "node1", "node_rank": 1, "state": "ended", "since": 1.0, "why": "", "report": report}
@@ -997,45 +1040,54 @@ def test_no_word_of_a_report_ends_rank_0_or_who_reads_the_result(told: dict[str,
 
 def test_a_report_that_is_as_it_should_be_stays_so(make_node: NodeMaker) -> None:
     supervisor = make_node(1, 2).supervisor
-    supervisor.launcher_code = 1
+    supervisor.launcher.code = 1
     supervisor.make_report([4711])
     assert supervisor.report is not None and supervisor.report["ranks"]
-    supervisor.report["ranks"][0].update(closed=True, first=True, ended_by_us=True)
+    rank: Any = supervisor.report["ranks"][0]
+    rank.update(closed=True, first=True, ended_by_us=True)
     supervisor.report["mounts"] = {"/data": "it has died"}
-    assert _supervisor.checked_report(supervisor.report) == supervisor.report
+    assert checked_report(supervisor.report) == supervisor.report
 
 
 def test_a_report_with_an_exit_code_that_is_none_fails_the_run(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(2)
-    node.supervisor.peer_message(
-        node.supervisor.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now
-    )
-    assert node.supervisor.stop_reason == "the launcher on node1 ended with no exit code"
+    node.hub.peer_message(node.hub.wires[0], {"type": "report", "report": {"exit_code": "boom", "ranks": 7}}, node.now)
+    assert node.supervisor.link.stop_reason == "the launcher on node1 ended with no exit code"
 
 
 def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(5, min_nnodes=2)
     for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
         node.fail(rank, how)
-        assert node.supervisor.stop_reason is None, f"without node{rank}"
+        assert node.supervisor.link.stop_reason is None, f"without node{rank}"
         assert f"the run goes on with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
     assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
     node.fail(2, "failed")
-    assert node.supervisor.stop_reason == "the launcher on node2 ended with exit code 1"
+    assert node.supervisor.link.stop_reason == "the launcher on node2 ended with exit code 1"
     assert [node.told(rank) for rank in range(1, 5)] == [["stop"]] * 4
+
+
+def test_the_kernels_count_of_memory_limits_outlives_the_container(tmp_path: Path) -> None:
+    """Groups of the first level tell of all below them; one without the controller says nothing."""
+    assert limit_hits(str(tmp_path / "nowhere")) is None is limit_hits(str(tmp_path))
+    for name, hits in (("system.slice", 2), ("machine.slice", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "memory.events").write_text(f"low 0\nhigh 0\nmax 73\noom {hits}\noom_kill 9\n")
+    (tmp_path / "init.scope").mkdir()
+    assert limit_hits(str(tmp_path)) == 3
 
 
 def test_a_container_sees_the_secrets_that_lie_in_memory(make_rank_0: NodeMaker, tmp_path: Path) -> None:
     node = make_rank_0(1)
-    assert node.supervisor.in_container() == []
+    assert node.supervisor.launcher.in_container() == []
     words = ["podman", "run", "--volume=/runs/x:/runs/x", "image"]
     node.supervisor.plan["wrap"] = words
-    secrets = Path(node.supervisor.path("environment.json"))
-    assert node.supervisor.in_container() == words, "they lie in the run directory"
+    secrets = Path(node.supervisor.journal.path("environment.json"))
+    assert node.supervisor.launcher.in_container() == words, "they lie in the run directory"
     secrets.unlink(missing_ok=True)
     secrets.symlink_to(tmp_path / "memory/run-1/environment.json")
     mount = f"--volume={tmp_path}/memory/run-1:{tmp_path}/memory/run-1:ro"
-    assert node.supervisor.in_container() == ["podman", "run", mount, *words[2:]]
+    assert node.supervisor.launcher.in_container() == ["podman", "run", mount, *words[2:]]
 
 
 @pytest.mark.parametrize("in_container", [False, True])
@@ -1045,7 +1097,7 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
     supervisor = node.supervisor
     supervisor.plan["wrap"] = ["docker", "run"] if in_container else []
     (node.run.node(0) / "ranks" / "first" / "attempt_0" / "0").mkdir(parents=True)
-    supervisor.nodes[2]["heard"] = time.time() + 1.0
+    node.hub.nodes[2]["heard"] = time.time() + 1.0
     sleep = "exec sleep 60 <&- >&- 2>&-"
     client = subprocess.Popen(["/bin/sh", "-c", f"({sleep}) & echo $!; {sleep}"], stdout=subprocess.PIPE)
     environment = {"MUSTER_RUN_DIRECTORY": str(node.run.node(0)), "LOCAL_RANK": "0"}
@@ -1053,9 +1105,10 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
     assert client.stdout is not None
     child = int(client.stdout.readline())
     try:
-        supervisor.launcher = client
+        run_job(supervisor, client)
         eventually(lambda: is_rank(contained.pid, str(node.run.node(0))))
-        supervisor.lose(supervisor.nodes[2], "nothing heard of it")
+        node.hub.lose(node.hub.nodes[2], "nothing heard of it")
+        supervisor.carry_out_orders()
         if in_container:
             assert contained.wait(60) == -signal.SIGKILL
         else:
@@ -1075,55 +1128,55 @@ def test_an_elastic_run_ends_with_the_launcher_of_rank_0(make_rank_0: NodeMaker)
     """The ranks' store is there: those that are left could not find each other."""
     node = make_rank_0(3, min_nnodes=1)
     node.fail(0, "failed")
-    assert node.supervisor.stop_reason == "the launcher on node0 ended with exit code 1"
-    assert node.supervisor.first_node == "node0"
+    assert node.supervisor.link.stop_reason == "the launcher on node0 ended with exit code 1"
+    assert node.hub.first_node == "node0"
     assert node.told(1) == node.told(2) == ["stop"]
 
 
 def test_an_elastic_run_ends_on_each_node_when_rank_0_is_killed(make_node: NodeMaker) -> None:
     node = make_node(1, 3, min_nnodes=1)
-    node.supervisor.hub = node.wire_to(0)
+    node.peer.wires = [node.wire_to(0)]
     node.others[0].close()
-    assert node.supervisor.hub.receive() == []
-    node.supervisor.tend_lifeline(node.now)
-    node.supervisor.tend_lifeline(node.now + RECONNECT_PATIENCE - 0.1)
-    assert node.supervisor.stop_reason is None, "it may come back"
-    node.supervisor.tend_lifeline(node.now + RECONNECT_PATIENCE + 0.1)
-    assert str(node.supervisor.stop_reason).startswith("node0 is lost: its supervisor closed the lifeline")
-    assert node.supervisor.ending_since is not None and node.supervisor.result_state == "failed"
+    assert node.peer.wires[0].receive() == []
+    node.tend_lifeline(node.now)
+    node.tend_lifeline(node.now + RECONNECT_PATIENCE - 0.1)
+    assert node.supervisor.link.stop_reason is None, "it may come back"
+    node.tend_lifeline(node.now + RECONNECT_PATIENCE + 0.1)
+    assert str(node.supervisor.link.stop_reason).startswith("node0 is lost: its supervisor closed the lifeline")
+    assert node.supervisor.launcher.ending() is not None and node.supervisor.link.result_state == "failed"
 
 
 def test_an_elastic_run_starts_late_without_those_it_can_spare(make_rank_0: NodeMaker) -> None:
     node = make_rank_0(4, "ready", min_nnodes=2)
-    for wire, late in zip(node.supervisor.wires[1:], node.supervisor.nodes[2:], strict=True):
-        node.supervisor.drop(wire)
-        node.supervisor.set_node(late, "waiting")
-    in_time = node.supervisor.started + node.supervisor.timeouts["start"]
-    node.supervisor.judge(in_time - 0.1)
-    assert not node.supervisor.go, "those that are late have their time"
-    node.supervisor.judge(in_time + 0.1)
-    assert node.supervisor.go and node.supervisor.stop_reason is None
+    for wire, late in zip(node.hub.wires[1:], node.hub.nodes[2:], strict=True):
+        node.hub.drop(wire)
+        node.hub.set_node(late, "waiting")
+    in_time = node.hub.started + node.hub.timeouts["start"]
+    node.judge(in_time - 0.1)
+    assert not node.hub.go, "those that are late have their time"
+    node.judge(in_time + 0.1)
+    assert node.hub.go and node.supervisor.link.stop_reason is None
     assert node.run.events() == ["2 of 4 nodes have checked in, starting without node2, node3"]
-    assert node.supervisor.state == "running", "rank 0's own launcher does not start"
+    assert node.supervisor.journal.state == "running", "rank 0's own launcher does not start"
     assert node.told(1) == ["go"]
-    assert [other["state"] for other in node.supervisor.nodes[2:]] == ["lost", "lost"]
+    assert [other["state"] for other in node.hub.nodes[2:]] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize("min_nnodes", [3, None], ids=["below its minimum", "not elastic"])
 def test_a_run_that_lacks_a_node_it_needs_does_not_start(make_rank_0: NodeMaker, min_nnodes: int | None) -> None:
     node = make_rank_0(4, "ready", min_nnodes=min_nnodes)
     for rank in (2, 3) if min_nnodes else (3,):
-        node.supervisor.set_node(node.supervisor.nodes[rank], "waiting")
-    node.supervisor.judge(node.supervisor.started + node.supervisor.timeouts["start"] + 0.1)
-    assert not node.supervisor.go and node.supervisor.state == "stopping"
-    assert "node3 did not check in within 60 s" in str(node.supervisor.stop_reason)
+        node.hub.set_node(node.hub.nodes[rank], "waiting")
+    node.judge(node.hub.started + node.hub.timeouts["start"] + 0.1)
+    assert not node.hub.go and node.supervisor.journal.state == "stopping"
+    assert "node3 did not check in within 60 s" in str(node.supervisor.link.stop_reason)
     assert node.told(1) == ["stop"]
 
 
 @pytest.mark.parametrize("said", [b"", b'{"node_rank": 1, '], ids=["nothing", "half a line"])
 def test_a_stranger_that_does_not_show_the_token_is_shown_out(make_rank_0: NodeMaker, said: bytes) -> None:
     node = make_rank_0(3)
-    hub = node.supervisor
+    hub = node.hub
     hub.listen()
     assert hub.listener is not None
     with socket.create_connection(node.run.lifeline, timeout=60.0) as stranger:
@@ -1136,9 +1189,9 @@ def test_a_stranger_that_does_not_show_the_token_is_shown_out(make_rank_0: NodeM
         assert wire.receive() == []
         for known in nodes:
             known.heard = node.now + STRANGER_PATIENCE
-        hub.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
+        hub.tend_wires(node.now + STRANGER_PATIENCE - 0.1)
         assert len(hub.wires) == 3, "it has not had its time"
-        hub.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
+        hub.tend_wires(node.now + STRANGER_PATIENCE + 0.1)
         assert stranger.recv(1000) == b""
     assert hub.wires == nodes, "a node was shown out with it"
     assert hub.stop_reason is None
@@ -1149,31 +1202,31 @@ def test_a_node_does_not_wait_for_a_rank_0_that_says_nothing(make_node: NodeMake
     node = make_node(1, 2)
     with socket.create_server(node.run.lifeline) as listener:
         listener.settimeout(60.0)
-        node.supervisor.tend_lifeline(node.now)
+        node.tend_lifeline(node.now)
         silent, _address = listener.accept()
         with silent:
             silent.settimeout(60.0)
-            first = node.supervisor.hub
-            node.supervisor.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
-            assert node.supervisor.hub is first is not None
-            node.supervisor.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
+            first = node.peer.wire
+            node.tend_lifeline(node.now + STRANGER_PATIENCE - 0.1)
+            assert node.peer.wire is first is not None
+            node.tend_lifeline(node.now + STRANGER_PATIENCE + 0.1)
             assert silent.recv(1000) == b""
         again, _address = listener.accept()
         again.close()
-    assert node.supervisor.stop_reason is None
+    assert node.supervisor.link.stop_reason is None
 
 
 def test_a_node_that_has_checked_in_leaves_it_to_rank_0_to_wait_for_the_others(make_node: NodeMaker) -> None:
     node = make_node(1, 3)
-    late = node.supervisor.started + node.supervisor.timeouts["start"] + 5.1
-    node.supervisor.hub = node.wire_to(0)
-    node.supervisor.hub_heard = late
-    node.supervisor.tend_lifeline(late)
-    assert node.supervisor.stop_reason is None
-    node.supervisor.drop(node.supervisor.hub)
-    node.supervisor.hub, node.supervisor.hub_retry = None, late + 1.0
-    node.supervisor.tend_lifeline(late)
-    assert str(node.supervisor.stop_reason).startswith("node1 could not check in with node0 within 60 s")
+    late = node.peer.started + node.peer.timeouts["start"] + 5.1
+    node.peer.wires = [node.wire_to(0)]
+    node.peer.heard = late
+    node.tend_lifeline(late)
+    assert node.supervisor.link.stop_reason is None
+    node.peer.drop(node.peer.wires[0])
+    node.peer.retry = late + 1.0
+    node.tend_lifeline(late)
+    assert str(node.supervisor.link.stop_reason).startswith("node1 could not check in with node0 within 60 s")
 
 
 def full(*_anything: Any) -> None:
@@ -1187,16 +1240,16 @@ def test_a_run_lives_on_where_its_directory_cannot_be_written(
     node = make_rank_0(2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_supervisor, "write_json", full)
-        patch.setattr(_supervisor, "private", full)  # of the events
+        patch.setattr(journal, "write_json", full)
+        patch.setattr(journal, "private", full)  # of the events
         node.supervisor.write_status(node.now)
-        node.supervisor.event("mount", "what nobody reads")
-        assert node.supervisor.status_due > node.now, "it would try again at once"
-    assert node.supervisor.stop_reason is None
-    node.supervisor.launcher_code = 0
+        node.supervisor.journal.event("mount", "what nobody reads")
+        assert node.supervisor.journal.status_due > node.now, "it would try again at once"
+    assert node.supervisor.link.stop_reason is None
+    node.supervisor.launcher.code = 0
     node.supervisor.make_report([])
-    node.supervisor.take_report(node.supervisor.nodes[1], {"exit_code": 0})
-    node.supervisor.judge(node.now)
+    node.hub.take_report(node.hub.nodes[1], checked_report({"exit_code": 0}))
+    node.judge(node.now)
     verdict = node.run.result()
     assert verdict["state"] == "succeeded"
     assert verdict["nodes"][0]["report"]["unwritten"] == "No space left on device"
@@ -1207,14 +1260,15 @@ def test_what_the_launcher_of_all_nodes_is_to_read_is_written_once_there_is_room
 ) -> None:
     node = make_rank_0(2)
     (node.run.node(0) / "asked").mkdir()
-    for other in node.supervisor.nodes:
-        other["asked"] = True
-    node.supervisor.nodes[1].update(state="ended", report={"exit_code": 3})
+    for other in node.hub.nodes:
+        other["remote_started"] = True
+    other = node.hub.nodes[1]
+    other["state"], other["report"] = "ended", checked_report({"exit_code": 3})
 
     with monkeypatch.context() as patch:
-        patch.setattr(_supervisor, "write_json", full)
-        node.supervisor.hand_on(node.now)
-    node.supervisor.hand_on(node.now)
+        patch.setattr(journal, "write_json", full)
+        node.hub.forward_commands(node.now)
+    node.hub.forward_commands(node.now)
     assert json.loads((node.run.node(0) / "asked" / "1.exit").read_text()) == 3
 
 
@@ -1233,7 +1287,7 @@ def test_the_last_words_have_room_on_a_full_disk(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
     reserve = node.run.node(1) / "reserve"
     reserve.touch()
-    node.supervisor.result_state = "failed"
+    node.supervisor.link.result_state = "failed"
     node.supervisor.clean_up()
     assert not reserve.exists() and node.run.state(1) == "failed"
 
@@ -1260,11 +1314,11 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
     node = make_rank_0(2)
     removing, stubborn = 4711, 4712
     killed: list[tuple[list[int], int]] = []
-    monkeypatch.setattr(_supervisor, "descendants", lambda _root: [removing, stubborn])
-    monkeypatch.setattr(_supervisor, "signal_all", lambda pids, number: killed.append((list(pids), number)))
+    monkeypatch.setattr(launcher, "descendants", lambda _root: [removing, stubborn])
+    monkeypatch.setattr(launcher, "signal_all", lambda pids, number: killed.append((list(pids), number)))
     node.supervisor.plan["remove"] = ["docker", "rm", "--force", "muster-first-node0"]
-    node.supervisor.remover, node.supervisor.launcher_code = removing, 0
-    node.supervisor.ending_since = node.now
+    node.supervisor.launcher.remover, node.supervisor.launcher.code = removing, 0
+    node.supervisor.launcher.phase = launcher.Ending(node.now)
     for seconds in (0.1, 1.0, 30.0):
         node.supervisor.tend_processes(node.now + seconds)
     assert killed[-1] == ([stubborn], signal.SIGKILL)
@@ -1291,7 +1345,7 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
 def test_a_container_that_was_not_removed_is_told(make_rank_0: NodeMaker, remove: list[str], told: str) -> None:
     supervisor = make_rank_0(1).supervisor
     supervisor.plan["remove"] = remove
-    supervisor.launcher_code, supervisor.ending_since = 0, time.monotonic()
+    supervisor.launcher.code, supervisor.launcher.phase = 0, launcher.Ending(time.monotonic())
 
     def is_over() -> bool:
         supervisor.tend_processes(time.monotonic())
@@ -1305,17 +1359,18 @@ def test_a_container_that_was_not_removed_is_told(make_rank_0: NodeMaker, remove
 
 def test_who_was_asked_to_stop_does_not_wait_for_ever_for_rank_0(make_node: NodeMaker) -> None:
     node = make_node(1, 2)
-    node.supervisor.hub = node.wire_to(0)  # open, and silent
-    node.supervisor.selector.register(node.supervisor.hub.connection, selectors.EVENT_READ, node.supervisor.hub)
-    node.supervisor.asked = signal.SIGTERM
-    node.supervisor.obey()
+    node.peer.wires = [node.wire_to(0)]  # open, and silent
+    (wire,) = node.peer.wires
+    node.supervisor.selector.register(wire.connection, selectors.EVENT_READ, wire)
+    node.supervisor.link.on_stop_signal("SIGTERM")
+    node.supervisor.carry_out_orders()
     assert node.told(0) == ["stop"]
     node.supervisor.make_report([])
-    node.supervisor.turn(0.0)
+    node.supervisor.step(0.0)
     assert not node.supervisor.done, "its last word is worth some seconds"
-    node.supervisor.asked_deadline = 0.0
-    node.supervisor.turn(0.0)
-    assert node.supervisor.done and node.supervisor.result_state == "stopped"
+    node.peer.deadline = 0.0
+    node.supervisor.step(0.0)
+    assert node.supervisor.done and node.supervisor.link.result_state == "stopped"
 
 
 def test_the_end_of_what_was_run_quietly_is_seen() -> None:
@@ -1330,7 +1385,7 @@ def test_the_end_of_what_was_run_quietly_is_seen() -> None:
 # --- Alone on a node --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [_supervisor, _rank_program, _remote_shell, _deepspeed_config])
+@pytest.mark.parametrize("module", [entry, muster_rank, ssh, _deepspeed_config])
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(version: str, module: Any) -> None:
     interpreter = real_interpreter(version)
@@ -1342,3 +1397,20 @@ def test_what_runs_alone_runs_with_the_standard_library_of_old_and_new_pythons(v
         command = [str(interpreter), "-I", "-S", "-c", program]
         done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_a_supervisor_and_its_guard_need_nothing_but_the_files_beside_them(version: str, tmp_path: Path) -> None:
+    interpreter = real_interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} here")
+    write_supervisor(str(tmp_path), supervisor_files())
+    command = [str(interpreter), "-I", "-S", str(tmp_path / "supervisor.py")]
+    for words, told in (([], "plan.json"), (["--guard"], "")):
+        run = tmp_path / "run"
+        run.mkdir()
+        done = subprocess.run([*command, *words, str(run)], check=False, capture_output=True, text=True, timeout=300)
+        said = (run / "supervisor.log").read_text()
+        assert done.returncode == 1 and said.splitlines()[-1].startswith("FileNotFoundError") and told in said
+        shutil.rmtree(run)
+    assert not list(tmp_path.rglob("__pycache__"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils import _supervisor
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_words, rank_reports
 from ansible_collections.muster.training.plugins.module_utils._verdict import (
     Explanation,
     duration,
@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._verdict import (
     render_verdict,
     without_hub,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain
 
 CLOSED = (
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.10]:41234"
@@ -30,7 +31,7 @@ def rank(number: int, code: int | None, error: str = "") -> dict[str, Any]:
     return {"rank": number, "local_rank": number % 2, "exit_code": code, "error": error, "log": f"/run/{number}.log"}
 
 
-def report(code: int | None, *ranks: dict[str, Any], said: str = "", **more: Any) -> dict[str, Any]:
+def report(code: int | None, *ranks: Any, said: str = "", **more: Any) -> dict[str, Any]:
     return {
         "exit_code": code,
         "state": "ended",
@@ -203,6 +204,12 @@ def test_a_rank_in_a_container_that_was_killed_for_memory() -> None:
     assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for want of memory")
 
 
+def test_a_rank_that_was_killed_at_the_limit_of_its_container() -> None:
+    made = result(report(1, rank(0, 1, CLOSED)), report(137, rank(2, 137), oom_kills=1, limit_hits=1))
+    assert "at the memory limit of a container or service on this node" in cause(made)[2]
+    assert explain(cause(made)[2])[0].entry.id == "container-out-of-memory"
+
+
 def test_a_rank_that_aborted_itself_without_a_word_did_so_because_of_another() -> None:
     """NCCL's watchdog aborts the process when its peers are gone."""
     made = result(report(1, rank(0, -signal.SIGABRT)), report(1, rank(2, -signal.SIGSEGV)), first="node0")
@@ -277,11 +284,24 @@ def test_no_failure_is_named_where_none_ended_the_run(state: str) -> None:
     assert from_hub({}, made)["first_failure"] is None
 
 
+def test_the_cost_is_told_where_it_is_known() -> None:
+    made = {**result(report(0, rank(0, 0)), state="succeeded", reason=""), "started": 1000.0, "ended": 1600.0}
+    prices = [{"price_per_hour": 2.52}, {"price_per_hour": 2.52}]
+    verdict = from_hub({"nodes": prices, "currency": "EUR"}, made)
+    assert (verdict["cost"], verdict["currency"]) == (pytest.approx(0.84), "EUR")
+    assert "\n  cost: 0.84 EUR\n" in render_verdict(verdict, "/r", {"accuracy": 0.9})
+    verdict = from_hub({"nodes": [prices[0], {"price_per_hour": None}]}, made)
+    assert (verdict["cost"], verdict["currency"]) == (None, "USD")
+    of_a_former_version = {key: value for key, value in verdict.items() if key not in ("cost", "currency")}
+    assert "cost" not in render_verdict(verdict, "", {}) + render_verdict(of_a_former_version, "", {})
+
+
 def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
     verdict = from_hub({}, result(report(1, rank(0, 1, "ValueError: boom")), None, first="node0"))
     assert verdict["nodes"][0]["ranks"] == [
         {"host": "node0", "rank": 0, "local_rank": 0, "exit_code": 1, "error": "ValueError: boom", "log": "/run/0.log"}
     ]
+    assert verdict["nodes"][0]["oom_kills"] == 0
     assert verdict["nodes"][1] == {
         "name": "node1",
         "node_rank": 1,
@@ -294,6 +314,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         "container": "",
         "unwritten": "",
         "shortened": "",
+        "oom_kills": None,
         "ranks": [],
     }
     assert (verdict["state"], verdict["world_size"], verdict["nnodes"]) == ("failed", 4, 2)
@@ -315,8 +336,8 @@ def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) ->
     """Recorded by tests/record_torchrun.py: the cause among ranks that lost their peer or were stopped."""
     directory = TORCHRUN / case
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 0}}
-    ranks = _supervisor.rank_reports(plan, str(directory), 1)
-    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    ranks = rank_reports(plan, str(directory), 1)
+    said = last_words((directory / "launcher.log").read_text())
     node, found, text = cause(result(report(1, *ranks, said=said), first="node0"))
     assert (node, found) == ("node0", number)
     assert text.startswith(error)
@@ -325,8 +346,8 @@ def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) ->
 def test_a_node_that_was_only_stopped_is_no_cause() -> None:
     directory = TORCHRUN / "terminated"
     plan = {"rank_logs": "torchrun", "node": {"slots": 2, "first_rank": 2}}
-    ranks = _supervisor.rank_reports(plan, str(directory), 1)
-    said = _supervisor.last_words((directory / "launcher.log").read_text())
+    ranks = rank_reports(plan, str(directory), 1)
+    said = last_words((directory / "launcher.log").read_text())
     stopped = report(1, *ranks, said=said)
     assert cause(result(report(1, rank(0, 1, CLOSED)), stopped, first="node1")) == ("node0", 0, CLOSED)
 

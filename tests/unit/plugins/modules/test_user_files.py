@@ -163,7 +163,7 @@ def test_what_cannot_be_asked_for_is_told(home: Path) -> None:
     with pytest.raises(UserFileError, match="Needed: a content, or a line that ends with mark"):
         keep(files=[{"path": "~/keys", "line": "key", "mark": " ours"}])
     with pytest.raises(UserFileError, match="there is no user nobody-knows"):
-        user_files.entry_of("nobody-knows")
+        _user_files.entry_of("nobody-knows")
 
 
 @pytest.fixture

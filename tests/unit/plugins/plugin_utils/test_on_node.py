@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 from types import SimpleNamespace
@@ -15,9 +16,14 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import (
     MARK,
+    MODULE_UTILS,
+    PACKAGE,
     NodeRefusal,
     call_node,
+    imports_of,
     keep_alive,
+    needs_of,
+    source_of,
 )
 
 
@@ -37,7 +43,7 @@ def on_node(execute: Any, request: dict[str, Any], variables: dict[str, Any] | N
         _templar=SimpleNamespace(template=lambda value: value),
         _low_level_execute_command=execute,
     )
-    return call_node(action, ["_supervisor", "_run"], request, {"inventory_hostname": "node0", **(variables or {})})
+    return call_node(action, "_run.requests", request, {"inventory_hostname": "node0", **(variables or {})})
 
 
 def test_ssh_takes_our_keep_alive_whatever_ansible_cfg_says() -> None:
@@ -98,3 +104,26 @@ def test_a_run_that_a_node_does_not_have_is_refused_by_the_node_itself(tmp_path:
     request = {"operation": "watch", "run_id": "first", "runs_directory": str(tmp_path), "node": "node0"}
     with pytest.raises(NodeRefusal, match="node0: there is no run first on this node"):
         on_node(execute, request)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """What a piece of a module imports of ours, for the node alone, as Python itself reads it."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+            within = (node.module or "")[len(PACKAGE) :].lstrip(".")
+            for alias in node.names:
+                name = f"{within}.{alias.name}".lstrip(".")
+                found.add(name if (MODULE_UTILS / (name.replace(".", "/") + ".py")).is_file() else within)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            found |= imported(node)
+    return found
+
+
+def test_what_a_module_needs_on_the_node_is_what_it_imports() -> None:
+    for path in MODULE_UTILS.rglob("*.py"):
+        name = ".".join(path.relative_to(MODULE_UTILS).with_suffix("").parts)
+        assert imports_of(name) == imported(ast.parse(source_of(name))), name
+    needed = needs_of("_run.requests")
+    assert {"_run.requests", "_run.start", "_run.directory"} <= set(needed)
+    assert not {"_run.documents", "_run_list", "_plan"} & set(needed)

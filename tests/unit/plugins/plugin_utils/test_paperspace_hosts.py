@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils import _paperspace_hosts as paperspace_hosts
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts import Selection, SelectionError, select
-from tests.paperspace_server.account import machine, moment, network
+from tests.paperspace_server.objects import machine, moment, network
 
 NETWORKS = [network(1, name="mine"), network(2, name="twin"), network(3, name="twin", region="ams1")]
 
@@ -60,6 +60,30 @@ MIXED = [
 )
 def test_options_choose_machines(wanted: dict[str, Any], names: list[str]) -> None:
     assert kept(MIXED, **wanted) == names
+
+
+def test_a_cluster_is_its_network_and_its_names() -> None:
+    """The same rule as that by which machines are removed."""
+    networks = [network(1, name="muster-bert"), network(2, name="muster-bert-2")]
+    machines = [
+        machine(0, name="bert-0"),
+        machine(1, name="photos"),
+        machine(2, name="bert-1", networkId="nw0000002"),
+        machine(3, name="bert-10"),
+        machine(4, name="bert-01"),
+    ]
+    chosen, _left_out = select(machines, networks, Selection(cluster="bert"))
+    assert [one["name"] for one in chosen] == ["bert-0", "bert-10"]
+    assert select(machines, networks, Selection(cluster="gpt"))[0] == [], "one that is not there yet is no error"
+
+
+@pytest.mark.parametrize(
+    ("usage", "storage", "price"), [(3.78, 0.0104, 3.7904), (3.78, None, 3.78), (None, 0.0104, None), ("?", 1, None)]
+)
+def test_a_machines_price(usage: Any, storage: Any, price: float | None) -> None:
+    variables = paperspace_hosts.host_variables(machine(0, usageRate=usage, storageRate=storage))
+    assert variables.get("node_price_per_hour", None) == price
+    assert ("node_price_per_hour" in variables) == (price is not None)
 
 
 @pytest.mark.parametrize(

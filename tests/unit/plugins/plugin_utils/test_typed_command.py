@@ -45,3 +45,26 @@ def test_what_is_no_command_stays(tmp_path: Path) -> None:
         as_typed("see stop.yml, or ansible-playbook of yours", called) == "see stop.yml, or ansible-playbook of yours"
     )
     assert as_typed(STOP, {}) == STOP
+
+
+@pytest.mark.parametrize(
+    ("typed", "more"),
+    [
+        ((), ""),
+        (("nnodes=2",), ""),
+        (("@job.yml", "nnodes=2"), " -e @job.yml"),
+        (("code_source=~/project launch_script=train.py",), " -e code_source='~/project'"),
+        (('{"code_source": "/me/my project"}',), " -e code_source='/me/my project'"),
+    ],
+)
+def test_a_command_that_brings_code_says_which(
+    typed: tuple[str, ...], more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called = {"args": ("muster.training.launch",), "inventory": constants.DEFAULT_HOST_LIST, "extra_vars": typed}
+    assert as_typed("ansible-playbook site.yml --tags code", called) == (
+        f"ansible-playbook muster.training.site{more} --tags code"
+    )
+    assert as_typed(STOP, called) == STOP.replace("stop.yml", "muster.training.stop")
+    own = "ansible-playbook site.yml -e code_source=DIRECTORY"
+    assert as_typed(own, called) == own.replace("site.yml", "muster.training.site")

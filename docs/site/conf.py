@@ -1,0 +1,35 @@
+"""How Sphinx makes the site of the tree that tests/make_site.py puts together: make docs"""
+
+from __future__ import annotations
+
+project = "muster.training"
+author = "muster contributors"
+project_copyright = "muster contributors"
+
+extensions = ["myst_parser", "sphinx_antsibull_ext", "sphinx.ext.intersphinx"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+root_doc = "index"
+exclude_patterns = ["_static"]
+nitpicky = True
+
+# What Ansible's own manual explains: labels that the reference names, from a file beside this one. Nothing is fetched.
+intersphinx_mapping = {"ansible": ("https://docs.ansible.com/ansible/latest/", "ansible.inv")}
+intersphinx_disabled_reftypes: list[str] = []
+
+# The anchors of headings are those of the repository's own pages.
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_block"]
+# Between runs nothing is known that the pages do not say: a page that is in no table of contents is a mistake.
+suppress_warnings: list[str] = []
+
+html_theme = "furo"
+html_title = "muster.training"
+html_static_path = ["_static"]
+html_css_files = ["muster.css"]
+html_show_copyright = False
+html_show_sphinx = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+highlight_language = "text"
+pygments_style = "tango"
+pygments_dark_style = "monokai"

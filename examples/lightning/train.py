@@ -1,0 +1,128 @@
+"""Train a small classifier of handwritten digits with Lightning, on as many nodes and devices as torchrun has started.
+
+    torchrun --standalone --nproc-per-node 2 train.py --epochs 10
+
+How many that are Lightning is told from the environment, so the script is the same for one node and for sixteen. The
+pictures are those that scikit-learn brings along: nothing is downloaded.
+
+Checkpoints go to $MUSTER_RUN_DIRECTORY/checkpoints; --resume PATH goes on from one. The last line of rank 0,
+MUSTER_RESULT, is shown in the summary of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+
+import lightning
+import torch
+import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: imported later it keeps it alive
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+HELD_OUT = 360  # a fifth of the pictures
+
+
+class Digits(lightning.LightningDataModule):
+    """1797 pictures of 8x8 pixels; Lightning deals them out to the ranks."""
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        digits = load_digits()
+        pictures = torch.tensor(digits.data, dtype=torch.float32) / 16.0
+        whole = TensorDataset(pictures, torch.tensor(digits.target, dtype=torch.int64))
+        sizes = [len(whole) - HELD_OUT, HELD_OUT]
+        self.known, self.held_out = random_split(whole, sizes, generator=torch.Generator().manual_seed(0))
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.known, batch_size=self.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.held_out, batch_size=self.batch_size)
+
+
+class Classifier(lightning.LightningModule):
+    """Two hidden layers."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.learning_rate = learning_rate
+        self.layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+        self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
+        return loss
+
+    def validation_step(self, batch: list[torch.Tensor], _index: int) -> None:
+        right = (self.layers(batch[0]).argmax(dim=1) == batch[1]).float().mean()
+        self.log("accuracy", right, on_epoch=True, sync_dist=True, batch_size=len(batch[1]))
+
+    def on_train_epoch_end(self) -> None:
+        told = self.trainer.callback_metrics
+        if self.trainer.is_global_zero:
+            print(
+                f"epoch {self.current_epoch + 1}/{self.trainer.max_epochs} loss {told['loss']:.4f} "
+                f"accuracy {told['accuracy']:.4f}",
+                flush=True,
+            )
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=self.learning_rate)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=10, help="passes over the pictures (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="pictures of a rank (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of AdamW (default: %(default)s)")
+    parser.add_argument("--resume", default=None, help="checkpoint to go on from, which each node must have")
+    return parser.parse_args()
+
+
+@record  # the traceback of a failed rank goes where the launcher looks for it
+def main() -> None:
+    arguments = parse_arguments()
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)  # several ranks share the cores
+    train(arguments)
+    gc.collect()  # what holds the group, and so threads of gloo
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def train(arguments: argparse.Namespace) -> None:
+    lightning.seed_everything(0)
+    run_directory = os.environ.get("MUSTER_RUN_DIRECTORY", ".")
+    directory = os.path.join(run_directory, "checkpoints")
+    trainer = lightning.Trainer(
+        accelerator="auto",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),  # torchrun's name for the number of nodes
+        strategy="ddp",
+        max_epochs=arguments.epochs,
+        callbacks=[ModelCheckpoint(directory, save_last=True)],
+        logger=CSVLogger(run_directory, name="", version=""),  # metrics.csv, of which the report makes curves
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Classifier(arguments.learning_rate), Digits(arguments.batch_size), ckpt_path=arguments.resume)
+    if trainer.is_global_zero:
+        result = {
+            "accuracy": round(trainer.callback_metrics["accuracy"].item(), 4),
+            "checkpoint": os.path.abspath(os.path.join(directory, "last.ckpt")),
+        }
+        print("MUSTER_RESULT " + json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The five commands, from nothing to a run and back to 0 USD an hour: what the test server makes are test hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+from tests.paperspace_server.account import Account, Host
+from tests.paperspace_server.server import PaperspaceServer
+from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+from tests.rented import SETTINGS, Project
+
+CLUSTER = {
+    "provision_cluster": "bert",
+    "provision_nnodes": 2,
+    "provision_region": "ny2",
+    "provision_machine_types": ["C5"],
+    "provision_template": "Ubuntu 22.04",
+    "idle_watch_enabled": True,
+    "idle_watch_after": "45m",
+    "idle_watch_ttl": "off",  # this machine's age is theirs
+}
+ROLES = "hosts_file,ssh_mesh"  # what is quick
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Two hosts that nothing has touched, which nobody has rented yet."""
+    with drive.own_lab("bare", nodes=2) as lab:
+        yield lab
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[PaperspaceServer]:
+    """An account with other people's things, and two hosts to be had."""
+    hosts = [Host(private=str(node.address), public=str(node.address)) for node in lab.nodes[:2]]
+    account = Account(hosts=hosts)
+    sprinkle(account, "bert")
+    with PaperspaceServer(account, typing="observed") as running:
+        yield running
+
+
+def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> None:
+    project = Project(tmp_path, server)
+    project.set_up(lab, SETTINGS, "cluster: bert\n")
+    (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))
+    foreign = foreign_bytes(server.account)
+
+    def own() -> list[str]:
+        machines = server.account.machines
+        return [f"{one['name']} {one['state']}" for one in machines if one["id"] not in server.account.foreign]
+
+    said = project.run("ansible-playbook provision.yml --check")
+    assert "to make: machine bert-1 of type C5" in said
+    assert "bert: 0.16 USD an hour, 3.84 USD a day" in said
+    assert own() == []
+
+    said = project.run("ansible-playbook provision.yml -e max_usd_per_hour=1")
+    assert "bert: 2 machines are ready; 0.16 USD an hour" in said
+    assert own() == ["bert-0 ready", "bert-1 ready"]
+    for node in lab.nodes[:2]:
+        assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
+        settings = json.loads(lab.exec(node.name, ["cat", "/etc/muster/idle_watch.json"]).stdout)
+        assert settings == {"after": "45m", "ttl": "off"}
+    assert "paperspace" not in lab.exec(node.name, ["grep", "-rli", server.key, "/etc/muster", "/usr/local"]).stdout
+
+    project.run(f"ansible-playbook site.yml --tags {ROLES}")
+    said = project.run("ansible-playbook launch.yml -e nnodes=2")
+    assert "step 4 sum 2 world 2" in said
+    assert "costs        0.18 USD an hour" in said, said  # with its disks, as the machines say
+    verdict = json.loads((tmp_path / "runs" / "latest" / "result.json").read_text())
+    assert verdict["state"] == "succeeded"
+    assert 0 < verdict["cost"] < 0.02
+    assert verdict["currency"] == "USD"
+    assert [node["name"] for node in verdict["nodes"]] == ["bert-0", "bert-1"]
+
+    row = next(line for line in project.run("ansible-playbook cost.yml").splitlines() if line.startswith("bert "))
+    assert row.split()[:5] == ["bert", "ny2", "2", "on", "C5"]
+
+    said = project.run("ansible-playbook teardown.yml -e confirm=bert")
+    assert "nothing of bert is left, 0 USD an hour" in said
+    assert left_over(server.account) == []
+    assert server.account.usd_per_hour() == 0
+    assert foreign_bytes(server.account) == foreign

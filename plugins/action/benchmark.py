@@ -1,0 +1,161 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module benchmark: what the job is to measure, and what that says. No connections."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.muster.training.plugins.action.run_record import records_directory
+from ansible_collections.muster.training.plugins.action.run_report import record_of
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.baseline import compare
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge, suspects
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import Measured
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.record import (
+    JUDGED,
+    MEASURED,
+    benchmark_in,
+    measured_in,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import OPERATIONS, work_again, work_of
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import render
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
+
+ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["planned", "suspected", "judged"], "required": True},
+    "nnodes": {"type": "int", "default": 0},
+    "seconds": {"type": "float", "default": 300.0},
+    "collectives": {"type": "list", "elements": "str", "default": OPERATIONS},
+    "largest": {"type": "int", "default": 0},
+    "run_id": {"type": "str", "default": ""},
+    "again_run_id": {"type": "str", "default": ""},
+    "baseline": {"type": "str", "default": ""},
+    "network_gbps": {"type": "float"},
+    "fail_on_slow": {"type": "bool", "default": False},
+    "directory": {"type": "path", "default": ""},
+    "group": {"type": "str", "default": "training"},
+}
+LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # with the starts and the second look no more than ten minutes
+SECOND_LOOK = 0.25  # of the seconds of the first
+# What the benchmark sets itself: given with -e it would take the benchmark's place
+OWN = ("job", "detach") + tuple(
+    f"launch_{name}"
+    for name in ("script", "module", "args", "launcher", "no_python", "working_directory", "run_id", "detach")
+)
+
+
+def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
+    """What is to be measured. Raises AnsibleActionFail for what cannot be, before anything is started."""
+    given = [name for name in OWN if name in extra]
+    if given:
+        raise Refusal(
+            f"{', '.join(given)} is given with -e, and the benchmark is a job of its own: leave it out. What it needs "
+            "of yours is taken as launch_python, launch_user, launch_image and launch_environment",
+            result={"changed": False},
+        )
+    if not LEAST_SECONDS <= args["seconds"] <= MOST_SECONDS:
+        raise Refusal(
+            f"benchmark_seconds is {args['seconds']:g}, and it takes {LEAST_SECONDS:g} to {MOST_SECONDS:g}",
+            result={"changed": False},
+        )
+    unknown = [one for one in args["collectives"] if one not in OPERATIONS]
+    if unknown:
+        raise Refusal(
+            f"benchmark_collectives has {ascii(unknown[0])[:40]}, and it takes {', '.join(OPERATIONS)}",
+            result={"changed": False},
+        )
+    if args["baseline"]:
+        read_baseline(directory, args["baseline"])
+    work = work_of(args["nnodes"], args["seconds"], args["collectives"], args["largest"])
+    name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
+    return {"changed": False, "work": json.dumps(work), "run_id": name}
+
+
+def read_baseline(directory: Path, run_id: str) -> Benchmark:
+    """An earlier benchmark. Raises AnsibleActionFail where there is none of this name."""
+    record = record_of(directory, run_id)
+    found = benchmark_in(record)
+    if found is None:
+        raise Refusal(
+            f"baseline is {record.name}, and that was no benchmark, or nothing was fetched of it: name one that was "
+            f"launched by benchmark.yml and has {MEASURED} in its record",
+            result={"changed": False},
+        )
+    return found
+
+
+def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
+    """What a run has measured. Raises AnsibleActionFail where nothing has come of it."""
+    record = record_of(directory, run_id)
+    found = measured_in(record, args["network_gbps"])
+    if found is None:
+        raise AnsibleActionFail(
+            f"benchmark {run_id} has left nothing in {record / MEASURED}: fetch it with ansible-playbook logs.yml "
+            f"-e run_id={run_id} -e fetch=true, and see what its rank 0 has said"
+        )
+    return found
+
+
+def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """What is to be measured again by itself; work is empty where nothing is."""
+    found = suspects(measured_of(directory, args, args["run_id"]))
+    if not found["ranks"] and not found["pairs"]:
+        return {"changed": False, "work": ""}
+    Display().display(
+        f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, "
+        "each by itself"
+    )
+    return {"changed": False, "work": json.dumps(work_again(found, SECOND_LOOK * args["seconds"]))}
+
+
+def conclude(args: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Judge, compare, show, and write the benchmark into the record."""
+    measured = measured_of(directory, args, args["run_id"])
+    again = measured_of(directory, args, args["again_run_id"]) if args["again_run_id"] else None
+    found = judge(measured, again, args["run_id"])
+    if args["baseline"]:
+        found = compare(found, read_baseline(directory, args["baseline"]))
+    write_file(record_of(directory, args["run_id"]) / JUDGED, json.dumps(found, indent=1, allow_nan=False) + "\n")
+    Display().display(render(found))
+    problems = [one for one in found["findings"] if one["severity"] == "problem"]
+    if problems and args["fail_on_slow"]:
+        raise Refusal(
+            f"the benchmark has found {len(problems)} problem{'s' * (len(problems) > 1)}, and "
+            "benchmark_fail_on_slow is set",
+            result={"changed": True},
+        )
+    return {"changed": True, "findings": found["findings"], "verdict": found["verdict"]}
+
+
+class ActionModule(ActionBase):
+    """Reads and writes records of the controller."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Plan, suspect or judge."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            argument_spec=ARGUMENT_SPEC,
+            required_if=[("state", "suspected", ("run_id",)), ("state", "judged", ("run_id",))],
+        )
+        directory = records_directory(args["directory"], args["group"], task_vars)
+        if args["state"] == "planned":
+            return plan(args, directory, load_extra_vars(self._loader))
+        if self._task.check_mode:
+            return {"changed": args["state"] == "judged", "work": ""}
+        return suspect(args, directory) if args["state"] == "suspected" else conclude(args, directory)

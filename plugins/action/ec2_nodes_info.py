@@ -1,0 +1,60 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module ec2_nodes_info: which clusters an AWS account has in a region, and what they cost."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.overview import lines, overview
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import read_account
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import (
+    Aws,
+    BotoMissing,
+    Ec2Error,
+    new_session,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.prices import disk, prices_with
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site import check_region
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "cluster": {"type": "str", "default": ""},
+    "region": {"type": "str", "default": ""},
+}
+
+
+class ActionModule(ActionBase):
+    """Runs where ansible-playbook runs; only reads."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Show the clusters and return them."""
+        super().run(tmp, task_vars or {})
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        display = Display()
+        try:
+            session = new_session()
+            aws = Aws(session, check_region(session, args["region"]), say=display.display)
+            account = read_account(aws)
+            prices = prices_with("", None, disk(aws) if account.there["networks"] else None)
+        except (PlanRefused, Ec2Error, BotoMissing) as error:
+            raise Refusal(str(error)) from None
+        clusters, others = overview(account.there, time.time(), prices)
+        if args["cluster"]:
+            clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
+        for one in clusters:
+            volumes = account.volumes.get(one["cluster"], [])
+            one["besides"] += [f"volume {volume} of no machine" for volume in volumes]
+        for line in lines(clusters, [] if args["cluster"] else others, prices):
+            display.display(line)
+        return {"changed": False, "clusters": clusters, "others": len(others)}

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module fit: searches for the largest batch that fits, by launches of this collection."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ansible import context
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.action.run_record import records_directory
+from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import FITTED, Fit, FitError, Job, State
+from ansible_collections.muster.training.plugins.plugin_utils._fit.search import Search
+from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE, has_hole
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
+
+ARGUMENT_SPEC = {
+    "args": {"type": "raw", "default": []},
+    "confirm_args": {"type": "raw", "default": []},
+    "start": {"type": "int", "default": 8},
+    "multiple": {"type": "int", "default": 8},
+    "max": {"type": "int", "default": 4096},
+    "margin": {"type": "float", "default": 0.05},
+    "probe_timeout": {"type": "float", "default": 600.0},
+    "run_id": {"type": "str", "default": "fit"},
+    "directory": {"type": "path", "default": ""},
+    "group": {"type": "str", "default": "training"},
+}
+
+
+def refusal_of(args: dict[str, Any]) -> str:
+    """What is wrong with what was given, "" where nothing is."""
+    for name in ("args", "confirm_args"):
+        if not isinstance(args[name], (str, list)):
+            return f"fit_{name} is {type(args[name]).__name__}, and it takes a list of words, or a text"
+    if not has_hole(args["args"]):
+        return (
+            f"fit_args has no {HOLE}: write it where the script takes its batch, such as "
+            f'-e \'{{"fit_args": ["--batch_size", "{HOLE}", "--max_steps", "20"]}}\''
+        )
+    if args["confirm_args"] and not has_hole(args["confirm_args"]):
+        return f"fit_confirm_args has no {HOLE}, so it would confirm nothing"
+    if not 1 <= args["start"] <= args["max"]:
+        return f"fit_start is {args['start']}, and it takes 1 to fit_max, which is {args['max']}"
+    if args["multiple"] < 1 or not 0 <= args["margin"] < 1:
+        return (
+            f"fit_multiple is {args['multiple']}, fit_margin {args['margin']:g}: needed are 1 or more, and 0 to below 1"
+        )
+    if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
+        return "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
+    return ""
+
+
+def told(state: State, name: str, fitted: str) -> str:
+    """The result in words."""
+    result, history = state["result"], state["history"]
+    if not result:
+        if any(one["fits"] for one in history):
+            return f"{name}: no batch has passed the longer run; see its logs"
+        return f"{name}: not even a batch of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
+    lines = [
+        f"{name}: the largest batch a rank is {result}, after {len(history)} probes and "
+        f"{state['search']['margin']:.0%} taken off. It holds for these nodes and as many ranks: -e @{fitted}"
+    ]
+    lines += [
+        f"  batch {one['batch']}: {one['samples_per_second']:.4g} samples a second"
+        for one in sorted(history, key=lambda one: one["batch"])
+        if one["samples_per_second"]
+    ]
+    if state["fastest"] is not None and state["fastest"] < result:
+        lines.append(f"  batch {state['fastest']} is as fast as any larger one, within 2 %")
+    return "\n".join(lines)
+
+
+class ActionModule(ActionBase):
+    """Starts playbooks, and writes below the directory of the records."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Search."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        wrong = refusal_of(args)
+        if wrong:
+            raise Refusal(wrong, result={"changed": False})
+        if self._task.check_mode:
+            return {"changed": True}
+        runs = records_directory(args["directory"], args["group"], task_vars)
+        directory = runs / args["run_id"]
+        job = Job(
+            args=args["args"],
+            confirm_args=args["confirm_args"],
+            patience=args["probe_timeout"],
+        )
+        search = Search(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
+        display = Display()
+        try:
+            launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
+            with launches:
+                fit = Fit(directory, runs, launches, lambda text: display.display(f"[fit] {text}"))
+                state = fit.search(job, search)
+        except (NoRunner, FitError) as problem:
+            raise Refusal(str(problem), result={"changed": True}) from problem
+        display.display(told(state, args["run_id"], str(directory / FITTED)))
+        if not state["result"]:
+            raise Refusal("no batch fits", result={"changed": True})
+        return {"changed": True, "batch_size": state["result"], "history": state["history"]}

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module python_layer: runs a step on the node, and shows that it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.plugin_utils._long_work import NOT_IN_CHECK_MODE, run_code
+
+WHAT = {
+    "read_lock": "looking at what was chosen before",
+    "solve": "choosing and getting packages",
+    "compare": "comparing the node with what was chosen",
+    "install": "installing",
+    "serve": "serving files to the other nodes",
+    "stop_serving": "no longer serving files",
+}
+READING = ("read_lock", "compare")
+LONG = ("solve", "install")  # which are followed if an interrupted play has left them running
+ARGUMENT_SPEC: dict[str, Any] = {
+    "step": {"type": "str", "choices": list(WHAT), "required": True},
+    "directory": {"type": "path", "required": True},
+    "layer": {"type": "str", "required": True},
+    "order": {"type": "int", "default": 0},
+    "manager": {"type": "str", "choices": ["venv", "uv", "conda"], "default": "venv"},
+    "python": {"type": "str", "default": "python3"},
+    "python_asked": {"type": "str", "default": "auto"},
+    "space": {"type": "float", "default": 0},
+    "pip_version": {"type": "str", "default": ""},
+    "uv_version": {"type": "str", "default": ""},
+    "index_url": {"type": "str", "default": "", "no_log": True},
+    "extra_index_urls": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "find_links": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "requirements": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "files": {"type": "list", "elements": "str", "default": []},
+    "editable": {"type": "list", "elements": "str", "default": []},
+    "project": {"type": "dict", "default": {}},
+    "environment": {"type": "dict", "default": {}, "no_log": True},
+    "options": {"type": "list", "elements": "str", "default": []},
+    "conda_installer_url": {"type": "str", "default": "", "no_log": True},
+    "conda_installer_sha256": {"type": "str", "default": ""},
+    "conda_channels": {"type": "list", "elements": "str", "default": [], "no_log": True},
+    "conda_packages": {"type": "list", "elements": "str", "default": []},
+    "conda_accept_terms": {"type": "bool", "default": False},
+    "conda_init": {"type": "bool", "default": False},
+    "lock": {"type": "dict", "default": {}},
+    "from": {"type": "str", "default": ""},
+    "url": {"type": "str", "default": "", "no_log": True},
+    "address": {"type": "str", "default": ""},
+    "token": {"type": "str", "default": "", "no_log": True},
+}
+
+
+def difference(answer: dict[str, Any]) -> dict[str, str]:
+    """What an installation has changed, a package a line."""
+    return {
+        "before": "".join(f"{name}\n" for name in answer.get("removed", [])),
+        "after": "".join(f"{name}\n" for name in answer.get("installed", [])),
+    }
+
+
+class ActionModule(ActionBase):
+    """Runs a step as the user of the task."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the step answers."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        step = args["step"]
+        if self._task.check_mode and step not in READING:
+            return NOT_IN_CHECK_MODE
+        what = f"{args['layer']}: {WHAT[step]}"
+        answer = run_code(self, task_vars, what, "python3", "_python_layer.steps", args, follow=step in LONG)
+        return {**answer, "diff": difference(answer)} if "installed" in answer else answer

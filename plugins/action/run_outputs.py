@@ -1,0 +1,172 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module run_outputs: what the job of a run has written on a node, told of and brought here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
+from ansible_collections.muster.training.plugins.plugin_utils._output_choice import (
+    PARTIAL,
+    Output,
+    missing,
+    outputs_of,
+    partial,
+    pieces,
+)
+
+ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["listed", "compared", "fetched"], "required": True},
+    "run_id": {"type": "str", "required": True},
+    "outputs": {"type": "list", "elements": "str", "default": []},
+    "names": {"type": "list", "elements": "str", "default": []},
+    "files": {"type": "list", "elements": "dict", "default": []},
+    "directory": {"type": "path", "default": ""},
+    "progress_interval": {"type": "int", "default": 30},
+    "runs_directory": {"type": "str", "default": "~/.muster/runs"},
+    "user": {"type": "str", "default": ""},
+}
+OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
+
+
+class Broken(Exception):
+    """Why a file cannot be brought, in words for a person."""
+
+
+def write_part(target: Path, output: Output, offset: int, length: int, answer: Any) -> None:
+    """Add a part that a node has handed out to what is here of a file; name it as it is called once all is here.
+
+    Raises Broken where it is not what was asked for, OSError where it cannot be written here.
+    """
+    problem = answer.get("problem") if isinstance(answer, dict) else "no answer"
+    try:
+        data = base64.b64decode(str(answer["data"]), validate=True) if problem is None else b""
+    except (KeyError, binascii.Error):
+        problem = "what came is no file"
+    if problem is None and len(data) != length:
+        problem = f"{len(data)} bytes came instead of {length}"
+    if problem is not None:
+        raise Broken(printable(str(problem))[:200])
+    path = target / output.name
+    part = partial(target, output)
+    part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_room(part.parent, length, "the outputs of the run", "bring fewer")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.truncate(offset)
+        stream.seek(offset)
+        stream.write(data)
+    if offset + length == output.size:
+        os.utime(part, ns=(output.mtime, output.mtime))
+        part.replace(path)
+
+
+def parts_below(target: Path) -> Iterator[Path]:
+    """The beginnings of files that lie in a directory, links not followed."""
+    for place, _directories, names in os.walk(target):
+        yield from (Path(place, name) for name in names if name.startswith(PARTIAL))
+
+
+class ActionModule(ActionBase):
+    """A call to the node; to fetch, one for each 16 MiB."""
+
+    _supports_check_mode = True
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Tell which files there are, compare some, or fetch them."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            argument_spec=ARGUMENT_SPEC, required_if=[("state", "fetched", ("directory",))]
+        )
+        request = {
+            "node": task_vars["inventory_hostname"],
+            "operation": OPERATIONS[args["state"]],
+            **{key: args[key] for key in ("run_id", "runs_directory", "user", "outputs", "names")},
+        }
+        if args["state"] == "fetched":
+            return self.fetch(args, request, task_vars)
+        try:
+            return call_node(self, "_run.outputs", request, task_vars)
+        except AnsibleConnectionFailure as problem:
+            if not self._task.ignore_unreachable:
+                raise
+            return {"changed": False, "unreached": True, "files": [], "msg": str(problem)}
+
+    def fetch(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Bring what is missing of the files."""
+        files, refused = outputs_of(args["files"])
+        if refused:
+            raise AnsibleActionFail(f"{request['node']} has files that cannot be brought: {', '.join(refused[:5])}")
+        target = Path(args["directory"])
+        left = missing(target, files)
+        if self._task.check_mode or not left:
+            return {"changed": bool(left), "directory": str(target), "failures": {}}
+        target.mkdir(mode=0o755, parents=True, exist_ok=True)
+        size = sum(one.output.size - one.have for one in left)
+        require_room(target, size, f"the outputs of {request['node']}", "bring fewer")
+        failures = self.bring(target, pieces(left, PIECE), size, args["progress_interval"], request, task_vars)
+        if not failures:
+            for part in parts_below(target):  # of versions that are no more
+                with contextlib.suppress(OSError):
+                    part.unlink()
+        return {"changed": len(failures) < len(left), "directory": str(target), "failures": failures}
+
+    def bring(
+        self,
+        target: Path,
+        calls: list[list[tuple[Output, int, int]]],
+        size: int,
+        interval: float,
+        request: dict[str, Any],
+        task_vars: dict[str, Any],
+    ) -> dict[str, str]:
+        """Bring the parts, call by call, and tell how far that is; return the files that cannot be had, and why."""
+        display, node = Display(), request["node"]
+        began = told = time.monotonic()
+        done, failures = 0, dict[str, str]()
+        for call in calls:
+            wanted = [part for part in call if part[0].name not in failures]
+            parts = [{**output._asdict(), "offset": offset, "length": length} for output, offset, length in wanted]
+            answers = call_node(self, "_run.outputs", {**request, "parts": parts}, task_vars).get("parts")
+            given = answers if isinstance(answers, list) else []
+            for number, (output, offset, length) in enumerate(wanted):
+                try:
+                    write_part(target, output, offset, length, given[number] if number < len(given) else None)
+                    done += length
+                except (Broken, OSError) as problem:
+                    failures[output.name] = str(problem)
+                    with contextlib.suppress(OSError):
+                        partial(target, output).unlink()
+            now = time.monotonic()
+            if now - told >= interval:
+                told = now
+                rate = done / (now - began)
+                rest = f", {duration((size - done) / rate)} to go" if rate else ""
+                display.display(
+                    f"[muster] {node}: {done / 1e9:.1f} of {size / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s{rest}"
+                )
+        took = duration(time.monotonic() - began)
+        display.display(f"[muster] {node}: {done / 1e6:.0f} MB after {took}, in {target}")
+        for name, why in failures.items():
+            display.warning(f"{node} did not give {printable(name)[:200]}: {why}; say it again to have it")
+        return failures

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of the module shell_command: prints a command. Connects to nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
+from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
+from ansible_collections.muster.training.plugins.plugin_utils._shell_command import OPTIONS, login_words, script_of
+
+ARGUMENT_SPEC = {
+    "facts": {"type": "dict", "required": True},
+    "address": {"type": "str", "default": ""},
+    "image": {"type": "str", "default": ""},
+    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
+    "container_mounts": {"type": "list", "elements": "str", "default": []},
+    "container_options": {"type": "list", "elements": "str", "default": []},
+    "container_ulimits": {"type": "list", "elements": "str", "default": []},
+    "container_shm_size": {"type": "str", "default": ""},
+    "run_id": {"type": "str", "default": ""},
+    "user": {"type": "str", "default": ""},
+    "json_file": {"type": "path"},
+}
+
+
+class ActionModule(ActionBase):
+    """Shows a command for this host."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the words of the command."""
+        task_vars = task_vars or {}
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        try:
+            given = {name: value for name, value in args.items() if name in DEFAULTS}
+            job = read_job({**DEFAULTS, **given}, target_needed=False)
+        except ValueError as problem:
+            raise AnsibleActionFail(str(problem)) from problem
+        facts = {**args["facts"], "address": args["address"]}
+        name = task_vars["inventory_hostname"]
+        wanted = ("ansible_host", "ansible_connection", "ansible_ssh_common_args", *(name for _option, name in OPTIONS))
+        variables = {one: self._templar.template(task_vars[one]) for one in wanted if one in task_vars}
+        words = login_words(variables, name, args["user"], script_of(job, facts, args["run_id"]))
+        Display().display(f"{name}: {shlex.join(words)}")
+        if args["json_file"]:
+            Path(args["json_file"]).write_text(json.dumps(words), encoding="utf-8")
+        return {"changed": False, "words": words}

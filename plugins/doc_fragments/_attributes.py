@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What modules support. Each stands beside the attributes of ansible.builtin, which explain them.
+
+A module says itself what is otherwise with it.
+"""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """By who does the work, and where."""
+
+    # A module that reads a node and changes nothing.
+    INFO = r"""
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+"""
+
+    # An action that runs on the controller alone.
+    CONTROLLER = r"""
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: posix}
+"""
+
+    # An action that runs code of ours on the node, in one round trip.
+    NODE = r"""
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: full}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: full}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: linux}
+"""
+
+    # An action that follows on the node what takes long.
+    LONG = r"""
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: full}
+  bypass_host_loop: {support: none}
+  check_mode: {support: partial, details: Says only that it would be run.}
+  connection: {support: full}
+  delegation: {support: full}
+  diff_mode: {support: none}
+  platform: {platforms: linux}
+"""

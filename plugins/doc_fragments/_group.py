@@ -1,0 +1,19 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The option of modules that choose among machines by their group."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Which machines of the inventory are meant."""
+
+    DOCUMENTATION = r"""
+options:
+  group:
+    description: Group of the inventory that holds the machines.
+    type: str
+    default: training
+"""

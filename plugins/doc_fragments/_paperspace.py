@@ -1,0 +1,28 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of modules that ask Paperspace."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """How Paperspace is reached."""
+
+    DOCUMENTATION = r"""
+options:
+  api_key:
+    description:
+      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+        P(muster.training.paperspace#inventory) reads.
+    type: str
+  api_url:
+    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    type: str
+    default: ""
+  timeout:
+    description: Seconds that one request may take.
+    type: float
+    default: 30.0
+"""

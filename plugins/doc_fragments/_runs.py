@@ -1,0 +1,31 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Options of modules that look at runs on nodes."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """What stands for runs on a node."""
+
+    DOCUMENTATION = r"""
+options:
+  runs_directory:
+    description: Where the runs lie on the node.
+    type: str
+    default: ~/.muster/runs
+  user:
+    description: User who runs the job. Empty, the one who is logged in.
+    type: str
+    default: ""
+"""
+
+    RUN_ID = r"""
+options:
+  run_id:
+    description: Name of the run.
+    type: str
+    required: true
+"""

@@ -1,0 +1,124 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: hostfile
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Render the nodes of a run as a hostfile
+description:
+  - Makes the text of a file that lists the nodes, one line a node in the order of the ranks.
+  - The formats are not interchangeable. DeepSpeed and Open MPI read C(host slots=N), MPICH and Intel MPI C(host:N).
+positional: _input, format
+options:
+  _input:
+    description:
+      - The hosts, as P(muster.training.rank_table#filter) returns them.
+      - A list of dictionaries with C(name), C(address), C(slots) and, on all of them or on none, C(rank) will do as
+        well; without ranks the order of the list is the order of the nodes.
+    type: list
+    elements: dict
+    required: true
+  format:
+    description:
+      - V(deepspeed) for C(deepspeed --hostfile). Only what DeepSpeed and Open MPI read alike is written; anything else
+        is an error that names the hosts.
+      - V(openmpi) for C(mpirun --hostfile) of Open MPI. Start it on the first node. Version 4 gives the first ranks to
+        the host on which it runs, wherever the file lists that.
+      - V(mpich) for C(mpiexec -f) of MPICH and Intel MPI.
+      - V(etc_hosts) for lines of C(/etc/hosts), with the address, the name and, where the name has a domain, the short
+        name. A host whose name is an address gets no line. Slots play no part and may be left out.
+    type: str
+    choices: [deepspeed, openmpi, mpich, etc_hosts]
+    default: deepspeed
+  use:
+    description:
+      - What the launcher is to reach the hosts by. Names must be known on the node that launches.
+      - IPv6 addresses cannot be listed, since readers of a hostfile cut them at the colons.
+      - Of no use with O(format=etc_hosts), which has both.
+    type: str
+    choices: [name, address]
+    default: name
+seealso:
+  - plugin: muster.training.from_hostfile
+    plugin_type: filter
+  - plugin: muster.training.rank_table
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Write the hostfile of DeepSpeed on the node that launches
+  ansible.builtin.copy:
+    content: "{{ nodes | muster.training.hostfile }}"
+    dest: /etc/deepspeed/hostfile
+    mode: "0644"
+  vars:
+    nodes: "{{ groups['training'] | muster.training.rank_table(hostvars) }}"
+
+- name: Write the hostfile of MPICH with addresses instead of names
+  ansible.builtin.copy:
+    content: "{{ nodes | muster.training.hostfile('mpich', use='address') }}"
+    dest: /etc/mpich/hostfile
+    mode: "0644"
+  vars:
+    nodes: "{{ groups['training'] | muster.training.rank_table(hostvars) }}"
+
+- name: Let every node know its peers by name
+  ansible.builtin.blockinfile:
+    path: /etc/hosts
+    block: "{{ nodes | muster.training.hostfile('etc_hosts') }}"
+    mode: "0644"
+  vars:
+    nodes: "{{ groups['training'] | muster.training.rank_table(hostvars, default_slots=1) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The content of the hostfile.
+  type: str
+  sample: "node0 slots=8\nnode1 slots=8\n"
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.muster.training.plugins.module_utils._hostfile import (
+    render_deepspeed,
+    render_hosts_entries,
+    render_mpich,
+    render_openmpi,
+)
+from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table, shown
+
+RENDER: dict[str, Callable[..., str]] = {
+    "deepspeed": render_deepspeed,
+    "openmpi": render_openmpi,
+    "mpich": render_mpich,
+    "etc_hosts": lambda table, _use: render_hosts_entries(table),
+}
+
+
+def hostfile(hosts: Iterable[Mapping[str, Any]], format: str = "deepspeed", use: str = "name") -> str:  # noqa: A002
+    """The content of a hostfile."""
+    render = RENDER.get(format)
+    if render is None:
+        needed = ", ".join(map(repr, RENDER))
+        raise AnsibleFilterError(f"The format of the hostfile is {shown(format)}. Needed: one of {needed}.")
+    if format == "etc_hosts" and not isinstance(hosts, (str, Mapping)):
+        hosts = [{"slots": 1, **host} if isinstance(host, Mapping) else host for host in hosts]
+    try:
+        return render(build_rank_table(hosts), use)
+    except RankTableError as exc:
+        raise AnsibleFilterError(f"These hosts make no hostfile.\n{exc}") from exc
+
+
+class FilterModule:
+    """The filter as Ansible finds it."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"hostfile": hostfile}

@@ -1,0 +1,52 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: inventory_cloud
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Tell from which cloud the machines of the inventory come
+description:
+  - Reads the files that were given with C(-i), or by C(inventory) in C(ansible.cfg), and those of directories, and
+    tells whether one is a source for C(amazon.aws.aws_ec2) or for P(muster.training.paperspace#inventory).
+  - Where there is neither, it is Paperspace. Where there are both, it is an error, as machines would be made at one of
+    them by chance.
+"""
+
+EXAMPLES = r"""
+- name: Show the cloud of the inventory, and its region
+  ansible.builtin.debug:
+    msg: "{{ lookup('muster.training.inventory_cloud') }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - One dictionary with C(cloud) (V(ec2) or V(paperspace)) and C(region) (of EC2, where the source names exactly one,
+      else empty).
+  type: list
+  elements: dict
+  sample: [{cloud: ec2, region: us-east-1}]
+"""
+
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.muster.training.plugins.plugin_utils._inventory_cloud import Cloud, CloudUnclear, cloud_of
+
+
+class LookupModule(LookupBase):
+    """Reads the variable ansible_inventory_sources, and the files that it names."""
+
+    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Cloud]:
+        """Return one dictionary."""
+        self.set_options(var_options=variables, direct=kwargs)
+        try:
+            return [cloud_of((variables or {}).get("ansible_inventory_sources") or [])]
+        except CloudUnclear as error:
+            raise AnsibleLookupError(str(error)) from None

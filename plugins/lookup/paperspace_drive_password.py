@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: paperspace_drive_password
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Ask Paperspace for the password of a network drive
+description:
+  - Asks the Paperspace API for the password of a network drive, each time that it is looked up. So it need not be
+    written down, and no listing of an inventory has it.
+  - P(muster.training.paperspace#inventory) sets C(cifs_share_password) to this lookup, where its cluster has a drive.
+  - Use it in what is a secret itself, such as an option that is not logged.
+options:
+  _terms:
+    description: Ids of drives, as the inventory or the console shows them.
+    type: list
+    elements: str
+    required: true
+  api_key:
+    description:
+      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+        P(muster.training.paperspace#inventory) reads.
+    type: str
+  api_url:
+    description: Address of the API.
+    type: str
+    default: https://api.paperspace.com/v1
+    env:
+      - name: PAPERSPACE_API_URL
+  timeout:
+    description: Seconds that one request may take.
+    type: float
+    default: 30
+  retries:
+    description: How often a request is sent again after a passing failure.
+    type: int
+    default: 4
+seealso:
+  - plugin: muster.training.paperspace
+    plugin_type: inventory
+"""
+
+EXAMPLES = r"""
+# In group_vars/training.yml, for a drive that was made by hand:
+#
+#   cifs_share_username: sdvkpg3v2v
+#   cifs_share_password: "{{ lookup('muster.training.paperspace_drive_password', 'RJFHxSmO7U03') }}"
+- name: Mount a drive
+  muster.training.data_mount:
+    path: /mnt/training-data
+    kind: cifs
+    source: //10.64.92.2/sdvkpg3v2v
+    credentials:
+      username: sdvkpg3v2v
+      password: "{{ lookup('muster.training.paperspace_drive_password', 'RJFHxSmO7U03') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The password of each drive, empty where it has none.
+  type: list
+  elements: str
+"""
+
+import os
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+    NotFoundError,
+    PaperspaceError,
+    one_line,
+)
+from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import get_drive
+
+
+class LookupModule(LookupBase):
+    """One request a drive."""
+
+    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
+        """Return the passwords."""
+        self.set_options(var_options=variables, direct=kwargs)
+        try:
+            client = Client(
+                find_api_key(self.get_option("api_key"), os.environ, os.path.expanduser("~")),
+                self.get_option("api_url"),
+                timeout=self.get_option("timeout"),
+                retries=self.get_option("retries"),
+            )
+            return [self._password(client, str(term)) for term in terms]
+        except PaperspaceError as error:
+            raise AnsibleLookupError(f"the password of the network drive is not known: {error}") from None
+
+    @staticmethod
+    def _password(client: Client, drive_id: str) -> str:
+        try:
+            return str(get_drive(client, drive_id).get("password") or "")
+        except NotFoundError:
+            raise AnsibleLookupError(
+                f"the account of this API key has no network drive {one_line(drive_id, 80)}. If it was removed, read "
+                "the inventory anew (--flush-cache)"
+            ) from None

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the code: is what is on the nodes what is on the controller? Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
+
+WORDS = {
+    "missing": ("is missing there", "are missing there"),
+    "older": ("is older there", "are older there"),
+    "newer": ("was changed there later than here", "were changed there later than here"),
+    "other": ("is another there", "are others there"),
+    "extra": ("is no longer here", "are no longer here"),
+}
+BRING = "bring it with: ansible-playbook site.yml --tags code"
+# Why code that differs was left as it is, and what to do about it, by launch_plan's code_left.
+LEFT = {
+    "": ("and still does after it was brought", f"see whether code_ignore_existing keeps it; {BRING}"),
+    "as_is": ("left so by code: as_is", f"leave that out, and the launch brings it; or {BRING}"),
+    "later": ("left so for now", f"nothing: a launch brings it before the start. To have it there now, {BRING}"),
+    "refused": ("left so, since nothing can start", "nothing: the launch that can start brings it before the start"),
+}
+
+
+def difference(code: Mapping[str, Any]) -> str:
+    """How a node's copy differs, in words."""
+    said = []
+    for kind, count in code["counts"].items():
+        names = code["names"][kind]
+        more = f" and {count - len(names)} more" if count > len(names) else ""
+        said.append(f"{', '.join(names)}{more} {WORDS[kind][count > 1]}")
+    return "; ".join(said) or "it is not the one that is here"
+
+
+def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The facts of a node as they will be once the code was brought, as far as it is known now."""
+    code = facts.get("code")
+    if not code or code["same"]:
+        return facts
+    found = dict(facts)
+
+    def is_inside(path: str) -> bool:
+        return path == code["path"] or path.startswith(code["path"] + "/")
+
+    if code["script"]:
+        found["script"] = None
+    if is_inside(facts["working_directory"]["path"]):
+        found["working_directory"] = {**facts["working_directory"], "exists": True, "is_directory": True}
+    config = facts.get("deepspeed_config")
+    if config and is_inside(config["path"]):
+        del found["deepspeed_config"]
+    return found
+
+
+def check_requirements(case: Case) -> list[Finding]:
+    """What the project requires must be what was installed, in an environment of ours."""
+    code = case.code
+    if not code.required or case.job.image:
+        return []
+    parts = case.part("code")
+    others = {node.name: part["required"] for node, part in parts if part["required"] not in (None, code.required)}
+    return [
+        warning(
+            "requirements-changed",
+            names,
+            f"{code.source}/{code.requirements} {what}",
+            "the packages that the project requires",
+            "ansible-playbook site.yml --tags python_env",
+        )
+        for what, names in (
+            ("has changed since it was installed there", [name for name, required in others.items() if required]),
+            ("was not installed there", [name for name, required in others.items() if not required]),
+        )
+        if names
+    ]
+
+
+def check_code(case: Case) -> list[Finding]:
+    """The nodes must have the code that is here, unless somebody wants theirs."""
+    code = case.code
+    if code.problem:
+        wanted = code.left != "as_is"
+        return [
+            error(
+                "code-unread",
+                [],
+                code.problem,
+                "the code of the job, to be compared with the nodes'",
+                "correct code_source, or run what the nodes have with -e code=as_is",
+            )
+        ] * wanted
+    why, todo = LEFT[code.left]
+    found = [
+        warning(
+            "code-older",
+            [node.name],
+            f"the code in {part['path']} differs from {code.source}, {why}: {difference(part)}",
+            "the code that is here",
+            todo,
+        )
+        for node, part in case.part("code")
+        if not part["same"]
+    ]
+    return [*found, *check_requirements(case)]

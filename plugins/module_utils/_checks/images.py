@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the image in which a job runs. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, gibibytes, listed, odd_ones
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+
+SHOWN = 12  # hex digits of a digest, as docker shows it
+MOVE = (
+    "move Docker's data to a larger disk (ansible-playbook site.yml --tags docker_data_root "
+    "-e docker_data_root_path=/LARGE_DISK/docker), or remove images with docker image prune"
+)
+
+
+def images(case: Case) -> dict[str, Any]:
+    """What each node says of the image, by its name."""
+    return {node.name: read for node, read in case.part("image")}
+
+
+def bring(case: Case) -> str:
+    """The command that brings the image to all nodes."""
+    engine = case.job.container_engine
+    more = "" if engine == "docker" else f" -e container_image_engine={engine}"
+    return f"ansible-playbook site.yml --tags container_image -e container_image_name={case.job.image}{more}"
+
+
+def check_engine(case: Case) -> list[Finding]:
+    """The run's user must be able to ask the engine."""
+    engine, read = case.job.container_engine, images(case)
+    silent = {name: one["error"] for name, one in read.items() if one["error"]}
+    if not silent:
+        return []
+    user = case.facts[next(iter(silent))].get("user", "")
+    remedy = (
+        "start it (systemctl start docker); where the user may not use it, ansible-playbook site.yml --tags "
+        f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in anew'
+        if engine == "docker"
+        else f"see what `{engine} info` says to {user} on the node"
+    )
+    return [
+        error(
+            "image-unread",
+            silent,
+            f"{engine} does not tell {user} whether it has {case.job.image}: "
+            + listed(dict.fromkeys(silent.values()), 2),
+            f"{engine}, running, and allowed to the user of the run",
+            remedy,
+        )
+    ]
+
+
+def check_missing(case: Case) -> list[Finding]:
+    """The image must be there before the launch, which does not pull it; and there must be room for it."""
+    read = {name: one for name, one in images(case).items() if not one["error"]}
+    missing = [name for name, one in read.items() if not one["id"]]
+    if not missing:
+        return []
+    findings = [
+        error(
+            "image-missing",
+            missing,
+            f"{case.job.container_engine} does not have the image {case.job.image}",
+            "the image on each node before the launch, which does not pull it: launchers would not wait",
+            f"{bring(case)}; or correct launch_image",
+        )
+    ]
+    size = max((one["size"] or 0 for one in read.values()), default=0)
+    short = {name: read[name] for name in missing if read[name]["free"] is not None and read[name]["free"] < size}
+    if short:
+        one = next(iter(short.values()))
+        findings.append(
+            error(
+                "image-no-room",
+                short,
+                f"{gibibytes(one['free'])} are free in {one['root']}, where {case.job.container_engine} keeps images",
+                f"room for {case.job.image}, which takes {gibibytes(size)} where it is",
+                MOVE if case.job.container_engine == "docker" else "podman image prune, or another graphroot",
+            )
+        )
+    return findings
+
+
+def check_skew(case: Case) -> list[Finding]:
+    """All nodes must have the same image under its name."""
+    usual, odd = odd_ones({name: one["id"] for name, one in images(case).items() if one["id"]})
+    if not odd:
+        return []
+    told = listed(f"{name} has {str(identity)[:SHOWN]}" for name, identity in odd.items())
+    return [
+        error(
+            "image-skew",
+            odd,
+            f"{case.job.image} is another image there: {told}, and the others have {str(usual)[:SHOWN]}",
+            "one image of this name, with the same digest on all nodes",
+            bring(case),
+        )
+    ]
+
+
+def check_toolkit(case: Case) -> list[Finding]:
+    """Where there are GPUs the engine must be able to hand them to a container."""
+    engine = case.job.container_engine
+    without = [name for name, one in images(case).items() if not one["toolkit"] and case.facts[name].get("gpu_count")]
+    if not without:
+        return []
+    remedy = (
+        "ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true"
+        if engine == "docker"
+        else "install nvidia-container-toolkit, then sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+    )
+    return [
+        error(
+            "image-gpu-toolkit",
+            without,
+            f"there are GPUs, and {engine} has no NVIDIA toolkit that hands them to a container",
+            "nvidia-container-toolkit" + ("" if engine == "docker" else " and its description of the GPUs in /etc/cdi"),
+            remedy,
+        )
+    ]
+
+
+def check_images(case: Case) -> list[Finding]:
+    """All checks of this file. Without the engine itself program-missing says so."""
+    if not case.job.image:
+        return []
+    return [*check_engine(case), *check_missing(case), *check_skew(case), *check_toolkit(case)]

@@ -1,0 +1,232 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container engine of this machine, and what it has of an image. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. The role container_image copies it beside its own program as
+engine.py, so it imports nothing of this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from typing import Any, Iterator, NamedTuple
+
+LABEL = "muster.source"  # of an image that was built here: the hash of what it was built from
+PATIENCE = 60.0  # seconds in which an engine that lives answers a question
+LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else is there
+FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
+DENIED = re.compile(r"unauthorized|authentication required|denied|forbidden|no basic auth", re.I)
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do, in one line."""
+
+
+class Found(NamedTuple):
+    """An image that the engine has. id: its digest in hex. size: bytes, unpacked. label: see LABEL."""
+
+    id: str
+    size: int
+    label: str
+
+
+def words_of(done: subprocess.CompletedProcess[str]) -> str:
+    """What a program that failed has said, its end."""
+    said = " ".join((done.stderr or done.stdout).split())
+    return said[-400:] or f"exit code {done.returncode}"
+
+
+def digest_of(identity: str) -> str:
+    """The digest of an image, without the name of its algorithm, which podman leaves out."""
+    return identity.rpartition(":")[2]
+
+
+class Engine:
+    """docker or podman, as the user who runs this."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.login: list[str] = []  # words that have it use the login of a registry
+        self.environment = dict(os.environ)
+
+    def run(self, *words: str, text: str = "", patience: float | None = None) -> subprocess.CompletedProcess[str]:
+        """Run it to its end, with a text as its standard input. Raises Fault where it cannot be run or hangs."""
+        try:
+            return subprocess.run(
+                [self.name, *self.login, *words],
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=patience,
+                env=self.environment,
+            )
+        except OSError as error:
+            raise Fault(f"{self.name} cannot be run: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            raise Fault(f"`{self.name} {' '.join(words[:2])}` gives no answer within {patience:g} s") from None
+
+    def find(self, name: str) -> Found | None:
+        """The image of a name or an id, None where it is not there. Raises Fault where the engine does not tell."""
+        done = self.run("image", "inspect", "--format", "{{json .}}", name, patience=PATIENCE)
+        if done.returncode:
+            if re.search(r"no such image|image not known|not found", done.stderr, re.I):
+                return None
+            raise Fault(f"`{self.name} image inspect {name}`: {words_of(done)}")
+        image = json.loads(done.stdout)
+        labels = (image.get("Config") or {}).get("Labels") or {}
+        return Found(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
+
+    def root(self) -> str:
+        """The directory in which it keeps images. Raises Fault."""
+        form = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
+        done = self.run("info", "--format", form, patience=PATIENCE)
+        if done.returncode:
+            raise Fault(f"`{self.name} info`: {words_of(done)}")
+        return done.stdout.strip()
+
+    def room(self) -> tuple[str, int]:
+        """The directory in which it keeps images, and the bytes that are free there."""
+        root = there = self.root()
+        while not os.path.isdir(there):
+            there = os.path.dirname(there)
+        return root, shutil.disk_usage(there).free
+
+    def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
+        """Why it could not do what was asked, with the remedy where it is known."""
+        said = words_of(done)
+        if FULL.search(said):
+            return Fault(f"{what}: {said}. {self.remedy()}")
+        if DENIED.search(said):
+            return Fault(
+                f"{what}: {said}. Correct the image's name, or give container_image_registry_user and "
+                "container_image_registry_password"
+            )
+        return Fault(f"{what}: {said}")
+
+    def remedy(self) -> str:
+        """What to do where its disk is full."""
+        if self.name == "docker":
+            return (
+                "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
+                "-e docker_data_root_path=/that/disk/docker`; `docker image prune` removes images that nobody uses"
+            )
+        return (
+            "Remove images that nobody uses with `podman image prune`, or set graphroot in "
+            "/etc/containers/storage.conf (without root: ~/.config/containers/storage.conf) to a larger disk"
+        )
+
+
+@contextlib.contextmanager
+def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
+    """Let the engine pull with a login, which is kept in a directory of its own and forgotten. Raises Fault."""
+    shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
+    if not user:
+        yield
+        return
+    registry = registry_of(name)
+    os.mkdir(directory, 0o700)
+    try:
+        if engine.name == "docker":
+            engine.login = ["--config", directory]
+        else:
+            engine.environment["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
+        done = engine.run("login", "--username", user, "--password-stdin", registry, text=password)
+        if done.returncode:
+            raise engine.fault(f"{registry} refuses {user}", done)
+        yield
+    finally:
+        engine.login = []
+        engine.environment.pop("REGISTRY_AUTH_FILE", None)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def registry_of(name: str) -> str:
+    """The registry that a name means, by the rules of Docker."""
+    first, slash, _rest = name.partition("/")
+    return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
+
+
+def whole_name(name: str) -> str:
+    """A name with its registry, which podman does not add to by itself."""
+    registry = registry_of(name)
+    if name.startswith(f"{registry}/"):
+        return name
+    return f"{registry}/{name if '/' in name else f'library/{name}'}"
+
+
+# --- Archives and contexts --------------------------------------------------------------------------------------------
+
+
+def read_archive(path: str) -> list[str]:
+    """The digests by which an engine may know the image of an archive. Raises Fault where it is none, or not of one."""
+    texts: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                name = member.name[2:] if member.name.startswith("./") else member.name
+                if name in ("manifest.json", "index.json") and member.isfile() and member.size < LONGEST_MANIFEST:
+                    stream = archive.extractfile(member)
+                    texts[name] = stream.read() if stream else b""
+        configs = [os.path.basename(one["Config"]) for one in json.loads(texts.get("manifest.json", b"[]"))]
+        indices = [one["digest"] for one in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise Fault(f"container_image_archive {path} cannot be read: {error}. Make it anew") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        configs = indices = []
+    if len(configs) != 1:
+        kind = f"holds {len(configs)} images" if configs else "is no archive of an image"
+        raise Fault(
+            f"container_image_archive {path} {kind}. Needed: one image, as `docker save --output FILE IMAGE` writes it"
+        )
+    return [digest_of(one[:-5] if one.endswith(".json") else one) for one in [*configs, *indices]]
+
+
+def context_hash(directory: str) -> str:
+    """A hash of what a Dockerfile and the files beside it are, by names, modes and contents."""
+    digest = hashlib.sha256()
+    for current, names, leaves in os.walk(directory):
+        names[:] = sorted(name for name in names if name != ".git")
+        for name in sorted(leaves):
+            path = os.path.join(current, name)
+            told = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
+            if os.path.islink(path):
+                told.append(os.readlink(path))
+            else:
+                with open(path, "rb") as stream:
+                    told.append(hashlib.sha256(stream.read()).hexdigest())
+            digest.update(json.dumps(told).encode())
+    return digest.hexdigest()
+
+
+def look(request: dict[str, str]) -> dict[str, Any]:
+    """What is there. engine "": only an archive or a context is looked at."""
+    answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
+    try:
+        if request.get("engine"):
+            engine = Engine(request["engine"])
+            if not shutil.which(engine.name):
+                raise Fault(f"there is no {engine.name}")
+            answer["root"], answer["free"] = engine.room()
+            found = engine.find(request["name"])
+            answer.update(found._asdict() if found else {})
+        path = os.path.expanduser(request.get("archive", ""))
+        if path and os.path.isfile(path):
+            answer["archive"] = read_archive(path)
+        if request.get("context"):
+            answer["context"] = context_hash(os.path.expanduser(request["context"]))
+    except Fault as fault:
+        answer["fault"] = str(fault)
+    except OSError as error:
+        answer["fault"] = f"{error.filename}: {error.strerror}"
+    return answer

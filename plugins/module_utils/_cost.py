@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run costs: from what its machines cost an hour. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Mapping
+
+CURRENCY = "USD"
+
+
+def read_price(name: str, told: object) -> float | None:
+    """The price of a node an hour, None where it is not told. Raises ValueError where it is none.
+
+    name: of the node. told: its host variable node_price_per_hour; an inventory may have a number as text.
+    """
+    if told is None or told == "":
+        return None
+    try:
+        price = math.nan if isinstance(told, bool) else float(told)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        price = math.nan
+    if not 0 <= price < math.inf:
+        raise ValueError(
+            f"node_price_per_hour of {name} is {ascii(told)[:60]}; give a number, such as 2.49: what the machine costs "
+            "an hour (its currency is launch_currency)"
+        )
+    return price
+
+
+def read_prices(told: Mapping[str, object]) -> dict[str, float | None]:
+    """The prices of nodes by their names. Raises ValueError with one line for each that is none."""
+    prices: dict[str, float | None] = {}
+    problems = []
+    for name, price in told.items():
+        try:
+            prices[name] = read_price(name, price)
+        except ValueError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return prices
+
+
+def total(prices: Iterable[float | None]) -> float | None:
+    """What several nodes cost an hour together, None where one of them is not known."""
+    known = list(prices)
+    return sum(price for price in known if price is not None) if known and None not in known else None
+
+
+def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
+    """What a run has cost from its start to its end, in the currency of its plan; None where that is not known.
+
+    started, ended: seconds since 1970.
+    """
+    rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
+    return rate * max(0.0, ended - started) / 3600 if rate is not None and started is not None else None
+
+
+def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
+    """What a run that goes on costs and has cost, in words; "" where that is not known. Times as for cost_of()."""
+    rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
+    if rate is None or not isinstance(started, (int, float)):
+        return ""
+    spent = cost_of(plan, float(started), now) or 0.0
+    currency = plan.get("currency", CURRENCY)
+    return f"costs {money(rate, currency)} an hour, {money(spent, currency)} so far"
+
+
+def money(amount: float, currency: str) -> str:
+    """An amount in words: two decimals, or two digits of less than a tenth."""
+    return f"{amount:.2f} {currency}" if amount >= 0.1 or amount == 0 else f"{amount:.2g} {currency}"

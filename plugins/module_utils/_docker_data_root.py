@@ -1,0 +1,301 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Move Docker's data to another directory, or leave everything as it was.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import time
+
+SETTINGS = "/etc/docker/daemon.json"
+RECORD = "/var/lib/muster/docker_data_root.json"
+UNITS = ["docker.service", "docker.socket"]
+START_PATIENCE = 60.0  # seconds until the engine must answer
+
+
+class Problem(Exception):
+    """What is wrong, in words for a person."""
+
+
+def run(*command: str) -> str:
+    """Run a command to its end; return what it prints. Raises Problem where it fails."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Problem(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode != 0:
+        raise Problem(f"{' '.join(command)[:200]}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout
+
+
+def contents() -> dict[str, list[str]]:
+    """Return all that the engine holds, by kind: images by digest and name, containers by id and name, volumes."""
+    questions = {
+        "images": ("image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"),
+        "containers": ("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
+        "volumes": ("volume", "ls", "--format", "{{.Driver}} {{.Name}}"),
+    }
+    return {kind: sorted(run("docker", *words).splitlines()) for kind, words in questions.items()}
+
+
+def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
+    """Return in words what of the former contents is not there any more, empty where all is."""
+    found = []
+    for kind, names in before.items():
+        lost = [name for name in names if name not in after[kind]]
+        if lost:
+            found.append(f"{len(lost)} of {len(names)} {kind} (such as {lost[0]})")
+    return " and ".join(found)
+
+
+def difference(source: str, target: str) -> str:
+    """Return the first path of a tree that its copy has not in the same way, empty where it has all."""
+    for current, names, leaves in os.walk(source, onerror=unreadable):
+        for name in (*names, *leaves):
+            path = os.path.join(current, name)
+            copy = os.path.join(target, os.path.relpath(path, source))
+            try:
+                one, other = os.lstat(path), os.lstat(copy)
+            except FileNotFoundError:
+                return path
+            kind = stat.S_IFMT(one.st_mode)
+            is_file = kind == stat.S_IFREG
+            if kind != stat.S_IFMT(other.st_mode) or (is_file and one.st_size != other.st_size):
+                return path
+    return ""
+
+
+def unreadable(error: OSError) -> None:
+    """For os.walk, which else leaves out what it cannot read."""
+    raise error
+
+
+def check_store() -> None:
+    """Raise Problem where the images do not lie below data-root."""
+    if "io.containerd.snapshotter" in run("docker", "info", "--format", "{{json .DriverStatus}}"):
+        raise Problem(
+            "the engine keeps its images and containers in containerd's store, which does not move with data-root. "
+            "Needed: an engine with a store of its own (`docker info` then shows no io.containerd.snapshotter). Give "
+            "containerd another directory instead (`root` in /etc/containerd/config.toml), or set "
+            '{"features": {"containerd-snapshotter": false}} in docker_engine_settings, after which images must be '
+            "fetched again"
+        )
+
+
+def data_root() -> str:
+    """Return where the running engine has its data."""
+    return run("docker", "info", "--format", "{{.DockerRootDir}}").strip()
+
+
+def start_engine() -> None:
+    """Start the engine and wait until it answers."""
+    with contextlib.suppress(Problem):  # it has tried too often
+        run("systemctl", "reset-failed", *UNITS)
+    run("systemctl", "start", *reversed(UNITS))
+    deadline = time.monotonic() + START_PATIENCE
+    while True:
+        try:
+            data_root()
+            return
+        except Problem:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def settings_text() -> str | None:
+    """Return the text of the engine's settings, None where there is no file."""
+    try:
+        with open(SETTINGS, encoding="utf-8") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def read_settings() -> dict[str, object]:
+    """Return the engine's settings."""
+    try:
+        with open(SETTINGS, encoding="utf-8") as stream:
+            found = json.loads(stream.read() or "{}")
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Problem(
+            f"{SETTINGS} is no JSON ({error}). Needed: settings to which data-root can be added. Correct it"
+        ) from error
+    if not isinstance(found, dict):
+        raise Problem(f"{SETTINGS} holds no object. Needed: settings to which data-root can be added. Correct it")
+    return found
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file so that a reader sees the old or the new one."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.new", "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def size_of(path: str) -> int:
+    """Return the bytes that a tree takes on its disk, hard links counted once."""
+    return int(run("du", "--summarize", "--block-size=1", "--one-file-system", path).split()[0])
+
+
+def check_target(source: str, target: str, spare: int) -> None:
+    """Raise Problem where the data cannot go there."""
+    if not os.path.isabs(target) or os.path.normpath(target) != target:
+        raise Problem(
+            f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
+        )
+    real_source, real_target = os.path.realpath(source), os.path.realpath(target)
+    if f"{real_target}/".startswith(f"{real_source}/") or f"{real_source}/".startswith(f"{real_target}/"):
+        raise Problem(f"{target} and the present data in {source} lie in each other. Needed: a directory of its own")
+    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise Problem(
+            f"{target} is not empty. Needed: an empty directory, or one that is not there yet. Choose another one"
+        )
+    parent = target
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
+    disk = os.statvfs(parent)
+    free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
+    if free < needed:
+        raise Problem(
+            f"{free / 2**30:.1f} GiB are free where {target} is to lie. Needed: {needed / 2**30:.1f} GiB, which is "
+            f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Take a larger disk, or remove images with "
+            "`docker image prune`"
+        )
+
+
+def move(source: str, target: str) -> None:
+    """Move the data; where a step fails bring back what was and raise Problem."""
+    before, settings, old_text = contents(), read_settings(), settings_text()
+    existed = os.path.isdir(target)
+    try:
+        run("systemctl", "stop", *reversed(UNITS))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        run("cp", "--archive", "--no-target-directory", source, target)
+        differs = difference(source, target)
+        if differs:
+            raise Problem(f"{differs} is missing or differs in the copy")
+        if old_text is not None:
+            write_text(f"{SETTINGS}.before-data-root", old_text)
+        write_text(SETTINGS, json.dumps({**settings, "data-root": target}, indent=4, sort_keys=True) + "\n")
+        start_engine()
+        if os.path.realpath(data_root()) != os.path.realpath(target):
+            raise Problem(f"the engine has its data in {data_root()}, although {SETTINGS} says {target}")
+        lost = missing(before, contents())
+        if lost:
+            raise Problem(f"the engine does not find {lost} in the copy")
+        write_text(RECORD, json.dumps({"from": source, "to": target}) + "\n")
+    except (Problem, OSError) as problem:
+        raise Problem(f"{problem}. {undo(old_text, source, target, existed)}") from problem
+
+
+def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
+    """Bring the former state back; return in words how far that went."""
+    stays = f"The copy in {target} stays"
+    try:
+        run("systemctl", "stop", *reversed(UNITS))
+        stopped = ""
+    except Problem as problem:  # whatever runs now has no unit, or is stopped, or goes on
+        stopped = f" ({problem})"
+    try:
+        if settings_text() != old_text:
+            if old_text is None:
+                os.unlink(SETTINGS)
+            else:
+                write_text(SETTINGS, old_text)
+    except OSError as problem:
+        former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
+        return (
+            f"The former settings cannot be brought back ({problem}), and the engine was not started with "
+            f"others{stopped}. {stays}. Needed: {former}. See to that, then `systemctl restart docker`, and remove the "
+            "copy"
+        )
+    try:
+        start_engine()
+        root = data_root()
+    except Problem as problem:
+        return (
+            f"The former settings are back, but the engine does not start: {problem}. {stays}. Needed: a look at "
+            "`journalctl -u docker`"
+        )
+    if os.path.realpath(root) != os.path.realpath(source):
+        return (
+            f"The former settings are back, but the engine runs with its data in {root}{stopped}. {stays}. Needed: an "
+            f"engine with its data in {source}. `systemctl restart docker`, then remove the copy"
+        )
+    try:
+        shutil.rmtree(target)
+    except OSError as problem:
+        # a mount point cannot go, and need not
+        if os.path.lexists(target) and not (existed and is_empty(target)):
+            return (
+                f"The engine runs with its former data again, but the copy in {target} cannot be removed ({problem}). "
+                "Needed: an empty directory, or none, for the next try. Remove the copy"
+            )
+    if existed:
+        os.makedirs(target, exist_ok=True)
+    return "The engine runs with its former data again, and the copy was removed"
+
+
+def is_empty(directory: str) -> bool:
+    """Whether a directory can be read and holds nothing."""
+    try:
+        return not os.listdir(directory)
+    except OSError:
+        return False
+
+
+def delete_old(target: str) -> bool:
+    """Delete the data that were moved from elsewhere to here; return whether there were some."""
+    try:
+        with open(RECORD, encoding="utf-8") as stream:
+            record = json.load(stream)
+    except (OSError, ValueError):
+        return False
+    if record["to"] != target or not os.path.isdir(record["from"]):
+        return False
+    shutil.rmtree(record["from"])
+    return True
+
+
+def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
+    """Have the data there; return whether that was, or in check mode would be, a change, and where they were before.
+
+    Args:
+        path: an absolute directory, empty or not there yet.
+        spare_gib: GiB that stay free where it lies.
+        delete: whether the former data go once the engine runs with the new ones.
+
+    Raises Problem or OSError where they cannot be moved; all is as it was then, or the words say what is not.
+    """
+    source = data_root()
+    if os.path.realpath(source) == os.path.realpath(path):
+        return delete and not check and delete_old(path), source
+    running = run("docker", "ps", "--format", "{{.Names}}").split()
+    if running:
+        raise Problem(
+            f"these containers are running: {', '.join(running)}. Needed: none while the data move. Stop them"
+        )
+    check_store()
+    check_target(source, path, spare_gib * 2**30)
+    read_settings()
+    if not check:
+        move(source, path)
+        if delete:
+            delete_old(path)
+    return True, source

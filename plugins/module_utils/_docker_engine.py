@@ -1,0 +1,97 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is true of Docker on this machine: its settings, whether they can be read, running containers, GPUs.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+SETTINGS = "/etc/docker/daemon.json"
+
+
+def read_settings(path: str) -> tuple[Data, str]:
+    """Return the settings of a daemon.json, and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read()
+    except FileNotFoundError:
+        return {}, ""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as problem:
+        return {}, f"{path} is no JSON ({problem})"
+    if not isinstance(found, dict):
+        return {}, f"{path} holds no object"
+    return found, ""
+
+
+def ask(*words: str) -> str:
+    """Return what a command prints. Raises OSError and what subprocess raises where it fails or hangs."""
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def running() -> tuple[list[str], str]:
+    """Return the names of running containers, and why they cannot be told. Without an engine there are none."""
+    try:
+        return ask("docker", "ps", "--format", "{{.Names}}").split(), ""
+    except FileNotFoundError:
+        return [], ""
+    except subprocess.TimeoutExpired:
+        fault = "`docker ps` gives no answer within 60 s"
+    except subprocess.CalledProcessError as problem:
+        fault = f"`docker ps` fails ({problem.stderr.strip()[-300:] or f'code {problem.returncode}'})"
+    except OSError as problem:
+        fault = f"docker cannot be run ({problem.strerror})"
+    try:
+        state = ask("systemctl", "show", "--property=ActiveState", "--value", "docker.service").strip()
+    except (OSError, subprocess.SubprocessError):
+        return [], f"{fault}, and systemd does not tell whether the engine is up"
+    left = shims()
+    if state in ("inactive", "failed") and not left:
+        return [], ""
+    alive = f", and containers are alive (containerd-shim, process {', '.join(left)})" if left else ""
+    return [], f"{fault}, docker.service is {state}{alive}"
+
+
+def shims() -> list[str]:
+    """Return the processes that hold Docker's containers: they outlive an engine that was killed."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as stream:
+                words = stream.read().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if os.path.basename(words[0]).startswith(b"containerd-shim") and b"moby" in words:
+            found.append(path.split("/")[2])
+    return found
+
+
+def has_nvidia() -> bool:
+    """Whether there is a GPU of NVIDIA's: a 3D or display controller of its PCI vendor number."""
+    for path in glob.glob("/sys/bus/pci/devices/*/vendor"):
+        with open(path, encoding="ascii") as vendor, open(os.path.join(os.path.dirname(path), "class")) as kind:
+            if vendor.read().strip() == "0x10de" and kind.read().startswith("0x03"):
+                return True
+    return False
+
+
+def state() -> Data:
+    """All of it."""
+    settings, fault = read_settings(SETTINGS)
+    names, unheard = running()
+    return {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What must not be in an image of a node: credentials, what tells it from others, runs. Private to this collection.
+
+Runs on the node as root, standard library only, Python >= 3.8. Homes are looked into with their users' rights, so that
+a link in one leads nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import pwd
+import shutil
+
+from ansible_collections.muster.training.plugins.module_utils._user_files import as_user
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+#: Patterns below /. sshd lets nobody in whose file of revoked keys is missing, so its settings of ours go with it.
+SYSTEM = (
+    "etc/ssh/ssh_host_*",
+    "etc/ssh/muster_*",
+    "etc/ssh/ssh_known_hosts",
+    "etc/ssh/sshd_config.d/*muster*",
+    "etc/ssh/ssh_config.d/*muster*",
+    "etc/muster/mounts/*",
+    "var/lib/dbus/machine-id",
+    "var/lib/systemd/random-seed",
+    "var/lib/cloud/instance",
+    "var/lib/cloud/instances/*",
+    "var/lib/muster/*",
+)
+MACHINE_ID = "etc/machine-id"  # empty, it is made at the next boot: man 5 machine-id
+UNITS = "etc/systemd/system"
+SECRETS = "/etc/muster/mounts/"
+#: Patterns below a home. authorized_keys stays, but for the lines of the mesh.
+HOME = (
+    ".ssh/[!a]*",
+    ".ssh/a[!u]*",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    ".s3cfg",
+    ".boto",
+    ".passwd-s3fs",
+    ".aws",
+    ".azure",
+    ".kaggle",
+    ".kube",
+    ".paperspace",
+    ".huggingface/token",
+    ".cache/huggingface/token",
+    ".cache/huggingface/stored_tokens",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/rclone",
+    ".config/wandb",
+    ".docker/config.json",
+    ".muster",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".lesshst",
+)
+MESH_MARK = " muster-ssh-mesh"
+
+IDENTITY_UNIT = "etc/systemd/system/muster_new_identity.service"
+IDENTITY_TEXT = """\
+# Host keys of its own for each machine that is made from an image of this one.
+[Unit]
+Description=Makes the SSH host keys that are missing
+Before=ssh.service ssh.socket sshd.service
+ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/ssh-keygen -A
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def people() -> list[pwd.struct_passwd]:
+    """Root and whoever may log in and has a home: Debian's users begin at 1000, and nobody is 65534."""
+    return [
+        one for one in pwd.getpwall() if (one.pw_uid == 0 or 1000 <= one.pw_uid < 65534) and os.path.isdir(one.pw_dir)
+    ]
+
+
+def found_below(directory: str, patterns: Sequence[str]) -> list[str]:
+    """Paths that are there, hidden ones too, in the order of the patterns."""
+    found: list[str] = []
+    for pattern in patterns:
+        found += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
+    return found
+
+
+def remove(path: str) -> None:
+    """Remove a file, a link or a directory with all in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def clean_home(home: str, more: Sequence[str], check: bool) -> dict[str, Any]:
+    """Clean one home, with its user's rights; return the paths that went."""
+    paths = found_below(home, [*HOME, *more])
+    for path in [] if check else paths:
+        remove(path)
+    keys = os.path.join(home, ".ssh", "authorized_keys")
+    lines = read_lines(keys)
+    kept = [line for line in lines if not line.rstrip().endswith(MESH_MARK)]
+    if len(kept) < len(lines):
+        paths.append(keys)
+        if not check:
+            with open(keys, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                stream.writelines(kept)
+    return {"paths": paths}
+
+
+def read_lines(path: str) -> list[str]:
+    """Lines with their ends, none of a file that is not there."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.readlines()
+    except FileNotFoundError:
+        return []
+
+
+def mount_units(root: str) -> list[str]:
+    """Units of mounts of ours with credentials, which would fail without them."""
+    units = sorted(glob.glob(os.path.join(glob.escape(root), UNITS, "*.mount")))
+    return [unit for unit in units if any(SECRETS in line for line in read_lines(unit))]
+
+
+def new_identity(root: str, check: bool) -> list[str]:
+    """Have a machine that is made from the image make a name and host keys of its own; return what was changed."""
+    changed = []
+    machine_id = os.path.join(root, MACHINE_ID)
+    if os.path.exists(machine_id) and os.path.getsize(machine_id):
+        changed.append(machine_id)
+        if not check:
+            with open(machine_id, "w", encoding="ascii"):
+                pass
+    unit = os.path.join(root, IDENTITY_UNIT)
+    if "".join(read_lines(unit)) != IDENTITY_TEXT:
+        changed.append(unit)
+        if not check:
+            with open(unit, "w", encoding="ascii") as stream:
+                stream.write(IDENTITY_TEXT)
+            wants = os.path.join(root, UNITS, "multi-user.target.wants")
+            os.makedirs(wants, exist_ok=True)
+            link = os.path.join(wants, os.path.basename(unit))
+            if not os.path.lexists(link):
+                os.symlink("/" + IDENTITY_UNIT, link)
+    return changed
+
+
+def clean(root: str, users: Sequence[pwd.struct_passwd], more: Sequence[str], check: bool) -> list[str]:
+    """Remove it all; return the paths that were removed or emptied, or would be. more: further patterns below homes."""
+    changed: list[str] = []
+    for user in users:
+        done = as_user(user, functools.partial(clean_home, user.pw_dir, list(more), check))
+        changed += done["paths"]
+    paths = mount_units(root) + found_below(root, SYSTEM)
+    for path in [] if check else paths:
+        remove(path)
+    return changed + paths + new_identity(root, check)

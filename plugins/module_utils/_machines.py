@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the machines of a run were and ran, as plan.json keeps it: later they are gone. Pure. Private to this
+collection."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, TypedDict
+
+from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY
+from ansible_collections.muster.training.plugins.module_utils._run.documents import Code, Hardware, Machine, Software
+
+
+class Machines(TypedDict):
+    """What plan.json says of all machines of a run."""
+
+    nodes: dict[str, Machine]  # by their names
+    code: Code | None  # of the node of rank 0, None where the job does not start in a checkout
+    currency: str
+
+
+NO_MACHINE: Machine = {"hardware": None, "software": None, "price_per_hour": None}
+NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
+
+
+def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
+    """The GPUs of a node by its facts, None where they were not asked for."""
+    gpus = facts.get("gpus")
+    if gpus is None:
+        return None
+    devices = gpus.get("devices") or []
+    memory = [device["memory_mib"] for device in devices if device.get("memory_mib")]
+    drivers = [device["driver"] for device in devices if device.get("driver")]
+    return {
+        "gpu": ", ".join(dict.fromkeys(device["name"] for device in devices)),
+        "gpus": gpus["count"],
+        "memory_mib": min(memory, default=None),
+        "driver": next(iter(drivers), (gpus.get("driver") or {}).get("loaded")),
+    }
+
+
+def software_of(facts: Mapping[str, Any]) -> Software | None:
+    """What the job's interpreter has by a node's facts, None where that was not read."""
+    software = facts.get("software")
+    if software is None:
+        return None
+    return {
+        "python": software.get("python"),
+        "torch": (software.get("packages") or {}).get("torch"),
+        "cuda": software.get("cuda"),
+    }
+
+
+def machines_of(
+    facts: Mapping[str, Mapping[str, Any]], prices: Mapping[str, float | None], master: str, currency: str, image: bool
+) -> Machines:
+    """What there is to say of the machines of a run.
+
+    facts, prices: of each node by its name. master: the node of rank 0. image: whether the job runs in one, whose
+    software nobody has looked at.
+    """
+    return {
+        "nodes": {
+            name: {
+                "hardware": hardware_of(one),
+                "software": None if image else software_of(one),
+                "price_per_hour": prices.get(name),
+            }
+            for name, one in facts.items()
+        },
+        "code": facts[master].get("checkout"),
+        "currency": currency,
+    }

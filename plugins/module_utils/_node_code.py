@@ -1,0 +1,199 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A tree of code, and whether the one on a node is the one on the controller. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions. What
+a job has written beside the code is in no list, so it is neither looked at nor told.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import pwd
+import stat
+import zlib
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, TypedDict
+
+    # Of a file [size in bytes, time of its last change in seconds, 1 if it can be run, hash or ""], of a link
+    # ["link", where it leads], of a directory, whose name ends with a slash, null.
+    Entry = Optional[List[Any]]
+    Tree = Dict[str, Entry]
+
+    class CodeFacts(TypedDict):
+        """What a node says of its copy. By kind (KINDS) how many names are of it, and some of them."""
+
+        path: str
+        same: bool
+        counts: dict[str, int]
+        names: dict[str, list[str]]
+        script: bool  # the source has the job's script, so it is there once the code was brought
+        required: str | None  # hash of the requirements that were installed; null: in no environment of ours
+
+
+LIST = ".muster-code.json"  # what the role code keeps of what it has brought, in the tree itself
+KINDS = ("missing", "older", "newer", "other", "extra")
+MOST_NAMES = 3  # of a kind
+HASHED = 1 << 20  # bytes of a file up to which its hash counts where only its time differs
+
+
+def hash_of(path: str) -> str:
+    """The beginning of the SHA-256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def entry_of(path: str) -> Entry:
+    """What a tree says of a path, without a hash. Raises OSError where there is nothing."""
+    found = os.lstat(path.rstrip("/"))
+    if stat.S_ISLNK(found.st_mode):
+        return ["link", os.readlink(path.rstrip("/"))]
+    if stat.S_ISDIR(found.st_mode):
+        return None
+    return [found.st_size, int(found.st_mtime), int(bool(found.st_mode & 0o100)), ""]
+
+
+def packed(tree: Tree) -> str:
+    """A tree as a text that can be sent."""
+    return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
+
+
+def unpacked(text: str) -> Tree:
+    """The tree in such a text."""
+    tree: Tree = json.loads(zlib.decompress(base64.b64decode(text)))
+    return tree
+
+
+def digest_of(tree: Tree) -> str:
+    """One hash of all names, sizes, times and permissions."""
+    plain = {name: entry[:3] if entry else entry for name, entry in tree.items()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def brought_to(directory: str) -> Tree:
+    """What the role code has brought into a directory, as its own list says; empty where there is none."""
+    path = os.path.join(directory, LIST)
+    try:
+        if os.path.islink(path):
+            return {}
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    inside = {name for name in found if not name.startswith("/") and ".." not in name.split("/") and "\0" not in name}
+    return {name: found[name] for name in inside}
+
+
+def kind_of(wanted: Entry, path: str) -> str:
+    """How a path differs from an entry, one of KINDS; empty where it does not."""
+    try:
+        here = entry_of(path)
+    except OSError:
+        return "missing"
+    if here is None or wanted is None or here[0] == "link" or wanted[0] == "link":
+        return "" if here == wanted else "other"
+    if here[2] == wanted[2] and here[0] == wanted[0]:
+        if here[1] == wanted[1]:
+            return ""
+        try:
+            if wanted[3] and hash_of(path) == wanted[3]:
+                return ""
+        except OSError:
+            return "other"
+    if here[1] == wanted[1]:
+        return "other"
+    return "older" if here[1] < wanted[1] else "newer"
+
+
+def is_left(directory: str, name: str, brought: Tree) -> bool:
+    """Whether what was brought once lies there as it was brought, so that the role code would remove it."""
+    try:
+        here = entry_of(os.path.join(directory, name))
+    except OSError:
+        return False
+    if here is None or brought[name] is None or here[0] == "link":
+        return here is not None and here == brought[name]  # a directory may hold what a job has written
+    return here[:2] == brought[name]
+
+
+def differences(directory: str, wanted: Tree) -> dict[str, list[str]]:
+    """Names by the kind in which they differ."""
+    found: dict[str, list[str]] = {}
+    for name, entry in wanted.items():
+        kind = kind_of(entry, os.path.join(directory, name))
+        if kind:
+            found.setdefault(kind, []).append(name)
+    brought = brought_to(directory)
+    for name in sorted(set(brought) - set(wanted)):
+        if is_left(directory, name, brought):
+            found.setdefault("extra", []).append(name)
+    return found
+
+
+def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
+    """The entries of those of the names that are there."""
+    tree: Tree = {}
+    for name in names:
+        try:
+            tree[name] = entry_of(os.path.join(directory, name))
+        except OSError:
+            continue
+    return tree
+
+
+def required_in(interpreter: str) -> str | None:
+    """The hash of the project's requirements that role python_env has installed beside an interpreter.
+
+    Empty where it has installed none, None where the interpreter is in no environment of that role.
+    """
+    environment = os.path.dirname(os.path.dirname(interpreter))
+    if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
+        return None
+    try:
+        with open(os.path.join(os.path.dirname(environment), "installed", "requirements"), encoding="utf-8") as file:
+            return str(json.load(file).get("project") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def home_of(user: str) -> str:
+    """Home of a user, empty: of the one who logged in. "" where there is none."""
+    try:
+        name = user or os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwnam(name).pw_dir
+    except KeyError:
+        return ""
+
+
+def code_directory(code: Mapping[str, Any]) -> str:
+    """Where the code lies on this node."""
+    return os.path.join(home_of(code["user"]), code["directory"])
+
+
+def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter: str) -> CodeFacts:
+    """Compare the tree in a directory with the controller's.
+
+    code: listing (see packed; empty where it is too long to be sent), digest of it, and directory and user, which have
+    led to the directory. script: path of the job's script, or "".
+    """
+    listing = code["listing"]
+    wanted = unpacked(listing) if listing else None
+    names: Mapping[str, Any] = brought_to(directory) if wanted is None else wanted
+    found = {} if wanted is None else differences(directory, wanted)
+    same = digest_of(tree_of(directory, names)) == code["digest"] if wanted is None else not found
+    below = os.path.relpath(script, directory) if script else ""
+    return {
+        "path": directory,
+        "same": same,
+        "counts": {kind: len(found[kind]) for kind in KINDS if kind in found},
+        "names": {kind: found[kind][:MOST_NAMES] for kind in KINDS if kind in found},
+        "script": bool(script) and (below in names if wanted is not None else not below.startswith("..")),
+        "required": required_in(interpreter),
+    }

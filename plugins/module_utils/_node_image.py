@@ -1,0 +1,107 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a container engine has of a job's image, as the run's user sees it. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import os
+import pwd
+import re
+import shlex
+import shutil
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
+
+TIMEOUT = 10.0  # seconds; an engine that has just been started takes one
+MISSING = re.compile(r"no such image|image not known|no such object", re.IGNORECASE)
+# What docker looks for when a container is to have GPUs, and the directories in which podman does.
+HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+ENGINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of a service of systemd's
+
+
+class ImageQuestion:
+    """The questions for an engine's image and its disk, asked when made."""
+
+    def __init__(self, engine: str, image: str) -> None:
+        self.deadline = time.monotonic() + TIMEOUT
+        self.engine = engine
+        form = "{{.DockerRootDir}}" if engine == "docker" else "{{.Store.GraphRoot}}"
+        self.image = Command(in_group(engine, [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]))
+        self.root = Command(in_group(engine, [engine, "info", "--format", form]))
+
+    def answer(self) -> dict[str, Any]:
+        """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none)."""
+        identity, size, error = parse_image(self.image.output(self.deadline))
+        root = self.root.output(self.deadline)
+        place = root.text.strip() if root.code == 0 else ""
+        return {
+            "id": identity,
+            "size": size,
+            "root": place,
+            "free": free_bytes(place) if place.startswith("/") else None,
+            "toolkit": has_toolkit(self.engine),
+            "error": error,
+        }
+
+
+def in_group(name: str, words: list[str]) -> list[str]:
+    """Return a command with a group that this user was given after the login: a run's unit has it, too."""
+    try:
+        group = grp.getgrnam(name)
+    except KeyError:
+        return words
+    late = group.gr_gid not in os.getgroups() and pwd.getpwuid(os.geteuid()).pw_name in group.gr_mem
+    return ["sg", name, "-c", shlex.join(words)] if late else words
+
+
+def parse_image(output: Output) -> tuple[str, int | None, str]:
+    """Return the id in hex, the size in bytes, and why they are not known, of what `image inspect` has said."""
+    if output.hangs:
+        return "", None, "it does not answer"
+    said = " ".join(output.text.split())
+    found = re.search(r"(?:^| )(?:sha256:)?([0-9a-f]{64}) ([0-9]+)$", said)  # warnings may stand before it
+    if output.code == 0 and found:
+        return found[1], int(found[2]), ""
+    if output.code and MISSING.search(said):
+        return "", None, ""
+    return "", None, said[-300:] or "it says nothing"
+
+
+def free_bytes(directory: str) -> int | None:
+    """Return how much is free where a directory lies; one of root's may be hidden from us, what is above it not."""
+    while directory != "/":
+        try:
+            return shutil.disk_usage(directory).free
+        except OSError:
+            directory = os.path.dirname(directory)
+    return None
+
+
+def has_toolkit(engine: str) -> bool:
+    """Whether the engine can give GPUs of NVIDIA's to a container, by what it looks for itself."""
+    if engine == "docker":
+        return any(shutil.which(name, path=ENGINE_PATH) for name in HOOKS)
+    for directory in CDI_DIRECTORIES:
+        for path in glob.glob(os.path.join(directory, "*")):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as stream:
+                    if re.search(r"""["']?kind["']?: *["']?nvidia\.com/gpu\b""", stream.read(4096)):
+                        return True
+            except OSError:
+                continue
+    return False

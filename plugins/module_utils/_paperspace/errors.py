@@ -1,0 +1,148 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What goes wrong between this collection and the Paperspace API, as typed errors. Private to this collection.
+
+Every error says in one line what was asked, what was answered and what to do, and never holds the API key. All text
+that comes from the API is cleaned before it reaches a message.
+"""
+
+from __future__ import annotations
+
+DEFAULT_URL = "https://api.paperspace.com/v1"
+KEYS_PAGE = "https://console.paperspace.com/settings/apikeys"
+STATUS_PAGE = "https://status.paperspace.com"
+
+MAX_MESSAGE = 300
+
+
+def one_line(text: object, limit: int = MAX_MESSAGE) -> str:
+    """Text from outside as one short printable line: no control or format characters, no lone surrogates."""
+    printable = "".join(char if char.isprintable() else " " for char in str(text)[: 10 * limit])
+    line = " ".join(printable.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+class PaperspaceError(Exception):
+    """A request failed. str() is the whole message for a person, in one line.
+
+    status: HTTP status, None where there was no answer. code: the API's own error code, for example "NOT_FOUND".
+    retry_after: seconds the server asked to wait, None where it did not ask.
+    """
+
+    hint = ""
+    #: The request was certainly not carried out.
+    refused = False
+    #: The same request may succeed a moment later.
+    passing = False
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        hint: str | None = None,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.what = what
+        self.hint = type(self).hint if hint is None else hint
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        super().__init__(f"{what}{'' if what.endswith('.') else '.'} {self.hint}".strip())
+
+
+class KeyMissingError(PaperspaceError):
+    """No API key was found, or it cannot be one."""
+
+    hint = f"Create a key at {KEYS_PAGE} and put it into the environment variable PAPERSPACE_API_KEY."
+    refused = True
+
+
+class AuthenticationError(PaperspaceError):
+    """401: the key is wrong."""
+
+    hint = (
+        "The API key is wrong or was deleted. "
+        f"Check PAPERSPACE_API_KEY (or the option api_key); keys are made at {KEYS_PAGE}."
+    )
+    refused = True
+
+
+class ForbiddenError(PaperspaceError):
+    """403: the key is good, but not for this."""
+
+    hint = "The API key may not do this: a key belongs to one team. Use a key of the team that owns the machines."
+    refused = True
+
+
+class NotFoundError(PaperspaceError):
+    """404: no such object, or no such path."""
+
+    hint = "Check the id, and that the API's address is " + DEFAULT_URL + " (PAPERSPACE_API_URL or the option api_url)."
+    refused = True
+
+
+class RequestError(PaperspaceError):
+    """Another 4xx, or a redirect: the request itself is at fault."""
+
+    hint = "The API does not accept this request; check the values given."
+    refused = True
+
+
+class RateLimitError(PaperspaceError):
+    """429: too many requests, also after waiting."""
+
+    hint = "Wait some minutes and try again; for an inventory, a cache saves requests."
+    refused = True
+    passing = True
+
+
+class ServerError(PaperspaceError):
+    """5xx: the fault lies with the service."""
+
+    hint = f"The fault is on Paperspace's side: see {STATUS_PAGE} and try again later."
+    passing = True
+
+
+class ConnectionFailedError(PaperspaceError):
+    """No whole answer came: refused, reset, timed out, name not resolved."""
+
+    hint = "Check this machine's network and proxy settings (HTTPS_PROXY), then try again."
+    passing = True
+
+
+class TlsError(PaperspaceError):
+    """The server could not prove that it is the right one."""
+
+    hint = (
+        "Check this machine's clock and whether a proxy opens TLS connections; "
+        "a private certificate authority is trusted by SSL_CERT_FILE=/path/to/ca.pem."
+    )
+
+
+class AnswerError(PaperspaceError):
+    """An answer came that the API document does not allow: HTML, broken JSON, another shape, a loop of pages."""
+
+    hint = f"Check that the API's address is {DEFAULT_URL} (PAPERSPACE_API_URL or the option api_url), and try again."
+
+
+class LostAnswerError(PaperspaceError):
+    """A request that changes something has no usable answer: whether it was carried out is not known.
+
+    cause: what came in place of the answer, for example a ServerError.
+    """
+
+    hint = "It may have been carried out all the same: look at what is there before it is sent again."
+
+    def __init__(self, cause: PaperspaceError) -> None:
+        super().__init__(cause.what, status=cause.status, code=cause.code, retry_after=cause.retry_after)
+        self.cause = cause
+
+
+class EventError(PaperspaceError):
+    """An operation was accepted and then failed, or did not end in time."""
+
+    hint = "See the machine's events in the Paperspace console."

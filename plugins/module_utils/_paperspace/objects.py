@@ -1,0 +1,146 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The objects of the Paperspace API v1 as its document types them, as far as this collection reads them.
+
+Private to this collection. A field may be missing all the same, and sizes and regions come in more than one form (see
+values.py): only the key of an item of a list is certain, because the client has looked at it. Times are RFC 3339 text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypedDict
+
+
+class Team(TypedDict, total=False):
+    """The team that a key belongs to. maxMachines: machines that it may have at a time, those that are off included."""
+
+    id: str
+    namespace: str
+    maxMachines: int
+
+
+class Session(TypedDict, total=False):
+    """Who the key is."""
+
+    team: Team
+    user: dict[str, Any]
+
+
+class Machine(TypedDict, total=False):
+    """A machine. usageRate: US dollars an hour while it is not off. storageRate: of the disk, its unit is unknown."""
+
+    id: str
+    name: str
+    state: str  # off, starting, stopping, restarting, serviceready, ready, upgrading, provisioning
+    machineType: str
+    region: str
+    networkId: str | None
+    privateIp: str | None
+    publicIp: str | None
+    publicIpType: str  # static, dynamic, none
+    storageTotal: Any  # bytes
+    usageRate: float
+    storageRate: float
+    dtCreated: str
+
+
+class MachineEvent(TypedDict, total=False):
+    """What becomes of a change of a machine."""
+
+    id: str
+    name: str
+    state: str  # new, in progress, done, error, cancelled
+    machineId: str | None
+    dtCreated: str
+    dtFinished: str | None
+    error: str | None
+
+
+class PrivateNetwork(TypedDict, total=False):
+    """A private network. network, netmask: its block of addresses, for example 10.64.92.0 and 255.255.255.0."""
+
+    id: str
+    name: str
+    region: str
+    network: str
+    netmask: str
+    dtCreated: str
+
+
+class SharedDrive(TypedDict, total=False):
+    r"""A network drive. mountPoint: as Windows writes it, \\ADDRESS\SHARE. size: in a unit that is not certain."""
+
+    id: str
+    name: str
+    region: str
+    networkId: str
+    size: Any
+    mountPoint: str
+    username: str
+    password: str
+    dtCreated: str
+
+
+class MachineTypeOfTemplate(TypedDict, total=False):
+    """Whether a machine of a type can be made from a template."""
+
+    machineTypeLabel: str
+    isAvailable: bool
+
+
+class Template(TypedDict, total=False):
+    """A template: Paperspace's own have neither region nor parentMachineId."""
+
+    id: str
+    name: str
+    operatingSystemLabel: str
+    region: str
+    defaultSizeGb: float | None
+    availableMachineTypes: list[MachineTypeOfTemplate]
+    parentMachineId: str
+    dtCreated: str
+
+
+class PublicIp(TypedDict, total=False):
+    """A static address. assignedMachineId is missing where no machine has it."""
+
+    ip: str
+    region: str
+    assignedMachineId: str
+    dtCreated: str
+
+
+class StartupScript(TypedDict, total=False):
+    """A script that runs at first boot; its text is never returned."""
+
+    id: str
+    name: str
+    isEnabled: bool
+    isRunOnce: bool
+    assignedMachineIds: list[str]
+    dtCreated: str
+
+
+class Snapshot(TypedDict, total=False):
+    """A snapshot of a machine's disk; it goes with the machine."""
+
+    id: str
+    name: str
+    machineId: str
+    isAutoSnapshot: bool
+
+
+class MachineChange(NamedTuple):
+    """Reply to a change of a machine: the event to wait for (None: done at once), and the machine as it is now."""
+
+    event: MachineEvent | None
+    machine: Machine
+
+
+class TemplateChange(NamedTuple):
+    """Reply to a new template: the event to wait for (None: done at once), and the template."""
+
+    event: MachineEvent | None
+    template: Template

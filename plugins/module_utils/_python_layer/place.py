@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where things lie, below one directory that is the same on all nodes.
+
+Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+CHUNK = 1 << 20
+
+
+def read(path: str) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, whole or not at all."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def sha256_of(path: str) -> str:
+    """The hash of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(CHUNK), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def normal(name: str) -> str:
+    """The name of a distribution as all tools agree on it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class Place:
+    """Where things lie, below one directory that is the same on all nodes."""
+
+    def __init__(self, given: Data) -> None:
+        self.root = given["directory"]
+        self.environment = os.path.join(self.root, "env")
+        self.python = os.path.join(self.environment, "bin", "python")
+        self.store = os.path.join(self.root, "store")
+        self.tools = os.path.join(self.root, "tools")
+        self.uv = os.path.join(self.tools, "uv")
+        self.conda = os.path.join(self.root, "conda")
+        self.pythons = os.path.join(self.root, "pythons")
+        self.project = os.path.join(self.root, "project")
+        self.records = [os.path.join(self.root, name) for name in ("locks", "installed", "cache")]
+
+    def lock(self, layer: str) -> str:
+        return os.path.join(self.root, "locks", f"{layer}.json")
+
+    def installed(self, layer: str) -> str:
+        return os.path.join(self.root, "installed", layer)
+
+    def has_records(self) -> bool:
+        return os.path.isdir(self.installed(""))

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role python_env does on a node, a step each.
+
+Packages are solved once, and installed everywhere from the same wheels. The first node solves what is to be installed,
+in which versions, from which files. That is a lock, one a layer. Each node, the first one too, installs the files of a
+lock. The others get them from the first one, by HTTP over the private network, and compare their hashes.
+
+Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._long_step import answered
+from ansible_collections.muster.training.plugins.module_utils._python_layer.credentials import (
+    logged_in,
+    take_credentials,
+)
+from ansible_collections.muster.training.plugins.module_utils._python_layer.installing import check, install
+from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place
+from ansible_collections.muster.training.plugins.module_utils._python_layer.serving import end, serve
+from ansible_collections.muster.training.plugins.module_utils._python_layer.solving import look, solve
+from ansible_collections.muster.training.plugins.module_utils._python_layer.trust import refuse_what_others_can_change
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+STEPS = {
+    "read_lock": look,
+    "solve": solve,
+    "compare": check,
+    "install": install,
+    "serve": serve,
+    "stop_serving": end,
+}
+
+
+def carry_out(asked: Data) -> Data:
+    """Do what is asked. Raises Fault if that cannot be."""
+    asked = dict(asked)
+    for kind in ("files", "editable"):
+        asked[kind] = [os.path.expanduser(path) for path in asked[kind]]
+    asked, logins = take_credentials(asked)
+    place = Place(asked)
+    if asked["step"] != "stop_serving":
+        refuse_what_others_can_change(place)
+    with logged_in(place, logins) if asked["step"] == "solve" else contextlib.nullcontext():
+        return STEPS[asked["step"]](asked)
+
+
+def main(request: Data) -> Data:
+    """What a step answers, or why it cannot: {"step": its name, ...}, with all options of the module python_layer."""
+    return answered(carry_out, request)

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of a run directory: how they are read and written, whatever a job has left there.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+TAIL_BYTES = 65536  # what is read of a log's end to find an error
+TOLD_BYTES = 1048576  # what is read of a file in which a rank tells how it ended, or what ended it
+
+
+def read_json(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: str, value: Any, mode: int = 0o600) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never half of it."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(value, stream)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # half of it would keep the room that the next needs
+        raise
+
+
+def write_private(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file, for its user alone where it is new: an opener for open().
+
+    Raise OSError where there is a pipe, which could wait for ever for a reader.
+    """
+    return os.open(path, flags | os.O_NONBLOCK, 0o600)
+
+
+def regular(path: str, flags: int) -> int:
+    """Open a file that the job may have exchanged for anything: an opener for open().
+
+    Raise OSError where it is no regular file; others may wait for ever, such as a pipe, or have no end.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return descriptor
+
+
+def read_told(path: str) -> Data:
+    """Return the JSON object that a job has left in a file; empty where there is none, or anything else."""
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def read_tail(path: str, size: int = TAIL_BYTES) -> str:
+    """Return the last size bytes of a file as text, "" where there is none."""
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - size))
+            return stream.read(size).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def make_private(path: str) -> None:
+    """Make a directory that is this user's alone; one that is there must be so. Raise OSError where it is not."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(errno.EEXIST, "it is there and not a directory of this user alone: remove it", path)

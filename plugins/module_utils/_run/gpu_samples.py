@@ -1,0 +1,99 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a node's GPUs do during a run: gpus.csv of its run directory. Pure, standard library only. Private to this
+collection."""
+
+from __future__ import annotations
+
+import re
+import time
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+FILE = "gpus.csv"
+INTERVAL = 15  # seconds between two samples
+# Column: field of nvidia-smi that every driver since 418 knows.
+COLUMNS = {
+    "timestamp": "timestamp",
+    "index": "index",
+    "utilization_percent": "utilization.gpu",
+    "memory_used_mib": "memory.used",
+    "memory_total_mib": "memory.total",
+    "temperature_celsius": "temperature.gpu",
+    "power_watts": "power.draw",
+    "power_limit_watts": "power.limit",
+}
+# What the driver keeps of each process over its whole life, where accounting is on (nvidia-smi -am 1, by root): a line
+# a GPU that says whether it is, then a line a process. Of a process that runs on the time is 0.
+ACCOUNTING_FILE = "accounting.csv"
+ACCOUNTING_ON = "Enabled"
+ACCOUNTING_QUERIES = (
+    "--query-gpu=index,uuid,accounting.mode",
+    "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
+)
+FORMER_COLUMNS = 7  # of a file that was begun without the limit
+HEADER = ", ".join(COLUMNS) + "\n"
+
+
+def sample_command(facts: Mapping[str, Any]) -> list[str]:
+    """Return the command that prints one sample, a line a GPU, from a node's facts; [] where no GPU can be asked."""
+    gpus = facts.get("gpus") or {"count": 0}
+    smi = gpus["smi"].get("path") if gpus["count"] else None
+    return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
+
+
+def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
+    """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
+
+    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver does not tell. Lines that
+    are no sample are left out: what nvidia-smi says where it fails, and half of a line.
+    """
+    newest = 0.0
+    found: dict[int, dict[str, float | None]] = {}
+    for line in text.rpartition("\n")[0].splitlines():
+        sample = read_line(line)
+        taken = seconds(sample[0]) if sample else None
+        if sample is not None and taken is not None:
+            newest = max(newest, taken)
+            found[int(sample[1]["index"] or 0)] = sample[1]
+    return newest, [found[index] for index in sorted(found)]
+
+
+def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
+    """Return when a sample was taken, as nvidia-smi writes it, and its values by column; None where a line is none.
+
+    The limit of power is None in a file of a former version, too, which has no such column.
+    """
+    fields = line.split(", ")
+    if len(fields) not in (FORMER_COLUMNS, len(COLUMNS)) or not fields[1].isdigit():
+        return None
+    values = dict.fromkeys(COLUMNS, "")
+    values.update(zip(COLUMNS, fields))
+    timestamp = values.pop("timestamp")
+    return timestamp, {name: number(value) for name, value in values.items()}
+
+
+def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
+    """Return year, month, day, hour, minute and seconds of a time such as "2026/11/22 10:15:00.123"."""
+    match = re.match(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)\Z", timestamp)
+    if match is None:
+        return None
+    return int(match[1]), int(match[2]), int(match[3]), int(match[4]), int(match[5]), float(match[6])
+
+
+def seconds(timestamp: str) -> float | None:
+    """Return a time as nvidia-smi writes it, of this machine's clock, in seconds since 1970; None where it is none."""
+    fields = time_fields(timestamp)
+    if fields is None:
+        return None
+    year, month, day, hour, minute, second = fields
+    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)) + second
+
+
+def number(text: str) -> float | None:
+    """Return a value such as "512.34", None for [N/A], [Unknown Error] and the like."""
+    return float(text) if re.match(r"[0-9]+(\.[0-9]+)?\Z", text) else None

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pack what there is of a run on a node, and hand the archive over in pieces. Private to this collection."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.packed_files import pack_run
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.reported import keep_reports
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+PIECE = 8 * 1024 * 1024  # bytes of an archive that one answer carries
+
+
+def archive_of(path: str) -> str:
+    return os.path.join(path, "logs.tar.gz")
+
+
+def pack(request: Data) -> Data:
+    """Write what there is of a run into one archive on the node: all logs, or what tells how it went.
+
+    Return its size in bytes, None where there is no such run, its first piece, and what was left out.
+    """
+    found = node_directories(request)
+    if not found:
+        return {"changed": False, "size": None}
+    path, plan = found[0]
+    first = plan["node"]["node_rank"] == 0
+    if first and not is_alive(path):
+        keep_reports(path, plan)  # which are then a file
+    descriptor = os.open(archive_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    import tarfile  # costs as much as all else that is imported here, and no other call needs it
+
+    with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        left_out = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if first else ())
+    size = os.path.getsize(archive_of(path))
+    return {"size": size, "left_out": left_out, **piece({**request, "offset": 0})}
+
+
+def piece(request: Data) -> Data:
+    """Return a piece of the archive in base64, and remove the archive with the last one."""
+    path = node_directories(request)[0][0]
+    with open(archive_of(path), "rb") as stream:
+        stream.seek(request["offset"])
+        data = stream.read(PIECE)
+    if len(data) < PIECE:
+        os.unlink(archive_of(path))
+    return {"changed": False, "data": base64.b64encode(data).decode("ascii"), "last": len(data) < PIECE}

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""By what clock a node writes down times: clock.json among its packed files. Private to this collection.
+
+Runs on the node, standard library only, Python >= 3.8. nvidia-smi writes the node's own time and no zone, which the
+controller, in a zone of its own, could not read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Clock(TypedDict):
+        """How to read the times of a node."""
+
+        utc_offset: int  # seconds by which its time is ahead of UTC, east of Greenwich
+        now: float  # seconds since 1970 at which that was so
+        zone: str  # name of its time zone, such as Europe/Berlin; "" where the node does not tell
+
+
+FILE = "clock.json"
+LOCALTIME = "/etc/localtime"
+
+
+def zone_name(path: str = LOCALTIME) -> str:
+    """Return the name of this machine's time zone, by the link that glibc follows; "" where it is no such link."""
+    given = os.environ.get("TZ", "").lstrip(":")
+    if given:
+        return given
+    return os.path.realpath(path).partition("/zoneinfo/")[2]
+
+
+def read_clock() -> Clock:
+    """Return how to read the times that this node writes now."""
+    now = time.time()
+    return {"utc_offset": time.localtime(now).tm_gmtoff, "now": now, "zone": zone_name()}

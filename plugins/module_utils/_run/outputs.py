@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the job of a run has written on this node: told, compared and handed out in pieces. Private to this collection.
+
+Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it lies: run/PATH
+below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+
+from ansible_collections.muster.training.plugins.module_utils._run import packed_files
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Dict, TypedDict
+
+    Data = Dict[str, Any]
+
+    class Listed(TypedDict):
+        """A file as a node tells of it."""
+
+        name: str
+        size: int  # bytes
+        mtime: int  # nanoseconds since 1970
+
+
+MOST_FILES = 100_000  # of a node
+MOST_LOOKED_AT = 2_000_000  # files in a directory, those that are not the job's included
+PIECE = 16 * 2**20  # bytes of files that one answer carries
+BLOCK = 2**20  # bytes read at a time
+# What lies in a run directory and is not the job's, besides logs.
+OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
+OURS.update((packed_files.PICTURE, *packed_files.LOGS))
+
+
+def is_ours(path: str, plan: Data) -> bool:
+    """Whether a path in a run directory is none of the job's: a log, a file of ours, or a cache with a dot ahead."""
+    first = path.split(os.sep)[0]
+    return (
+        first in OURS
+        or first.startswith((".", "supervisor"))
+        or first in plan.get("files", {})
+        or (first == path and (packed_files.is_log(path) or path.endswith(".tmp")))
+    )
+
+
+def path_of(name: str, directory: str, plan: Data) -> str:
+    """Return where a file of this name lies. directory: of the run."""
+    where, _slash, rest = name.partition("/")
+    return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[where], rest)
+
+
+def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what the job has written: name and what lstat says. No link is followed but one that is named itself."""
+    for path, found in packed_files.files_below(directory, MOST_LOOKED_AT):
+        if not is_ours(path, plan):
+            yield f"run/{path}", found
+    for path, found in packed_files.told_files(directory, plan, more, MOST_LOOKED_AT):
+        yield packed_files.name_of(path, plan), found
+
+
+def tell(directory: str, plan: Data, request: Data) -> Data:
+    """Answer which files there are: `files`, and whether there are `more` than can be told of."""
+    files: list[Listed] = []
+    more = False
+    for name, found in written_files(directory, plan, request["outputs"]):
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:  # no name in another system's encoding is the same here
+            more = True
+            continue
+        if len(files) == MOST_FILES:
+            more = True
+            break
+        files.append({"name": name, "size": found.st_size, "mtime": found.st_mtime_ns})
+    return {"node_rank": plan["node"]["node_rank"], "files": files, "more": more}
+
+
+def open_file(path: str) -> int:
+    """Open a file that the job may have exchanged. Raise OSError where it is no regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return descriptor
+
+
+def hashed(path: str) -> str | None:
+    """Return the SHA-256 of a file, None where it cannot be read."""
+    try:
+        digest = hashlib.sha256()
+        with os.fdopen(open_file(path), "rb") as stream:
+            while True:
+                block = stream.read(BLOCK)
+                if not block:
+                    return digest.hexdigest()
+                digest.update(block)
+    except OSError:
+        return None
+
+
+def compare(directory: str, plan: Data, request: Data) -> Data:
+    """Answer the SHA-256 of each of the files that are asked for."""
+    return {"hashes": {name: hashed(path_of(name, directory, plan)) for name in request["names"]}}
+
+
+def part_of(path: str, part: Data) -> str:
+    """Return a part of a file in base64. Raise OSError where it is not the file any more that was told of."""
+    with os.fdopen(open_file(path), "rb") as stream:
+        stream.seek(part["offset"])
+        data = stream.read(part["length"])
+        found = os.fstat(stream.fileno())
+    if (found.st_size, found.st_mtime_ns) != (part["size"], part["mtime"]):
+        raise OSError("it has changed since")
+    return base64.b64encode(data).decode("ascii")
+
+
+def hand_out(directory: str, plan: Data, request: Data) -> Data:
+    """Answer `parts` of files, each with data in base64, or with the problem that it has."""
+    answers = []
+    for part in request["parts"]:
+        try:
+            answers.append({"data": part_of(path_of(part["name"], directory, plan), part)})
+        except OSError as error:
+            answers.append({"problem": error.strerror or str(error)})
+    return {"parts": answers}
+
+
+OPERATIONS = {"tell": tell, "compare": compare, "hand_out": hand_out}
+
+
+def main(request: Data) -> Data:
+    """Answer one request; the answer holds ``error`` where it cannot be done."""
+    try:
+        if request.get("user"):
+            act_as(request["user"])
+        found = node_directories(request)
+        if not found:
+            return {"changed": False, "node_rank": None, "files": [], "more": False}
+        directory, plan = found[0]
+        return {"changed": False, **OPERATIONS[request["operation"]](directory, plan, request)}
+    except RunError as error:
+        return {"error": str(error)}

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Processes of a node: what descends from one, how one ended, and how it is said.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterable
+
+# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# pylint: disable=ansible-bad-function
+
+KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+def become_subreaper() -> None:
+    """Have the kernel hand orphaned descendants to this process (Linux >= 3.4)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def process_table() -> dict[int, tuple[int, str]]:
+    """Return {pid: (parent pid, state letter)} of every process that can be seen."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stream:
+                    fields = stream.read().rpartition(b")")[2].split()
+            except OSError:  # it ended meanwhile
+                continue
+            table[int(name)] = (int(fields[1]), fields[0].decode())
+    return table
+
+
+def descendants(root: int) -> list[int]:
+    """Return the pids below root that still run (zombies left out)."""
+    table = process_table()
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _state) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found, queue = [], list(children.get(root, ()))
+    while queue:
+        pid = queue.pop()
+        queue.extend(children.get(pid, ()))
+        if table[pid][1] not in "ZX":
+            found.append(pid)
+    return found
+
+
+def is_rank(pid: int, directory: str) -> bool:
+    """Return whether a process is a rank of the run in this directory, or one that a rank has started.
+
+    By the environment that it was given: in a container neither its parent nor its number tells.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            words = stream.read().split(b"\0")
+    except OSError:  # it has ended, or is somebody else's
+        return False
+    mine = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in words
+    return mine and any(word.startswith(b"LOCAL_RANK=") for word in words)
+
+
+def run_quietly(command: list[str], log: str) -> int:
+    """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
+    with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+        process.returncode = 0  # subprocess would collect what it takes for alive, and reap() would never see its end
+        return process.pid
+    return 0
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        # gone, or root's: the unit's cgroup takes those
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> dict[int, int]:
+    """Collect ended children that were handed to us; return {pid: wait status}."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as Python gives it: the exit code, or minus the signal's number."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def describe_exit(code: int | None) -> str:
+    """Return an exit code as Popen gives it in words."""
+    if code is None:
+        return "no exit code"
+    if code < 0:
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed for memory since boot, None where it is not told.
+
+    For that of the machine, or at the limit of a container or a service: see limit_hits().
+    """
+    try:
+        with open("/proc/vmstat", encoding="ascii") as stream:
+            for line in stream:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return None
+
+
+def limit_hits(groups: str = "/sys/fs/cgroup") -> int | None:
+    """Return how often the memory limit of a container or service has been reached, None where it is not told.
+
+    Of cgroup v2 (admin-guide/cgroup-v2, memory.events): what happens in a group counts in all above it, so it is still
+    told when the container is gone. A want of memory of the machine's own does not count there.
+    """
+    hits = None
+    with contextlib.suppress(OSError):
+        for name in os.listdir(groups):
+            with contextlib.suppress(OSError), open(f"{groups}/{name}/memory.events", encoding="ascii") as stream:
+                hits = (hits or 0) + sum(int(line.split()[1]) for line in stream if line.startswith("oom "))
+    return hits

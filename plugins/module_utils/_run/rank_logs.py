@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the logs of a node's ranks lie in a run directory.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
+
+
+def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
+    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log where ranks have none."""
+    if plan["rank_logs"] == "torchrun":
+        attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
+        if attempt:
+            return os.path.join(attempt, "stdout.log"), os.path.join(attempt, "stderr.log")
+    if plan["rank_logs"] == "ranks":  # bin/muster-rank writes them
+        logs = os.path.join(directory, "ranks", str(local_rank))
+        if os.path.isdir(logs):
+            return os.path.join(logs, "stdout.log"), os.path.join(logs, "stderr.log")
+    log = os.path.join(directory, "launcher.log")
+    return log, log
+
+
+def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
+    """Return the logs of a local rank's attempts before its newest, which torchrun has started anew."""
+    if plan["rank_logs"] != "torchrun":
+        return []
+    attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]
+    return [os.path.join(path, name) for path in attempts for name in ("stdout.log", "stderr.log")]
+
+
+def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
+    """Return the directory of a local rank's newest attempt, or None."""
+    return next(reversed(attempt_directories(ranks_directory, local_rank)), None)
+
+
+def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
+    """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last.
+
+    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; whatever else a job has left there is left out.
+    """
+    found = []
+    for attempt in [
+        *directories(ranks_directory),
+        *(two for one in directories(ranks_directory) for two in directories(one)),
+    ]:
+        number = ATTEMPT.fullmatch(os.path.basename(attempt))
+        logs = os.path.join(attempt, str(local_rank))
+        if number and os.path.isdir(logs):
+            found.append((int(number[1]), logs))
+    return [path for _attempt, path in sorted(found)]
+
+
+def directories(path: str) -> list[str]:
+    """Return the directories in a directory, links left out; none where it cannot be looked into."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A request to a node about a run, and its answer. Private to this collection.
+
+Runs on the node, standard library only. A run lies in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable by its
+user alone.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+
+def carry_out(request: Data) -> Data:
+    """Carry out the request's operation, and import what that one needs: all that is imported is compiled each time."""
+    operation = request["operation"]
+    if operation == "start":
+        from ansible_collections.muster.training.plugins.module_utils._run.start import start
+
+        return start(request)
+    if operation in ("stop", "remove"):
+        from ansible_collections.muster.training.plugins.module_utils._run.stop import remove, stop
+
+        return stop(request) if operation == "stop" else remove(request)
+    if operation == "read":
+        from ansible_collections.muster.training.plugins.module_utils._run.status import read
+
+        return read(request)
+    if operation == "watch":
+        from ansible_collections.muster.training.plugins.module_utils._run.watch import watch
+
+        return watch(request)
+    from ansible_collections.muster.training.plugins.module_utils._run.logs import pack, piece
+
+    return {"pack": pack, "piece": piece}[operation](request)
+
+
+def main(request: Data) -> Data:
+    """Carry out one request; the answer holds ``error`` where it cannot be done, in words for a person."""
+    try:
+        if request.get("user"):
+            act_as(request["user"])
+        return carry_out(request)
+    except RunError as error:
+        return {"error": str(error)}

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runs that lie on a node: found by their plans, removed with all that belongs to them.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import pwd
+import shutil
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import supervisors, unit_of
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, user_entry
+from ansible_collections.muster.training.plugins.module_utils._run.ownership import is_ours_with_run
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+
+def runs_directory(request: Data) -> str:
+    """Return where the runs of the request's user lie, as an absolute path."""
+    path = request["runs_directory"]
+    user = request.get("user")
+    if user and path.startswith("~/"):
+        return os.path.join(user_entry(user).pw_dir, path[2:])
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def node_directories(request: Data) -> list[tuple[str, Data]]:
+    """Return the run directories of this node (by name: several nodes may share a machine or a home), newest first."""
+    run_id = request.get("run_id") or "*"
+    found = []
+    for path in glob.glob(
+        os.path.join(glob.escape(runs_directory(request)), run_id if run_id == "*" else glob.escape(run_id), "node*")
+    ):
+        plan = read_json(os.path.join(path, "plan.json")) if is_ours_with_run(path) else None
+        if plan and plan["node"]["name"] == request["node"]:
+            found.append((os.stat(os.path.join(path, "plan.json")).st_mtime, path, plan))
+    return [(path, plan) for _time, path, plan in sorted(found, reverse=True)]
+
+
+def may_list(directory: str) -> bool:
+    """Whether we see what is in the directory of a run."""
+    try:
+        os.listdir(directory)
+    except OSError:
+        return False
+    return True
+
+
+def is_removed(directory: str) -> bool:
+    """Whether there is no such directory; False also where that cannot be seen."""
+    try:
+        os.lstat(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def alive_elsewhere(request: Data) -> None:
+    """Raise RunError where the run of the request lives on this machine, but not in a directory that was looked in.
+
+    It has another one, or none any more.
+    """
+    looked_in = runs_directory(request)
+    alive = supervisors()
+    for one in alive:
+        runs = os.path.dirname(os.path.dirname(one["directory"]))
+        if one["run_id"] != request.get("run_id") or (runs == looked_in and may_list(one["directory"])):
+            continue
+        if is_removed(one["directory"]) and may_list(runs):
+            unit = unit_of(one["pid"])
+            pids = " ".join(str(other["pid"]) for other in alive if other["directory"] == one["directory"])
+            command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
+            raise RunError(
+                f"run {one['run_id']} is alive here, and its directory {one['directory']} was removed: "
+                f"what it writes is lost. End it on this node with: {command}"
+            )
+        try:
+            user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
+        except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
+            user = "another user"
+        raise RunError(
+            f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
+            f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
+        )
+
+
+def remove_directory(directory: str) -> None:
+    """Remove a run directory with all that belongs to it elsewhere, and the run's own where no other node lies there.
+
+    Raise OSError where something in it cannot be removed.
+    """
+    forget_secrets(directory)
+    shutil.rmtree(directory)
+    with contextlib.suppress(OSError):  # another node of this machine lies there too
+        os.rmdir(os.path.dirname(directory))

@@ -1,0 +1,250 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start a run on a node: its directory is written, and its supervisor started. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import pwd
+import shutil
+import sys
+import tempfile
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import supervisors, unit_of
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, write_private
+from ansible_collections.muster.training.plugins.module_utils._run.identity import (
+    RunError,
+    as_root,
+    be_the_user,
+    user_name,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.ownership import is_ours_with_run, make_run_directory
+from ansible_collections.muster.training.plugins.module_utils._run.runs import remove_directory, runs_directory
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import (
+    IN_MEMORY,
+    SECRETS,
+    forget_secrets,
+    place_in_memory,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.stop import stop
+from ansible_collections.muster.training.plugins.module_utils._run.unit import (
+    SINCE_243,
+    keep_shared_memory,
+    unit_command,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterator
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
+START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
+START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
+
+
+def start(request: Data) -> Data:
+    """Write the run directory and start the supervisor in its unit.
+
+    The plan has been checked against the node's facts. Of two starts at one moment the second one sees the first.
+    """
+    with one_start_at_a_time():
+        return start_alone(request)
+
+
+def start_alone(request: Data) -> Data:
+    plan, user = request["plan"], request.get("user") or pwd.getpwuid(os.geteuid()).pw_name
+    directory = os.path.join(runs_directory(request), plan["run_id"], f"node{plan['node']['node_rank']}")
+    alive = supervisors()
+    for one in alive:
+        if one["directory"] == directory:
+            plan_there = read_json(os.path.join(directory, "plan.json"))
+            if plan_there == plan:
+                how = supervision(unit_of(one["pid"]))
+                return {"changed": False, "directory": directory, "supervision": how, "stopped": []}
+            raise RunError(
+                f"run {plan['run_id']} is running here already with another plan: "
+                "stop it first, or choose another run_id"
+            )
+    remove_old_secrets(request, [one["directory"] for one in alive])
+    stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
+    for one in [] if request.get("share") else supervisors() if stopped else alive:
+        # nodes of one machine have addresses of their own there, or are of the same run
+        here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
+        if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
+            raise RunError(
+                f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
+                "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
+            )
+    in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
+    if in_unit:
+        keep_shared_memory()
+        make_place_in_memory()
+    make_run_directory(directory, plan["run_id"])
+    try:
+        for name in ("ranks", "measured"):  # the latter is for what the job wants to have kept of it
+            os.mkdir(os.path.join(directory, name), 0o700)
+        write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
+        environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
+        write_secrets(directory, {"environment.json": json.dumps(environment), "token": request["token"]})
+        write_supervisor(directory, request["supervisor"])
+        for name, content in plan.get("files", {}).items():
+            write_private(os.path.join(directory, name), content)
+        for name, source in request.get("programs", {}).items():
+            # the image of a container has a Python of its own
+            python = "/usr/bin/env -S python3" if plan.get("wrap") else sys.executable
+            write_program(os.path.join(directory, "bin", name), python, source)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            remove_directory(directory)
+        raise RunError(f"cannot write the run directory {directory}: {error}") from None
+    program = os.path.join(directory, "supervisor.py")
+    tail = [directory, plan["run_id"], plan["node"]["address"]]
+    if in_unit:
+        command = unit_command(plan, directory, user, [sys.executable, "-I", "-S", program] + tail)
+        done = as_root(command)
+        if done is not None and done.returncode != 0 and "nknown assignment" in done.stderr:
+            done = as_root([word for word in command if word.rpartition("--property=")[2] not in SINCE_243])
+        if done is not None and done.returncode != 0:
+            with contextlib.suppress(OSError):
+                remove_directory(directory)
+            raise RunError(f"systemd-run could not start the unit {plan['unit']}: {done.stderr.strip()}")
+        if done is not None:
+            how = supervision(plan["unit"])
+            return {"changed": True, "directory": directory, "supervision": how, "stopped": stopped}
+    guarded = [sys.executable, "-I", "-S", program, "--guard"] + tail
+    try:
+        spawn_detached(guarded)
+    except RunError:
+        with contextlib.suppress(OSError):
+            remove_directory(directory)
+        raise
+    return {"changed": True, "directory": directory, "supervision": supervision(""), "stopped": stopped}
+
+
+@contextlib.contextmanager
+def one_start_at_a_time() -> Iterator[None]:
+    """Let a start of this user on this machine wait until the supervisor of the one before it can be seen.
+
+    In a place that no two machines share. Without a lock where another account has taken its name.
+    """
+    uid, deadline = os.geteuid(), time.monotonic() + START_PATIENCE
+    path = START_LOCK.format(uid=uid)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:
+        lock = -1
+    try:
+        while lock >= 0 and os.fstat(lock).st_uid == uid:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"another launch of {user_name(uid)} has been starting a run on this node for "
+                        f"{START_PATIENCE:.0f} s: wait for it, or end the process that holds {path} "
+                        f"(sudo fuser {path})"
+                    ) from None
+                time.sleep(0.02)
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def make_place_in_memory() -> None:
+    """Make this user's place in memory, in a directory in which nobody but root makes any."""
+    place = place_in_memory()
+    if not os.path.isdir(place) and os.path.isdir("/run/systemd/system"):
+        script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
+        # without root they lie in the run directory
+        as_root(["/bin/sh", "-c", script, "sh", IN_MEMORY, place, f"{os.geteuid()}:{os.getegid()}"])
+
+
+def remove_old_secrets(request: Data, alive: list[str]) -> None:
+    """Remove what earlier runs of this node have left of their secrets, where the machine went down under them.
+
+    alive: the directories of runs that live on this machine. In a home of several nodes lie those of others, too, and
+    one that is being started has no supervisor yet, which would have left its supervisor.json.
+    """
+    runs = glob.escape(runs_directory(request))
+    for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
+        directory = os.path.dirname(secret)
+        with contextlib.suppress(OSError):
+            plan = read_json(os.path.join(directory, "plan.json")) if is_ours_with_run(directory) else None
+            mine = plan is not None and plan["node"]["name"] == request["node"] and directory not in alive
+            begun = os.path.exists(os.path.join(directory, "supervisor.json"))
+            if mine and (begun or time.time() - os.lstat(secret).st_mtime > LEFT_BEHIND):
+                forget_secrets(directory)
+
+
+def write_secrets(directory: str, secrets: dict[str, str]) -> None:
+    """Write what only a living run needs: into memory, with links in its directory, where there is a place for it."""
+    place = directory
+    with contextlib.suppress(OSError):  # there is none
+        place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())
+    for name, text in secrets.items():
+        if place != directory:
+            os.symlink(os.path.join(place, name), os.path.join(directory, name))
+        write_private(os.path.join(place, name), text)
+
+
+def write_supervisor(directory: str, files: dict[str, str]) -> None:
+    """Write the supervisor's own files, by their paths in a run directory, for its user alone."""
+    for name, source in files.items():
+        folder = directory
+        for part in name.split("/")[:-1]:
+            folder = os.path.join(folder, part)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+        write_private(os.path.join(directory, name), source)
+
+
+def write_program(path: str, python: str, source: str) -> None:
+    """Write a Python program that can be called by its name."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    write_private(path, f"#!{python} -IS\n{source}")
+    os.chmod(path, 0o700)
+
+
+def spawn_detached(arguments: list[str]) -> None:
+    """Start a process that outlives this one and its terminal, and says nothing; return once it runs."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        try:
+            os.close(reader)
+            if os.getuid() != os.geteuid():
+                be_the_user()
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(null, standard)
+            os.chdir("/")
+            os.closerange(3, writer)
+            os.set_inheritable(writer, False)  # closed by a successful exec: that is what the parent waits for
+            os.execv(arguments[0], arguments)
+        except OSError as error:
+            os.write(writer, str(error).encode())
+        os._exit(127)
+    os.close(writer)
+    os.waitpid(child, 0)  # and no other child of whoever calls
+    with os.fdopen(reader, "rb") as stream:
+        problem = stream.read().decode()
+    if problem:
+        raise RunError(f"cannot start the supervisor with {arguments[0]}: {problem}")
+
+
+def supervision(unit: str) -> str:
+    """What ends a run's processes should its supervisor be killed; unit: "" without one."""
+    return f"unit {unit}" if unit else "process group"

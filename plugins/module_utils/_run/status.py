@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What there is to say of a run on a node. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.runs import alive_elsewhere, node_directories
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+ACTIVE_STATES = ("starting", "running", "stopping")
+
+
+def read(request: Data) -> Data:
+    """Return the facts of a run on this node, or of its newest run where none is named.
+
+    ``run`` is None where there is none.
+    ``wait``: seconds to wait for its end first.
+    """
+    found = node_directories(request)
+    if not found:
+        alive_elsewhere(request)
+    deadline = time.monotonic() + request["wait"]
+    while found and is_alive(found[0][0]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return {"changed": False, "run": describe(*found[0]) if found else None}
+
+
+def describe(path: str, plan: Data) -> Data:
+    """Return what there is to say of a run on this node."""
+    status = read_json(os.path.join(path, "status.json")) or {
+        "state": "starting",
+        "message": "",
+        "since": os.stat(path).st_mtime,
+    }
+    state, message = status["state"], status["message"]
+    if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
+        state = "died"
+        message = "the supervisor is gone without a last word (killed, ended since it hung, or the node went down)"
+    local_rank = 0
+    out, err = rank_logs(plan, path, local_rank)
+    newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)
+    return {
+        "run_id": plan["run_id"],
+        "node": plan["node"]["name"],
+        "node_rank": plan["node"]["node_rank"],
+        "ranks": list(range(plan["node"]["first_rank"], plan["node"]["first_rank"] + plan["node"]["slots"])),
+        "nnodes": len(plan["nodes"]),
+        "world_size": plan["world_size"],
+        "state": state,
+        "message": message,
+        "since": status["since"],
+        "started": status.get("started"),
+        "last_line": last_line(newest),
+        "silence": silence_of([out, err]) if state == "running" else None,
+        "gpus": gpus_now(path) if state == "running" else None,
+        "directory": path,
+        "report": status.get("report"),
+        "result": read_json(os.path.join(path, "result.json")),
+        "said": said(path, plan) if state not in (*ACTIVE_STATES, "ended") else {},
+    }
+
+
+def said(path: str, plan: Data) -> Data:
+    """Return what the job has reported in a run that is over, as rank 0's node has it; nothing on the others."""
+    from ansible_collections.muster.training.plugins.module_utils._run import reported
+
+    return reported.merged(reported.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
+
+
+def last_line(path: str) -> str:
+    lines = [line.strip() for line in read_tail(path, 4096).splitlines()]
+    return next((line[:300] for line in reversed(lines) if line), "")
+
+
+def silence_of(paths: list[str]) -> float | None:
+    """Return the seconds since one of these files was written last, None where there is none of them."""
+    written = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            written.append(os.path.getmtime(path))
+    return max(0.0, time.time() - max(written)) if written else None
+
+
+def gpus_now(path: str) -> Data | None:
+    """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
+    from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
+
+    taken, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))
+    return {"age": max(0.0, time.time() - taken), "devices": devices} if devices else None

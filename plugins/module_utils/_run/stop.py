@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""End a run on a node, and remove it. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import (
+    is_alive,
+    marked_processes,
+    supervisors,
+    unit_of,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, as_root
+from ansible_collections.muster.training.plugins.module_utils._run.runs import (
+    alive_elsewhere,
+    node_directories,
+    remove_directory,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+
+def stop(request: Data) -> Data:
+    """End a run on this node and return once nothing of it is left."""
+    stopped, left = [], []
+    found = node_directories(request)
+    if not found:
+        alive_elsewhere(request)
+    for path, plan in found:
+        alive = is_alive(path)
+        if alive or (request.get("run_id") and marked_processes(path)):
+            stopped.append(plan["run_id"])
+            if not request["check"]:
+                left += stop_one(path, plan, alive)
+        if not request["check"]:
+            forget_secrets(path)  # left where the supervisor was killed, and its guard or machine with it
+    if left:
+        pids = ", ".join(str(pid) for pid in left)
+        raise RunError(
+            f"these processes of run {stopped[0]} do not end, not even by SIGKILL "
+            f"(waiting for a device or a dead mount): {pids}; the node needs a reboot"
+        )
+    return {"changed": bool(stopped), "stopped": stopped}
+
+
+def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
+    """Stop one run; return the pids that are left."""
+    deadline = time.monotonic() + plan["timeouts"]["grace"] + 15.0
+    if alive:
+        with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
+            pass  # tells a person's wish from the end of the machine, after which an elastic run goes on elsewhere
+        pids = [one["pid"] for one in supervisors() if one["directory"] == path]
+        in_unit = plan["unit"] in map(unit_of, pids)  # both say so: a job in a unit may start a run that has none
+        if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended in this moment, or is root's
+                    os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
+        while is_alive(path) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for one in supervisors():
+            if one["directory"] == path:  # its guard too, which waits for a container engine
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(one["pid"], signal.SIGKILL)
+    # where supervisor and guard were both killed there is no unit left to end: only what carries this run's mark
+    deadline = time.monotonic() + 5.0
+    while True:
+        left = marked_processes(path)
+        if not left or time.monotonic() > deadline:
+            return left
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def remove(request: Data) -> Data:
+    """Stop a run on this node and remove its directory."""
+    answer = stop(request)
+    found = node_directories(request)
+    if not request["check"]:
+        for path, _plan in found:
+            remove_directory(path)
+    return {
+        "changed": answer["changed"] or bool(found),
+        "stopped": answer["stopped"],
+        "removed": [path for path, _plan in found],
+    }

@@ -1,0 +1,85 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The systemd unit of a run on a node. Private to this collection."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run.identity import as_root
+from ansible_collections.muster.training.plugins.module_utils._run.patience import HANG_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import SECRETS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+CAP_SYS_RESOURCE = 24  # linux/capability.h
+LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
+# What systemd knows since 240 and 243: without it a supervisor that hangs is ended later, after its stop timeout.
+SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
+LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
+
+
+def keep_shared_memory() -> None:
+    """Have logind leave what the run's user shares by name when that user's last login ends.
+
+    RemoveIPC=yes, the default (logind.conf(5)), takes a user's /dev/shm, semaphores and queues 10 s after the last
+    connection has gone, from a unit that runs on as well: workers of a data loader that open one by its name would die
+    of it. No setting of a unit or a user prevents it.
+    """
+    if os.path.exists(LOGIND) or not os.path.isdir("/run/systemd/system"):
+        return
+    script = (
+        'umask 022; mkdir -p "${1%/*}" && printf "[Login]\\nRemoveIPC=no\\n" > "$1" '
+        '&& { systemctl kill --signal=HUP systemd-logind.service || rm -f "$1"; }'
+    )
+    as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind, or root, there is nothing that could be done
+
+
+def may_raise_limits() -> bool:
+    """Whether systemd itself may raise limits.
+
+    In many containers it may not, and a unit that asks for it would not start.
+    """
+    with open("/proc/1/status", encoding="ascii") as stream:
+        for line in stream:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def unit_command(plan: Data, directory: str, user: str, arguments: list[str]) -> list[str]:
+    """Return the systemd-run command of a run's unit."""
+    secrets = [os.path.join(directory, name) for name in SECRETS]
+    in_memory = {os.path.dirname(os.readlink(path)) for path in secrets if os.path.islink(path)}
+    leftovers = [plan["temporary_directory"], *secrets, *sorted(in_memory)]
+    properties = [
+        "KillMode=mixed",
+        f"TimeoutStopSec={plan['timeouts']['grace'] + 20}",
+        "OOMPolicy=continue",
+        "NotifyAccess=main",
+        f"WatchdogSec={plan['timeouts']['silence'] + HANG_MARGIN:g}",
+        *SINCE_243,
+        f"ExecStopPost=/bin/rm -rf {' '.join(json.dumps(path) for path in leftovers)}",
+    ]
+    if plan.get("remove"):
+        properties.append(f"ExecStopPost=-/usr/bin/env {' '.join(plan['remove'])}")
+    if may_raise_limits():
+        properties.extend(LIMITS)
+    return (
+        [
+            "systemd-run",
+            "--quiet",
+            "--collect",
+            f"--unit={plan['unit']}.service",
+            f"--uid={user}",
+            "--service-type=exec",
+        ]
+        + [f"--description=muster run {plan['run_id']}, node {plan['node']['node_rank']}"]
+        + ["--property=" + one for one in properties]
+        + ["--"]
+        + arguments
+    )

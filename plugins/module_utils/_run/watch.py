@@ -1,0 +1,136 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is new of a run on a node: lines of a rank, events, the end. Private to this collection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.alive import is_alive
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json, regular
+from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
+from ansible_collections.muster.training.plugins.module_utils._run.reported import results_between
+from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
+from ansible_collections.muster.training.plugins.module_utils._run.status import ACTIVE_STATES, silence_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+CHUNK = 262144  # bytes of one log that one answer carries
+BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; of more, only the end is
+COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
+
+
+def watch(request: Data) -> Data:
+    """Wait up to ``wait`` seconds for something new of a run on this node: lines of a rank, events, the end."""
+    found = node_directories(request)
+    if not found:
+        raise RunError(f"there is no run {request['run_id']} on this node")
+    path, plan = found[0]
+    cursors = dict(request["cursors"])
+    began = time.monotonic()
+    while True:
+        status = read_json(os.path.join(path, "status.json")) or {"state": "starting", "message": ""}
+        active = status["state"] in ACTIVE_STATES or (status["state"] == "ended" and is_alive(path))
+        if active and not is_alive(path):
+            time.sleep(0.2)  # its last word may be on the way to the disk
+            status = read_json(os.path.join(path, "status.json")) or status
+            active = False
+            if status["state"] in ACTIVE_STATES:
+                status["state"] = "died"
+        if active and time.monotonic() < began + min(COLLECTING, request["wait"]):
+            time.sleep(0.1)
+            continue
+        outputs = {}
+        left_out = {}
+        earlier = earlier_logs(plan, path, request["local_rank"])
+        logs = list(dict.fromkeys(rank_logs(plan, path, request["local_rank"])))
+        for log in earlier + logs:
+            begin = cursors.get(log, 0)
+            skipped = skip_backlog(log, cursors)
+            text = ""
+            if skipped:
+                left_out[log] = skipped
+                text = results_between(log, begin, begin + skipped, CHUNK).decode("utf-8", "replace")
+            text += read_new(log, cursors, log in earlier or not active)
+            if text:
+                outputs[log] = text
+                if log in earlier and os.path.getsize(log) > cursors[log]:
+                    break  # what came after it waits for the next answer
+        events = []
+        for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
+            with contextlib.suppress(ValueError):  # a full disk takes half a line
+                events.append(json.loads(line))
+        more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
+        if outputs or events or not active or time.monotonic() >= began + request["wait"]:
+            return {
+                "changed": False,
+                "active": active or more,
+                "status": status,
+                "outputs": outputs,
+                "left_out": left_out,
+                "silence": silence_of(logs),
+                "events": events,
+                "unfinished": next(filter(None, (unfinished(log, cursors) for log in reversed(logs))), ""),
+                "cursors": cursors,
+                "result": None if active else read_json(os.path.join(path, "result.json")),
+                "directory": path,
+            }
+        time.sleep(0.1)
+
+
+def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
+    """Return what was added to a log since the last answer, whole lines only while it may still grow."""
+    offset = cursors.get(path, 0)
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            with contextlib.suppress(OSError):  # there is nothing more, or no way to tell
+                offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
+            stream.seek(offset)
+            data = stream.read(CHUNK)
+    except OSError:
+        return ""
+    if not final or len(data) == CHUNK:
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) == CHUNK:
+            end = CHUNK  # one line of 256 KiB: hand it on in pieces
+        data = data[:end]
+    if data:
+        cursors[path] = offset + len(data)
+    return data.replace(b"\0", b"").decode("utf-8", "replace")  # what was removed reads as zeros
+
+
+def skip_backlog(path: str, cursors: dict[str, int]) -> int:
+    """Move the cursor close to the end of a log that has grown far beyond it; return the number of bytes left out.
+
+    The log begins with a whole line there, unless its last line alone is longer than an answer.
+    """
+    offset = cursors.get(path, 0)
+    try:
+        size = os.path.getsize(path)
+        if size - offset <= BACKLOG:
+            return 0
+        with open(path, "rb", opener=regular) as stream:
+            stream.seek(size - CHUNK)
+            begin = stream.read(CHUNK).find(b"\n") + 1
+    except OSError:
+        return 0
+    cursors[path] = size - CHUNK + begin if begin else size - 4096
+    return cursors[path] - offset
+
+
+def unfinished(path: str, cursors: dict[str, int]) -> str:
+    """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    try:
+        with open(path, "rb", opener=regular) as stream:
+            stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))
+            text = stream.read(4096).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text.rpartition("\n")[2].rstrip("\r").rpartition("\r")[2].strip()[:300]

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where there is no systemd: end what a supervisor leaves behind that is killed, or that hangs.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_json
+from ansible_collections.muster.training.plugins.module_utils._run.patience import HANG_MARGIN
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    KILL_PATIENCE,
+    become_subreaper,
+    descendants,
+    exit_code,
+    reap,
+    run_quietly,
+    signal_all,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._supervisor.pulse import GUARD_PIPE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to remove a container
+
+
+def guard(arguments: list[str]) -> int:
+    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
+
+    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    """
+    become_subreaper()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+    directory = arguments[1]
+    plan: Data = read_json(os.path.join(directory, "plan.json")) or {}
+    silence = (plan.get("timeouts") or {}).get("silence", 10.0)
+    child, pipe = start_guarded(arguments)
+    status = wait_for_end(child, pipe, silence + HANG_MARGIN)
+    deadline = time.monotonic() + KILL_PATIENCE
+    while time.monotonic() < deadline:
+        left = descendants(os.getpid())
+        if not left:
+            break
+        signal_all(left, signal.SIGKILL)
+        reap()
+        time.sleep(0.02)
+    if status is None:
+        remove_container(plan, os.devnull)
+    forget_secrets(directory)
+    if status is not None:
+        remove_container(plan, os.path.join(directory, "supervisor.log"))
+    if plan.get("temporary_directory"):
+        remove_tree(plan["temporary_directory"])
+    return 1 if status is None else min(abs(exit_code(status)), 255)
+
+
+def start_guarded(arguments: list[str]) -> tuple[int, int]:
+    """Start the supervisor as a child; return its pid, and the pipe on which it shows that it lives."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.set_inheritable(writer, True)
+        os.environ[GUARD_PIPE] = str(writer)
+        os.execv(sys.executable, [sys.executable, "-I", "-S"] + arguments)
+    os.close(writer)
+    return child, reader
+
+
+def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
+    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
+
+    patience: in seconds. Touches no file, since none may answer.
+    """
+    silent = 0.0  # counted, not read from the clock: a machine that was halted has halted both
+    while silent < patience:
+        ready, _writable, _other = select.select([pipe], [], [], 1.0)
+        if ready and os.read(pipe, 4096):
+            silent = 0.0
+        elif ready:  # it is ending: nobody else holds the pipe
+            time.sleep(0.01)
+            silent += 0.01
+        else:
+            silent += 1.0
+        ended = reap()
+        if child in ended:
+            return ended[child]
+    return None
+
+
+def remove_container(plan: Data, log: str) -> None:
+    """Have the container engine remove this node's container, where the run has one."""
+    if plan.get("remove"):
+        run_quietly(plan["remove"], log)
+        deadline = time.monotonic() + REMOVE_PATIENCE
+        while descendants(os.getpid()) and time.monotonic() < deadline:
+            reap()
+            time.sleep(0.1)
+        signal_all(descendants(os.getpid()), signal.SIGKILL)
+
+
+def remove_tree(path: str) -> None:
+    import shutil  # a start would wait for it, and nobody waits at the end
+
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a supervisor tells in its run directory: events.jsonl, status.json, result.json.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import private, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
+
+RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
+
+
+class Journal:
+    """The state of a node's part of a run, and the files that tell of it; a full disk keeps no run from going on."""
+
+    def __init__(self, directory: str, plan: Plan) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.state = "starting"
+        self.message = ""
+        self.started = time.monotonic()
+        self.since = time.time()  # of the state
+        self.status_due = 0.0
+        self.unwritten = ""  # why the run directory could not be written, if that has happened
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    @contextlib.contextmanager
+    def however_full_the_disk(self) -> Iterator[None]:
+        """Note that the run directory could not be written, and live on: a job may do so without what stands there."""
+        try:
+            yield
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
+
+    def write(self, name: str, value: Any) -> bool:
+        """Write a JSON file of the run directory; return whether it could be."""
+        with self.however_full_the_disk():
+            write_json(self.path(name), value)
+            return True
+        return False
+
+    def event(self, kind: str, text: str, **more: Any) -> None:
+        """Append to events.jsonl what a person who watches should read."""
+        record = {"time": time.time(), "event": kind, "text": text}
+        record.update(more)
+        path = self.path("events.jsonl")
+        with self.however_full_the_disk(), open(path, "a", encoding="utf-8", opener=private) as stream:
+            stream.write(json.dumps(record) + "\n")
+
+    def set_state(self, state: str, message: str = "") -> None:
+        if (state, message) != (self.state, self.message):
+            self.state, self.message, self.since = state, message, time.time()
+            self.status_due = 0.0
+
+    def write_status(self, now: float, more: Data) -> None:
+        """Write status.json; more: what the launcher and this node's end of the lifeline have to say."""
+        status = {
+            "run_id": self.plan["run_id"],
+            "node_rank": self.plan["node"]["node_rank"],
+            "name": self.plan["node"]["name"],
+            "state": self.state,
+            "message": self.message,
+            "since": self.since,
+            "started": self.started_at(),
+            "updated": time.time(),
+        }
+        status.update(more)
+        self.status_due = now + self.plan["timeouts"]["heartbeat"]
+        self.write("status.json", status)
+
+    def started_at(self) -> float:
+        """Return when this supervisor was started, in seconds since 1970 by the clock as it is set now."""
+        return time.time() - (time.monotonic() - self.started)
+
+    def keep_room(self) -> None:
+        """Keep disk for the last words of a run that fills it."""
+        with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=private) as reserve:
+            os.posix_fallocate(reserve.fileno(), 0, RESERVE)
+
+    def make_room(self) -> None:
+        """Give back what was kept for the last words, once no process of the job is there to take it."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path("reserve"))

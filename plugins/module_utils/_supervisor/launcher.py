@@ -1,0 +1,359 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The launcher of a node's job: its processes, from their start until none of them is left.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import make_private, private, read_tail
+from ansible_collections.muster.training.plugins.module_utils._run.processes import (
+    KILL_PATIENCE,
+    descendants,
+    describe_exit,
+    exit_code,
+    is_rank,
+    limit_hits,
+    oom_kills,
+    process_table,
+    run_quietly,
+    signal_all,
+)
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import attempt_directory
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import (
+    CLOSING,
+    first_to_fail,
+    last_words,
+    launcher_error,
+    rank_end,
+    rank_reports,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Tuple
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, RankReport, Report
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+
+    Notice = Tuple[str, str]  # its kind, as on the lifeline, and its text
+
+# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# pylint: disable=ansible-bad-function
+
+BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
+LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
+# What a container engine says that is asked to remove what is gone, or what somebody is removing already.
+GONE_ALREADY = re.compile(r"no such container|no container with|removal of container .* is already in progress", re.I)
+
+
+class Waiting:
+    """It has not been started yet."""
+
+
+class Running:
+    """Its processes are left alone."""
+
+
+class Ending:
+    """Its processes are being ended, each by SIGTERM."""
+
+    def __init__(self, since: float, awaited: int | None = None) -> None:
+        self.since = since
+        self.at = time.monotonic()  # the moment itself, as bin/muster-rank writes down when a rank ended
+        self.awaited = awaited  # a launcher that is ending by itself, and has yet to say how its ranks ended
+
+
+class Killing:
+    """The grace is over: by SIGKILL."""
+
+    def __init__(self, ending: Ending, since: float) -> None:
+        self.ending = ending
+        self.since = since
+
+
+class Ended:
+    """No process of it is left, or none that SIGKILL ends."""
+
+    def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
+        self.ending = ending
+        self.stuck = stuck
+        self.container = container  # why the container may still be there, and what to do; "" where it is gone
+
+
+class Launcher:
+    """The command that starts this node's ranks, and all that descends from it."""
+
+    def __init__(self, journal: Journal, plan: Plan) -> None:
+        self.journal = journal
+        self.plan = plan
+        self.name = plan["node"]["name"]
+        self.grace = plan["timeouts"]["grace"]
+        self.temporary = plan["temporary_directory"]
+        self.phase: Waiting | Running | Ending | Killing | Ended = Waiting()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.code: int | None = None
+        self.stop_reason: str | None = None  # why it was told to end
+        self.ended_by_us = False  # whether this node's part was well when it was told to end
+        self.rank_failed = ""  # the rank that made this node end its part
+        self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
+        self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
+        self.noticed = False  # whether torchrun has noticed that a rank failed
+        self.log_size = 0  # of the launcher's log when it was read for them
+        self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
+        self.removed: int | None = None  # the exit code of that
+        self.oom_before = oom_kills()
+        self.hits_before = limit_hits()
+
+    def ending(self) -> Ending | None:
+        """Return since when its processes are being ended, None where they are not."""
+        return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
+
+    # - start
+
+    def environment(self) -> dict[str, str]:
+        """Return all variables of the launcher. Raise OSError or ValueError where the user's own cannot be read."""
+        environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
+        environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
+        if not self.plan.get("bare_launcher"):  # one that would write what it finds there into command lines
+            environment.update(self.plan["environment"])
+            with open(self.journal.path("environment.json"), encoding="utf-8") as stream:
+                environment.update(json.load(stream))
+        environment.update(self.plan.get("launcher_environment", {}))
+        programs = self.journal.path("bin")
+        if os.path.isdir(programs):  # our ssh and muster-rank, before any other
+            environment["PATH"] = programs + os.pathsep + environment["PATH"]
+        environment.setdefault("TMPDIR", self.temporary)
+        return environment
+
+    def in_container(self) -> list[str]:
+        """Return the words before the launcher's command: none, or the engine's, with a mount of secrets in memory."""
+        words, secrets = self.plan.get("wrap", []), self.journal.path("environment.json")
+        if words and os.path.islink(secrets):
+            place = os.path.dirname(os.readlink(secrets))
+            first = next(index for index, word in enumerate(words) if word.startswith("--volume="))
+            words = [*words[:first], f"--volume={place}:{place}:ro", *words[first:]]
+        return words
+
+    def start(self, command: list[str]) -> bool:
+        """Start the job, once; return whether it runs now. Where it cannot, its log says why and it has ended."""
+        if not isinstance(self.phase, Waiting):
+            return False
+        log_path = self.journal.path("launcher.log")
+        try:
+            make_private(self.temporary)
+            with open(log_path, "ab", buffering=0, opener=private) as log:
+                self.process = subprocess.Popen(
+                    self.in_container() + command,
+                    cwd=self.plan["working_directory"],
+                    env=self.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:  # ValueError: a NUL, or what the file system's encoding does not know
+            what = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
+            with self.journal.however_full_the_disk(), open(log_path, "a", encoding="utf-8", opener=private) as log:
+                log.write(what)
+            self.code = 127
+            self.phase = Ending(time.monotonic())
+            return False
+        self.phase = Running()
+        self.journal.set_state("running")
+        return True
+
+    # - end
+
+    def stop(self, reason: str) -> None:
+        """End its processes: SIGTERM now, SIGKILL after the grace."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+        if self.ending() is None:
+            self.ended_by_us = self.process is not None and not self.noticed and not self.has_ended(self.process.pid)
+            self.end(time.monotonic(), self.process.pid if self.closing and self.process is not None else None)
+
+    def end(self, now: float, awaited: int | None = None) -> None:
+        """Begin to end its processes; awaited: a launcher that does so itself."""
+        self.phase = Ending(now, awaited)
+        signal_all([pid for pid in descendants(os.getpid()) if pid != awaited], signal.SIGTERM)
+
+    @staticmethod
+    def has_ended(child: int) -> bool:
+        """Return whether a child has ended that was not reaped yet; it stays to be."""
+        try:
+            return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False
+
+    def restart_ranks(self, heard: float) -> None:
+        """Have torchrun start anew at once when a node has fallen silent that was heard last at this time.
+
+        Its peers' collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. One ended rank
+        on rank 0's node is enough: its agent calls all others together. Not where they have noticed and started anew
+        already.
+        """
+        directory = self.journal.directory
+        newest = attempt_directory(os.path.join(directory, "ranks"), 0)
+        if newest is None or self.process is None:
+            return
+        with contextlib.suppress(OSError):  # the job has just removed it
+            if os.stat(newest).st_mtime > heard:
+                return
+        if self.plan.get("wrap"):  # the engine's children, not the launcher's
+            ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), directory)]
+        else:
+            table = process_table()
+            ranks = [pid for pid, (parent, _state) in table.items() if parent == self.process.pid]
+        signal_all(ranks, signal.SIGKILL)
+
+    # - each turn
+
+    def step(self, now: float, ended: dict[int, int], beside: list[int]) -> list[Notice]:
+        """See its end come, and through; return what the other nodes should hear of it ahead of the report.
+
+        ended: the wait statuses of what was just reaped. beside: processes that do not belong to it.
+        """
+        if self.remover in ended:
+            self.removed = exit_code(ended[self.remover])
+        if self.process is not None and self.process.pid in ended and self.code is None:
+            self.code = exit_code(ended[self.process.pid])
+            self.process.returncode = self.code
+            if isinstance(self.phase, Running):
+                self.end(now)
+        if isinstance(self.phase, Running) and self.plan["rank_logs"] == "ranks":
+            self.end_after_failed_rank(now)
+        if isinstance(self.phase, Running):
+            return self.kill_late_ranks(now) if self.plan["rank_logs"] == "torchrun" else []
+        ending = self.ending()
+        return self.see_through(now, ending, beside) if ending is not None else []
+
+    def end_after_failed_rank(self, now: float) -> None:
+        """End what is left beside a rank that has failed: a launcher may take its time, or never notice."""
+        ends = [rank_end(self.journal.directory, number) for number in range(self.plan["node"]["slots"])]
+        failed = first_to_fail(ends, math.inf)
+        if failed is not None:
+            rank = self.plan["node"]["first_rank"] + failed
+            self.rank_failed = f"rank {rank} on {self.name} ended with {describe_exit(ends[failed][0])}"
+            self.end(now)
+
+    def kill_late_ranks(self, now: float) -> list[Notice]:
+        """Give the ranks beside one that has failed our own grace: torchrun waits 30 s for one that does not end."""
+        path = self.journal.path("launcher.log")
+        size = os.path.getsize(path) if os.path.exists(path) else 0
+        if size != self.log_size:
+            self.log_size = size
+            for pid in CLOSING.findall(read_tail(path)):
+                self.closing.setdefault(int(pid), now)
+                # else it may start them anew
+                self.noticed = self.plan["max_restarts"] == 0 and not self.plan["elastic"]
+        if self.closing and self.process is not None and not self.plan.get("wrap"):  # in a container pids are others
+            launcher, table = self.process.pid, process_table()
+            there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
+            self.closing = {pid: since for pid, since in self.closing.items() if pid in there}
+            late = [pid for pid, since in self.closing.items() if now - since > self.grace]
+            signal_all(late, signal.SIGKILL)
+        waited = now - min(self.closing.values(), default=now)
+        if waited > LAST_WORD_PATIENCE and self.plan["max_restarts"] == 0:
+            return self.announce_failure(f"a rank on {self.name} has failed")
+        return []
+
+    def announce_failure(self, text: str) -> list[Notice]:
+        """Let the other nodes begin to end: what is left here may take all of its grace. Told once."""
+        if self.failing == text:
+            return []
+        self.failing = text
+        return [("failing", text)]
+
+    def see_through(self, now: float, ending: Ending, beside: list[int]) -> list[Notice]:
+        """End what is left of it by force once its grace is over, with the container it may have."""
+        late = now - ending.since > self.grace
+        if self.plan.get("remove") and self.remover is None and (self.process is None or self.code is not None or late):
+            # the engine has the container's processes, not we
+            self.remover = run_quietly(self.plan["remove"], self.journal.path("supervisor.log"))
+            self.removed = None if self.remover else 127
+        left = [pid for pid in descendants(os.getpid()) if pid not in beside]
+        killed = [pid for pid in left if pid != self.remover]
+        notices: list[Notice] = []
+        if left and late:
+            if not isinstance(self.phase, Killing):
+                self.phase = Killing(ending, now)
+            if now - self.phase.since > LAST_WORD_PATIENCE:
+                ending.awaited = None
+            signal_all([pid for pid in killed if pid != ending.awaited], signal.SIGKILL)
+        elif left and not self.stop_reason and now - ending.since > LAST_WORD_PATIENCE:
+            how = f"the launcher on {self.name} ended with {describe_exit(self.code)}"
+            if self.code or self.rank_failed:
+                notices = self.announce_failure(self.rank_failed or how)
+        stuck = bool(left) and isinstance(self.phase, Killing) and now - self.phase.since > KILL_PATIENCE
+        if left and not stuck:
+            return notices
+        if self.process is not None and self.code is None:
+            # it ended between reaping and counting: its status comes with the next turn
+            if self.process.pid not in left:
+                return notices
+            self.code = -signal.SIGKILL
+        if self.remover and self.removed is None and self.remover not in left:
+            return notices  # the same
+        self.phase = Ended(ending, killed, self.container_left(self.remover in left))
+        return notices
+
+    def container_left(self, goes_on: bool) -> str:
+        """Return why the container may still be there, and what to do; "" where the engine has removed it."""
+        why = "the container engine takes long to remove it"
+        if not goes_on:
+            said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
+            if not self.removed or GONE_ALREADY.search(said):
+                return ""
+            why = said or f"the container engine ended with {describe_exit(self.removed)}"
+        return f"{why}; look there with: {' '.join(self.plan['remove'])}"
+
+    def has_failed(self) -> bool:
+        return bool(self.code or self.rank_failed)
+
+    def make_report(self, stuck: list[int], container: str = "") -> Report:
+        """Return how it ended, rank by rank, without what the watchers know; stuck: pids that SIGKILL did not end."""
+        code = self.code
+        oom_after = oom_kills()
+        started = self.process is not None or code is not None
+        ranks: list[RankReport] = []
+        if started:
+            ending = self.ending()
+            ending_at = ending.at if ending is not None else math.inf
+            ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at)
+        said = launcher_error(code, read_tail(self.journal.path("launcher.log")))
+        unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
+        if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
+            code, said = 1, f"the launcher ended with exit code 0, but not so rank {', '.join(unwell)}"
+        return {
+            "exit_code": code,
+            "reason": self.rank_failed,
+            "state": "ended" if started else "not started",
+            "ended": time.time(),
+            "ranks": ranks,
+            "launcher_error": said,
+            "launcher_log": self.journal.path("launcher.log"),
+            "oom_kills": (oom_after or 0) - (self.oom_before or 0),
+            "limit_hits": (limit_hits() or 0) - (self.hits_before or 0),
+            "stuck": stuck,
+            "mounts": {},
+            "gpus": "",
+            "ended_by_us": self.ended_by_us,
+            "container": container,
+            "unwritten": self.journal.unwritten,
+            "shortened": "",
+            "last_log": "",
+            "last_lines": "",
+        }

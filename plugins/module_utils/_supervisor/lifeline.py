@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lifeline of a run's supervisors: one TCP connection of each to rank 0's. Private to this collection.
+
+It speaks JSON, one object a line, at most 64 KiB. Behind the greeting of the first three lines each line has
+"MAC " before it: the HMAC, under a key made of the token and both nonces, of who says it, the line's number and the
+line. So nobody on the way can add, exchange, reorder or repeat one.
+  server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
+  peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
+  peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
+  peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
+  peer:   {"type": "mount", "text"} where a mount under the run has died or come back
+  peer:   {"type": "logs", "text"} where its logs were shortened
+  peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
+  server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
+  server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import selectors
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
+
+MAX_LINE = 65536
+MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
+
+
+def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
+    """Return the hex HMAC-SHA256 by which one side shows that it holds the run's token."""
+    text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
+    # a stranger's nonce may hold half a surrogate pair, which JSON can spell and UTF-8 cannot
+    return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
+
+
+def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
+    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many its side has said before it."""
+    return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
+
+
+def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
+    """Return the node_rank of a stranger whose message shows that it holds the token, None where it does not."""
+    rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
+        return None
+    if not isinstance(nonce, str) or not isinstance(mac, str):
+        return None
+    expected = proof(token, "peer", run_id, rank, wire.nonce, nonce).encode()
+    return rank if hmac.compare_digest(mac.encode("utf-8", "replace"), expected) else None
+
+
+class Wire:
+    """One lifeline connection: lines in, lines out, bounded both ways.
+
+    Until it is opened with a key the lines are a stranger's, and one is read at a time: it may be the last without one.
+    """
+
+    def __init__(self, connection: socket.socket, now: float) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.inbox = b""
+        self.outbox = b""
+        self.events = selectors.EVENT_READ  # what its supervisor waits for
+        self.opened = now
+        self.heard = now
+        self.nonce = os.urandom(16).hex()
+        self.node_rank: int | None = None  # set once the other side has shown the token
+        self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
+        self.expected = ""  # the proof that rank 0 has to show
+        self.lines_key = ""  # of the lines behind that
+        self.key: bytes | None = None
+        self.side, self.other_side = "", ""
+        self.sent = self.received = 0  # lines with the key
+        self.closed = False
+
+    def open(self, node_rank: int, key: str) -> None:
+        """Know the other side from now on; key: the proof that both sides make for it, and nobody else can."""
+        self.node_rank, self.key = node_rank, key.encode()
+        self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
+
+    def send(self, message: Data) -> None:
+        line = json.dumps(message).encode()
+        if self.key is not None:
+            line = line_mac(self.key, self.side, self.sent, line) + b" " + line
+            self.sent += 1
+        self.outbox += line + b"\n"
+        if len(self.outbox) > MAX_BACKLOG:
+            self.closed = True
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        while self.outbox and not self.closed:
+            try:
+                sent = self.connection.send(self.outbox)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.closed = True
+                return
+            self.outbox = self.outbox[sent:]
+
+    def receive(self) -> list[Data]:
+        """Return the messages that have arrived; anything that is not one of ours closes the connection."""
+        messages = self.lines()
+        while not self.closed and not (messages and self.node_rank is None):
+            try:
+                data = self.connection.recv(MAX_LINE)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.closed = True
+                break
+            if not data:
+                self.closed = True
+                break
+            self.inbox += data
+            messages += self.lines()
+            if self.node_rank is None:  # a stranger is read one gulp at a time
+                break
+        return messages
+
+    def lines(self) -> list[Data]:
+        """Return the messages in the inbox, of a stranger the first."""
+        messages: list[Data] = []
+        while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
+            line, self.inbox = self.inbox.split(b"\n", 1)
+            try:
+                message = json.loads(self.proven(line).decode("utf-8"))
+            except (ValueError, RecursionError):
+                message = None
+            if isinstance(message, dict):
+                messages.append(message)
+            else:
+                self.closed = True
+        if len(self.inbox) > MAX_LINE and b"\n" not in self.inbox[: MAX_LINE + 1]:
+            self.closed = True
+        return messages
+
+    def proven(self, line: bytes) -> bytes:
+        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
+        if self.key is None:
+            return line
+        mac, _blank, said = line.partition(b" ")
+        if not hmac.compare_digest(mac, line_mac(self.key, self.other_side, self.received, said)):
+            raise ValueError("somebody else has said it, or said it again")
+        self.received += 1
+        return said

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rank 0's view of the nodes of a run, as it begins and as it is told. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import (
+        NodeResult,
+        NodeStatus,
+        NodeView,
+        Plan,
+    )
+
+
+def first_views(names: list[str], launcher_log: str) -> list[NodeView]:
+    """Return the view of each node before any has checked in, by node_rank; launcher_log: rank 0's."""
+    return [
+        {
+            "name": name,
+            "node_rank": rank,
+            "state": "waiting",
+            "since": time.time(),
+            "report": None,
+            "broken": None,
+            "heard": 0.0,
+            "why": "",
+            "survived": False,
+            "launcher_log": launcher_log if rank == 0 else "",  # each has its own home
+            "remote_started": rank == 0,
+            "answered": rank == 0,
+        }
+        for rank, name in enumerate(names)
+    ]
+
+
+def has_failed(node: NodeView) -> bool:
+    """Return whether a node's part has ended, and not well."""
+    return node["report"] is not None and node["report"].get("exit_code") != 0
+
+
+def have_succeeded(plan: Plan, nodes: list[NodeView]) -> bool:
+    """Return whether as many nodes have ended well as the run needs."""
+    good = [node for node in nodes if node["state"] == "ended" and not has_failed(node)]
+    return len(good) >= (plan["min_nnodes"] if plan["elastic"] else len(nodes))
+
+
+def status_of(nodes: list[NodeView]) -> list[NodeStatus]:
+    """Return what status.json holds of the nodes."""
+    return [
+        {"name": node["name"], "node_rank": node["node_rank"], "state": node["state"], "since": node["since"]}
+        for node in nodes
+    ]
+
+
+def results_of(nodes: list[NodeView]) -> list[NodeResult]:
+    """Return what result.json holds of the nodes."""
+    return [
+        {
+            "name": node["name"],
+            "node_rank": node["node_rank"],
+            "state": node["state"],
+            "since": node["since"],
+            "report": node["report"],
+            "why": node["why"],
+            "survived": node["survived"],
+            "launcher_log": node["launcher_log"],
+        }
+        for node in nodes
+    ]

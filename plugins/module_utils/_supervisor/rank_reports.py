@@ -1,0 +1,214 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the ranks of a node have left behind: how each ended, and which failed first.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_tail, read_told
+from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
+from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import rank_logs
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import is_exit_code
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import RankReport, Report
+
+TRACEBACK = "Traceback (most recent call last):"
+# torch writes it before each line of a traceback
+RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
+TORCHRUN_FAILURE = re.compile(
+    r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)\s*\n"
+    r"\s*exitcode\s*: (?P<exit_code>-?\d+) \(pid: (?P<pid>\d+)\)"
+)
+# What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
+CLOSING = re.compile(r"Sending process (\d+) closing signal")
+# What the C++ of a rank says when Python, before 3.14, ends one of its threads by force.
+ENDED_BY_FORCE = "terminate called without an active exception"
+ABORTED_AT_ITS_END = (
+    f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
+    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end"
+)
+
+
+def rank_reports(
+    plan: Mapping[str, Any],
+    directory: str,
+    launcher_code: int | None,
+    told_to_end: bool = False,
+    ending: float = math.inf,
+) -> list[RankReport]:
+    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
+
+    And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
+    this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
+    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, by the monotonic clock.
+    """
+    node = plan["node"]
+    failures, first = {}, None
+    if launcher_code != 0 and plan["rank_logs"] == "torchrun":
+        said = read_tail(os.path.join(directory, "launcher.log"))
+        failures, first = torchrun_failures(said), torchrun_first(said)
+    own = None  # errors by rank, where several ranks write into one log
+    if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
+        ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
+        own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
+    ends = []
+    if plan["rank_logs"] == "ranks":
+        ends = [rank_end(directory, local_rank) for local_rank in range(node["slots"])]
+        first = first_to_fail(ends, ending)
+    reports: list[RankReport] = []
+    for local_rank in range(node["slots"]):
+        rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
+        by_us = False  # torchrun tells only of those that ended before it was told to end itself
+        if ends:
+            code, ended = ends[local_rank]
+            by_us = ended > ending
+        elif launcher_code == 0:
+            code = 0
+        elif plan["rank_logs"] != "torchrun":
+            code, by_us = launcher_code, told_to_end
+        _stdout, stderr = rank_logs(plan, directory, local_rank)
+        error = ""
+        if own is not None:
+            error = own[rank]
+            code = code if error else None  # the launcher's is that of a rank that has failed
+        elif code not in (0, *KILLED):  # who was killed has survived what it may have logged
+            recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
+            text = read_tail(stderr)
+            if code is None and not recorded:  # it may have survived what has no mark of torch's
+                recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
+            error = recorded or (first_error(text) if code is not None else "")
+            if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
+                error = ABORTED_AT_ITS_END
+            said = last_words(text)
+            if not error and said and code is not None and code > 0 and not by_us:
+                # argparse, sys.exit("..."), a missing file
+                error = f"ended with exit code {code}, its last words: {said}"
+        told: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
+        if closed:
+            told["closed"] = True
+        if local_rank == first:
+            told["first"] = True
+        if by_us:
+            told["ended_by_us"] = True
+        reports.append(told)
+    return reports
+
+
+def first_error(text: str) -> str:
+    """Return the exception line ("ValueError: boom") that ended a program, from the end of what it wrote, or ""."""
+    lines = RANK_PREFIX.sub("", text).splitlines()
+    starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
+    for start in reversed(starts):
+        for line in lines[start + 1 :]:
+            if line and not line[0].isspace():
+                return line.strip()[:2000]
+    return ""
+
+
+def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
+    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None where it does not tell.
+
+    torch writes "[rank3]: " before each line of an exception that nobody has caught.
+    """
+    errors = {}
+    for rank in ranks:
+        mine = re.findall(rf"^\[(?:rank|default){rank}\]:.*$", text, re.MULTILINE)
+        errors[rank] = first_error("\n".join(mine))
+    return errors if any(errors.values()) else None
+
+
+def last_words(text: str) -> str:
+    """Return the exception that ended a program, or else the last line that it wrote, or ""."""
+    return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def log_of_failure(report: Report) -> str:
+    """Return the log of the rank that failed first, or the launcher's where none has; "" where nothing has failed."""
+    well = (0, None, -signal.SIGTERM)
+    ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
+    failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
+    failed.sort(key=lambda rank: not rank.get("first"))
+    if failed:
+        return str(failed[0]["log"])
+    return "" if report["exit_code"] in well or report["ended_by_us"] else str(report["launcher_log"])
+
+
+def last_lines(path: str) -> str:
+    """Return the last lines of a log as a terminal leaves them: at most 20, and at most 4 KiB."""
+    lines = read_tail(path).rstrip().split("\n")[-20:]
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)[-4096:]
+
+
+def launcher_error(code: int | None, text: str) -> str:
+    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
+
+    Who was killed has survived whatever it may have logged; but a shell says so last.
+    """
+    if not code:
+        return ""
+    if code in KILLED:
+        last = text.rstrip().rpartition("\n")[2].strip()[:2000]
+        return last if code > 0 and "killed" in last.lower() else ""
+    return last_words(text) if code > 0 else first_error(text)
+
+
+def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
+    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table it prints when ranks failed."""
+    text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
+    closed = set(CLOSING.findall(text))
+    return {
+        int(match["local_rank"]): (int(match["rank"]), int(match["exit_code"]), match["pid"] in closed)
+        for match in TORCHRUN_FAILURE.finditer(text)
+    }
+
+
+def torchrun_first(text: str) -> int | None:
+    """Return the local rank that torchrun saw fail first, from the same table, or None."""
+    match = TORCHRUN_FAILURE.search(text.rpartition("Root Cause (first observed failure):")[2])
+    return int(match["local_rank"]) if match and "Root Cause" in text else None
+
+
+def recorded_error(path: str) -> str:
+    """Return the message of an error file as torch's @record writes it, or ""."""
+    message = read_told(path).get("message", "")
+    if isinstance(message, dict):
+        message = message.get("message", "")
+    return str(message)[:2000]
+
+
+def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
+    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
+
+    By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
+    """
+    told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
+    code, ended = told.get("exit_code"), told.get("moment")
+    if not is_exit_code(code) or not isinstance(ended, float) or not math.isfinite(ended):
+        return None, math.inf
+    return code, ended
+
+
+def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
+    """Return which local rank was the first to fail, None where none did; ends: each one's code and when it ended.
+
+    until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
+    which will say why.
+    """
+    failed = [
+        (ended, local_rank)
+        for local_rank, (code, ended) in enumerate(ends)
+        if code not in (None, 0, -signal.SIGTERM) and ended <= until
+    ]
+    return min(failed)[1] if failed else None

@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A launcher on rank 0's node that starts what runs on the other nodes, as mpirun does: bin/ssh leaves its commands.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.muster.training.plugins.module_utils._run.directory import read_told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import NodeView
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+    from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
+
+
+class RemoteStart:
+    """Hands each node the command that bin/ssh has left for it, and bin/ssh the end of that; a node starts it once."""
+
+    def __init__(self, journal: Journal, nodes: list[NodeView]) -> None:
+        self.journal = journal
+        self.nodes = nodes
+
+    def command_path(self, node_rank: int) -> str:
+        return self.journal.path(os.path.join("asked", f"{node_rank}.json"))
+
+    def send_command(self, wire: Wire) -> None:
+        command = read_told(self.command_path(wire.node_rank or 0)).get("command", "")
+        wire.send({"type": "start", "command": str(command)})
+
+    def forward(self, wires: list[Wire]) -> list[str]:
+        """Hand on what there is; return the names of the nodes that have no command yet."""
+        for node in self.nodes:
+            rank = node["node_rank"]
+            if not node["remote_started"]:
+                wire = next((wire for wire in wires if wire.node_rank == rank), None)
+                if wire is not None and os.path.exists(self.command_path(rank)):
+                    node["remote_started"] = True
+                    self.send_command(wire)
+            elif not node["answered"] and node["state"] in ("ended", "lost"):
+                code = node["report"]["exit_code"] if node["report"] else None
+                node["answered"] = self.journal.write(os.path.join("asked", f"{rank}.exit"), code)
+        return [node["name"] for node in self.nodes if not node["remote_started"]]

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node's report of its part of a run: its fields, checked as they come, short enough to be sent.
+
+Private to this collection.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import MAX_LINE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any, Mapping
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Report
+
+# What a report holds, and what stands there where it is missing or has another type.
+REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
+    ("exit_code", int, None),
+    ("reason", str, ""),
+    ("state", str, "ended"),
+    ("ended", float, None),
+    ("ranks", list, []),
+    ("launcher_error", str, ""),
+    ("launcher_log", str, ""),
+    ("oom_kills", int, 0),
+    ("limit_hits", int, 0),
+    ("stuck", list, []),
+    ("mounts", dict, {}),
+    ("gpus", str, ""),
+    ("ended_by_us", bool, False),
+    ("container", str, ""),
+    ("unwritten", str, ""),
+    ("shortened", str, ""),
+    ("last_log", str, ""),
+    ("last_lines", str, ""),
+)
+RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
+    ("rank", int, -1),
+    ("local_rank", int, -1),
+    ("exit_code", int, None),
+    ("error", str, ""),
+    ("log", str, ""),
+)
+MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
+
+
+def is_exit_code(code: object) -> bool:
+    """Whether it is an exit code as Popen gives it."""
+    return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
+
+
+def is_a(kind: type, value: object) -> bool:
+    """Whether a value that came as JSON is of this type; true and false are no numbers."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def checked_report(told: Mapping[str, Any]) -> Report:
+    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
+    report: Any = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
+    if not is_exit_code(report["exit_code"]):
+        report["exit_code"] = None
+    report["ranks"] = [
+        {
+            **{name: rank[name] if is_a(kind, rank.get(name)) else other for name, kind, other in RANK_FIELDS},
+            **{mark: True for mark in MARKS if rank.get(mark) is True},
+        }
+        for rank in report["ranks"]
+        if isinstance(rank, dict)
+    ]
+    for rank in report["ranks"]:
+        if not is_exit_code(rank["exit_code"]):
+            rank["exit_code"] = None
+    report["stuck"] = [pid for pid in report["stuck"] if is_a(int, pid)]
+    report["mounts"] = {point: error for point, error in report["mounts"].items() if isinstance(error, str)}
+    return report
+
+
+def shorten_report(report: Report) -> None:
+    """Keep a report within one line of the lifeline: shorter texts, then only those ranks that tell most."""
+    for limit in (2000, 500, 0):
+        if len(json.dumps(report)) < MAX_LINE - 1024:
+            return
+        report["last_lines"] = report["last_lines"][-limit:] if limit else ""
+        for rank in report["ranks"]:
+            rank["error"] = rank["error"][:limit]
+    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: their logs' paths alone are too long
+        ended_by_others = (0, None, -signal.SIGTERM)
+        report["ranks"].sort(key=lambda rank: rank["exit_code"] in ended_by_others)
+        del report["ranks"][100:]

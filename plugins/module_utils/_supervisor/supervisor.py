@@ -1,0 +1,211 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor: keeps one node's part of a run alive, or ends it. Private to this collection.
+
+One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
+library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
+connection to rank 0's supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat``
+seconds, which the node answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an
+elastic run goes on while ``min_nnodes`` nodes and rank 0 are left.
+
+The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
+by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
+killed; elsewhere a guard process of ours is (``--guard``). Both also end a supervisor that hangs, such as on a file
+system that does not answer, with all that it has started: it shows that it lives, and they wait for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import time
+
+from ansible_collections.muster.training.plugins.module_utils._run.processes import become_subreaper, reap, run_quietly
+from ansible_collections.muster.training.plugins.module_utils._run.secrets import forget_secrets
+from ansible_collections.muster.training.plugins.module_utils._supervisor.hub import Hub
+from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
+from ansible_collections.muster.training.plugins.module_utils._supervisor.launcher import Ended, Launcher, Running
+from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
+from ansible_collections.muster.training.plugins.module_utils._supervisor.link import Link, RestartRanks, Start, Stop
+from ansible_collections.muster.training.plugins.module_utils._supervisor.peer import Peer
+from ansible_collections.muster.training.plugins.module_utils._supervisor.pulse import Pulse
+from ansible_collections.muster.training.plugins.module_utils._supervisor.rank_reports import last_lines, log_of_failure
+from ansible_collections.muster.training.plugins.module_utils._supervisor.reports import shorten_report
+from ansible_collections.muster.training.plugins.module_utils._supervisor.watchers import Watchers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
+    from typing import Any
+
+    from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, Report
+
+
+class Supervisor:
+    """The loop of one node: waits for what happens, and hands it to the launcher, the watchers and the lifeline."""
+
+    def __init__(self, directory: str) -> None:
+        self.pulse = Pulse()
+        with open(os.path.join(directory, "plan.json"), encoding="utf-8") as stream:
+            self.plan: Plan = json.load(stream)
+        with open(os.path.join(directory, "token"), encoding="ascii") as stream:
+            token = stream.read().strip()
+        self.selector = selectors.DefaultSelector()
+        self.journal = Journal(directory, self.plan)
+        self.launcher = Launcher(self.journal, self.plan)
+        self.watchers = Watchers(self.journal, self.plan)
+        kind = Peer if self.plan["node"]["node_rank"] else Hub
+        self.link: Link = kind(self.plan, token, self.journal, self.selector)
+        self.stop_signal: int | None = None  # the one by which somebody asked this node to stop
+        self.report: Report | None = None  # of this node's part, once that has ended
+        self.tend_due = 0.0  # its processes, the lifeline and the run as a whole
+        self.done = False
+
+    def run(self) -> int:
+        """Live until the run has ended here and, as far as can be known, everywhere; return the exit code."""
+        become_subreaper()
+        self.wake, wake_writer = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake_writer, False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        self.selector.register(self.wake, selectors.EVENT_READ, self.drain_wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.note_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.journal.write("supervisor.json", {"pid": os.getpid()})
+        self.journal.keep_room()
+        self.link.open()
+        self.carry_out_orders()
+        self.step(0.0)  # a peer checks in without waiting first
+        while not self.done:
+            ending = self.report is None and self.launcher.ending() is not None
+            busy = self.journal.state == "starting" or ending or self.link.is_busy()
+            self.step(0.05 if busy else 0.25)
+        self.clean_up()
+        return 0 if self.link.result_state == "succeeded" else 1
+
+    def note_signal(self, number: int, frame: object) -> None:
+        self.stop_signal = number
+
+    def drain_wake(self, now: float) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake, 512)
+
+    def step(self, timeout: float) -> None:
+        """Wait for the next thing to happen and handle it."""
+        ready = self.selector.select(min(timeout, max(0.0, self.tend_due - time.monotonic())))
+        now = time.monotonic()
+        self.pulse.beat(now)
+        beats_alone = bool(ready)
+        for key, mask in ready:
+            beats_alone = self.handle(key.data, mask, now) and beats_alone
+        if beats_alone and now < self.tend_due:  # of 64 nodes 32 a second, and nothing follows from them
+            return
+        self.tend_due = now + timeout
+        for wire in self.link.wires:
+            if not wire.closed:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
+                if events != wire.events:  # to ask the kernel costs more than all else that is done for a peer
+                    self.selector.modify(wire.connection, events, wire)
+                    wire.events = events
+        if self.stop_signal is not None:
+            name, self.stop_signal = signal.Signals(self.stop_signal).name, None
+            self.link.on_stop_signal(name)
+        self.carry_out_orders()
+        self.tend_processes(now)
+        self.link.step(now)
+        self.carry_out_orders()
+        self.done = self.link.is_over(now)
+        if now >= self.journal.status_due:
+            self.write_status(now)
+
+    def handle(self, what: Any, mask: int, now: float) -> bool:
+        """Handle what is ready: a wire, or what is called then; return whether it was heartbeats alone."""
+        if not isinstance(what, Wire):
+            what(now)
+            return False
+        if mask & selectors.EVENT_WRITE:
+            what.flush()
+        beats_alone = bool(mask & selectors.EVENT_READ) and self.hear(what, now)
+        return beats_alone and mask == selectors.EVENT_READ
+
+    def hear(self, wire: Wire, now: float) -> bool:
+        """Handle all that has arrived on a wire; return whether it was heartbeats alone."""
+        messages = wire.receive()
+        beats_alone = bool(messages)
+        while messages:
+            for message in messages:
+                beats_alone = beats_alone and message.get("type") == "beat"
+                self.link.on_message(wire, message, now)
+            messages = [] if wire.closed else wire.receive()
+        return beats_alone and not wire.closed
+
+    def carry_out_orders(self) -> None:
+        """Do what this node's end of the lifeline has ordered."""
+        for order in self.link.take_orders():
+            if isinstance(order, Start):
+                self.link.after_start(self.launcher.start(order.command))
+            elif isinstance(order, RestartRanks):
+                self.launcher.restart_ranks(order.heard)
+            elif isinstance(order, Stop):
+                if order.leaving:
+                    self.launcher.rank_failed = order.reason
+                self.stop(order.reason)
+
+    def stop(self, reason: str) -> None:
+        """End this node's part."""
+        self.launcher.stop(reason)
+        if self.report is None:
+            self.journal.set_state("stopping", self.launcher.stop_reason or "")
+
+    def tend_processes(self, now: float) -> None:
+        """Reap, and see this node's end through once it has begun."""
+        ended = reap()
+        running = isinstance(self.launcher.phase, Running)
+        notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
+        if self.report is None and not isinstance(self.launcher.phase, Ended):
+            notices += self.launcher.step(now, ended, self.watchers.pids())
+        phase = self.launcher.phase
+        over = phase if self.report is None and isinstance(phase, Ended) else None
+        failed = self.launcher.has_failed()
+        last = failed or self.watchers.accounts  # is there something to look at before the report?
+        if over and last and self.watchers.last_look is None:
+            notices += self.watchers.look_last(now, failed, gpus=not self.launcher.ended_by_us)
+        for kind, text in notices:
+            self.link.say(kind, text)
+        if over and (not last or self.watchers.has_looked_last(now)):
+            self.make_report(over.stuck, over.container)
+
+    def make_report(self, stuck: list[int], container: str = "") -> None:
+        self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
+        report = self.launcher.make_report(stuck, container)
+        report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
+        report["shortened"] = self.watchers.shortened
+        report["last_log"] = log_of_failure(report)
+        report["last_lines"] = last_lines(report["last_log"])
+        shorten_report(report)
+        self.report = report
+        if not self.launcher.stop_reason:
+            self.journal.set_state("ended", "")
+        self.link.report(report)
+
+    def write_status(self, now: float) -> None:
+        process = self.launcher.process
+        more = {"launcher_pid": process.pid if process else None, "report": self.report}
+        self.journal.write_status(now, {**more, **self.link.status()})
+
+    def clean_up(self) -> None:
+        self.link.close()
+        forget_secrets(self.journal.directory)
+        self.journal.make_room()
+        message = self.journal.message or self.launcher.stop_reason or ""
+        self.journal.set_state(self.link.result_state or "failed", message)
+        self.write_status(time.monotonic())
+        remover = run_quietly(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # of much it may take long
+        while remover and remover not in reap():
+            self.pulse.beat(time.monotonic())
+            time.sleep(0.01)

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Prove that DeepSpeed works on this node: its release, the ops that were built, and a step on two processes.
+
+What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
+interpreter of the environment, standard library only, Python >= 3.8: torch and DeepSpeed are its children's.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered, say
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+RANKS = 2
+TIMEOUT = 600  # seconds for two processes, each of which may build an op
+RANK = """
+import gc, os, sys, torch, torch.distributed
+rank, size, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
+cuda = torch.cuda.device_count() >= size
+if cuda:
+    torch.cuda.set_device(rank)
+else:
+    os.environ["DS_ACCELERATOR"] = "cpu"
+backend = "nccl" if cuda else "gloo"
+import deepspeed
+torch.distributed.init_process_group(backend, init_method="file://" + place, rank=rank, world_size=size)
+deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False)
+model = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.ones_(model.weight)
+engine = deepspeed.initialize(
+    model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), dist_init_required=False,
+    config={"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": 0.0})[0]
+engine.backward(engine(torch.full((1, 1), float(rank + 1), device=engine.device)).sum())
+engine.step()
+print("weight", engine.module.weight.item())
+# What holds the group goes first: threads of gloo that outlive it may abort a process that ends. Modules of torch that
+# are imported after it was made would hold it too.
+del engine, model
+gc.collect()
+torch.distributed.destroy_process_group()
+"""
+REPORT = """
+import json, deepspeed, deepspeed.git_version_info as info
+from deepspeed.ops.op_builder.all_ops import ALL_OPS
+built = [builder.BUILD_VAR for name, builder in ALL_OPS.items() if info.installed_ops.get(name)]
+print(json.dumps([deepspeed.__version__, built]))
+"""
+
+
+def variables() -> dict[str, str]:
+    """The environment of the proof: nothing of another job's, the environment's programs first."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
+    path = os.path.dirname(sys.executable) + os.pathsep + ours.get("PATH", "/usr/bin:/bin")
+    # the CPU, where there is no GPU that torch sees: DeepSpeed does not ask torch alone
+    return {**ours, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
+
+
+def check_report(given: Data) -> str:
+    """The release and the ops, as ds_report has them."""
+    words = [sys.executable, "-c", REPORT]
+    done = subprocess.run(words, env=variables(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Fault(
+            f"DeepSpeed cannot be imported: {done.stderr.strip()[-800:]}. Needed: it can. Run role pytorch before"
+        )
+    version, built = json.loads(done.stdout.strip().splitlines()[-1])
+    if version.partition("+")[0] != given["version"]:
+        raise Fault(f"DeepSpeed is {version}. Needed: {given['version']}. See what else installs it (pip list)")
+    missing = [name for name in given["built"] if name != "DS_BUILD_OPS" and name not in built]
+    if missing:
+        raise Fault(
+            f"these ops were to be built, and are not in DeepSpeed: {', '.join(missing)}. Needed: names of ops as "
+            "ds_report has them, and a compiler. Correct deepspeed_build, remove locks/deepspeed.json on the first node"
+        )
+    return f"DeepSpeed {version}, {len(built)} ops built"
+
+
+def check_step() -> None:
+    """A step of an optimiser on two processes, whose result is known."""
+    with tempfile.TemporaryDirectory() as place:
+        ranks = []
+        for rank in range(RANKS):
+            words = [sys.executable, "-c", RANK, str(rank), str(RANKS), os.path.join(place, "meet")]
+            ranks.append(
+                subprocess.Popen(
+                    words, env=variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place
+                )
+            )
+        for number, process in enumerate(ranks):
+            try:
+                out, _nothing = process.communicate(timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                out = f"no answer within {TIMEOUT} s"
+                for other in ranks:
+                    other.kill()
+            # the mean of the gradients is (1 + 2) / 2, the rate a half: 1 - 0.75
+            if "weight 0.25" not in out.splitlines():
+                compiler = "deepspeed_shm_comm" in out
+                hint = (
+                    "On the CPU it needs a compiler (build-essential, python3-dev), or DS_BUILD_SHM_COMM built"
+                    if compiler
+                    else "See whether torch works (ansible-playbook site.yml --tags pytorch)"
+                )
+                raise Fault(
+                    f"a step on two processes fails in process {number}: {out.strip()[-800:]}. "
+                    f"Needed: the weight 0.25. {hint}"
+                )
+
+
+def verify(given: Data) -> Data:
+    """All of it."""
+    counts = json.dumps([given["key"], given["version"], given["built"], sys.version])
+    if os.path.exists(given["marker"]):
+        with open(given["marker"], encoding="utf-8") as file:
+            if file.read() == counts:
+                return {"changed": False, "shown": "as proved before"}
+    shown = check_report(given)
+    say(shown)
+    check_step()
+    with open(given["marker"], "w", encoding="utf-8") as file:
+        file.write(counts)
+    return {"changed": False, "shown": f"{shown}; a step on two ranks is right"}
+
+
+def main(request: Data) -> Data:
+    """The proof, or why there is none."""
+    return answered(verify, request)

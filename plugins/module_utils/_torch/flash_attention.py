@@ -1,0 +1,346 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
+
+Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; of what is not the
+standard library it imports torch and flash-attention alone.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
+
+TYPE_CHECKING = False  # typing itself would cost more than all we import
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
+MEMORY_A_JOB = 20  # GB of memory that one job of the build takes (setup.py: 5 for each of 4 threads of nvcc)
+# Releases, the newest first, to the minor releases of torch that have wheels, the majors of CUDA with what stands for
+# them in the names, and the oldest glibc that loads them (docs/software.md). What really exists is asked of the server.
+RELEASES = {
+    "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), {"12": "12"}, "2.32"),
+    "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), {"12": "12"}, "2.31"),
+    "2.6.3": (("2.2", "2.3", "2.4"), {"11": "118", "12": "123"}, "2.31"),
+    "2.5.8": (("2.2", "2.3"), {"11": "118", "12": "122"}, "2.31"),
+}
+
+
+# --- Names of wheels --------------------------------------------------------------------------------------------------
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version))
+
+
+def cuda_tag(release: str, cuda: str) -> str:
+    """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built.
+
+    "" where there was none for that major yet.
+    """
+    major = cuda.partition(".")[0]
+    if numbers(release) >= (2, 7):
+        return major
+    built = {"11": "118", "12": "122" if numbers(release) < (2, 6) else "123"}
+    return built.get(major, "")
+
+
+def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
+    """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
+
+    "" where there can be none.
+    """
+    if not cuda_tag(release, cuda):
+        return ""
+    minor = ".".join(torch.split(".")[:2])
+    tag = "cp" + "".join(python.split(".")[:2])
+    local = f"cu{cuda_tag(release, cuda)}torch{minor}cxx11abi{'TRUE' if abi else 'FALSE'}"
+    return f"flash_attn-{release}+{local}-{tag}-{tag}-linux_{machine}.whl"
+
+
+def wheel_url(pattern: str, release: str, name: str) -> str:
+    """The address of a wheel. A plus sign in it is not understood by all servers."""
+    return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
+
+
+def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
+    """Releases, minor releases of torch and majors of CUDA that may have a wheel, the nearest first."""
+    minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
+    triples = [
+        (one, other, built)
+        for one, (torches, cudas, _glibc) in RELEASES.items()
+        for other in torches
+        for built in cudas
+    ]
+
+    def distance(triple: tuple[str, str, str]) -> tuple[Any, ...]:
+        away = abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
+        # another release of flash-attention is exchanged more easily than another torch
+        return (away, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
+
+    return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
+
+
+def loads(release: str, glibc: str) -> bool:
+    """Whether a system with this glibc loads the wheels of a release, as far as that is known."""
+    return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
+
+
+# --- What is there ----------------------------------------------------------------------------------------------------
+
+
+def exists(url: str) -> bool:
+    """Whether a server has a file. Raises Fault where the server cannot be asked."""
+    try:
+        with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
+            return True
+    except urllib.error.HTTPError as problem:
+        if problem.code in (403, 404, 410):
+            return False
+        raise Fault(
+            f"{url}: the server answers {problem.code}. Needed: whether it has the wheel. Try again later"
+        ) from None
+    except OSError as problem:
+        raise Fault(
+            f"{url} cannot be reached from the first node ({problem}). Needed: a server of wheels. Set "
+            "flash_attention_wheels to one that can be, or flash_attention_build to true"
+        ) from None
+
+
+def glibc_version() -> str:
+    """The version of this system's C library, "" where it is another one than glibc."""
+    return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
+
+
+def environment() -> Data:
+    """All by which a wheel is chosen."""
+    try:
+        import torch
+    except ImportError:
+        raise Fault("there is no torch in the environment. Needed: torch for CUDA. Run role pytorch first") from None
+    if not torch.version.cuda:
+        raise Fault(
+            f"torch {torch.__version__} is built without CUDA. Needed: a torch for CUDA, since flash-attention runs on "
+            "GPUs alone. Set pytorch_cuda, or flash_attention_enabled to false"
+        )
+    return {
+        "torch": torch.__version__.partition("+")[0],
+        "cuda": torch.version.cuda,
+        "abi": bool(torch._C._GLIBCXX_USE_CXX11_ABI),
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "machine": os.uname().machine,
+    }
+
+
+def capabilities(given: Data) -> Data:
+    """The compute capabilities of this node's GPUs; older ones than Ampere are refused."""
+    try:
+        words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        return {"capabilities": [], "changed": False}
+    except subprocess.TimeoutExpired:
+        raise unknown("gives no answer within 60 s") from None
+    except OSError as problem:
+        raise unknown(f"cannot be run: {problem.strerror}") from None
+    text = done.stdout
+    if done.returncode != 0:
+        said = " ".join((done.stdout + done.stderr).split())[-300:]
+        if "not a valid field" not in said:
+            raise unknown(f"fails: {said or f'code {done.returncode}'}")
+        text = told_by_torch()  # drivers before 510 do not know the field
+    found = set()
+    for line in text.splitlines():
+        name, _comma, capability = line.rpartition(", ")
+        if not re.fullmatch(r"[0-9]+\.[0-9]+", capability):
+            continue
+        if numbers(capability) < AMPERE:
+            raise Fault(
+                f"the GPU {name} has the compute capability {capability}. Needed: 8.0 or higher (Ampere), for which "
+                "FlashAttention 2 is made. Set flash_attention_enabled to false, and let the job attend by "
+                "torch.nn.functional.scaled_dot_product_attention"
+            )
+        found.add(capability)
+    return {"capabilities": sorted(found), "changed": False}
+
+
+def unknown(said: str) -> Fault:
+    """What is told where there is an nvidia-smi that does not tell the GPUs."""
+    return Fault(
+        f"nvidia-smi {said}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
+        "driver (dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
+    )
+
+
+def told_by_torch() -> str:
+    """The GPUs as nvidia-smi would tell them."""
+    try:
+        from torch import cuda
+    except ImportError:
+        raise unknown("is too old to tell them, and there is no torch that could") from None
+    if not cuda.is_available():
+        raise unknown("is too old to tell them, and torch sees none")
+    gpus = [(cuda.get_device_name(one), cuda.get_device_capability(one)) for one in range(cuda.device_count())]
+    return "".join(f"{name}, {major}.{minor}\n" for name, (major, minor) in gpus)
+
+
+def jobs(memory: int, processors: int) -> int:
+    """How many jobs a build may have at once, by free memory in bytes."""
+    return max(1, min(processors // 2, int(memory / (MEMORY_A_JOB * 1e9))))
+
+
+def free_memory() -> int:
+    """Bytes of memory that can be had."""
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        return int(re.findall(r"MemAvailable:\s+([0-9]+)", file.read())[0]) * 1024
+
+
+def find_compiler(cuda: str, home: str) -> str:
+    """The directory of a CUDA whose compiler is of the right major version."""
+    places = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
+    seen = []
+    for place in places:
+        try:
+            words = [os.path.join(place, "bin", "nvcc"), "--version"]
+            text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+        release = (re.findall(r"release ([0-9.]+)", text) or ["0"])[0]
+        if release.partition(".")[0] == cuda.partition(".")[0]:
+            return place
+        seen.append(f"{release} in {place}")
+    raise Fault(
+        f"there is no nvcc of CUDA {cuda.partition('.')[0]} on the first node (found: {', '.join(seen) or 'none'}). "
+        f"Needed: the compiler of torch's CUDA {cuda}. Install its cuda-toolkit and set flash_attention_cuda_home"
+    )
+
+
+# --- The steps --------------------------------------------------------------------------------------------------------
+
+
+def choose(given: Data) -> Data:
+    """What is to be installed: a wheel that exists, or a build, with its settings."""
+    cached = given["choice_file"]
+    asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
+    if os.path.exists(cached):
+        with open(cached, encoding="utf-8") as file:
+            before = json.load(file)
+        if before["asked"] == asked:
+            return {**before["choice"], "changed": False}
+    choice = {**choose_anew(given), "changed": False}
+    with open(cached, "w", encoding="utf-8") as file:
+        json.dump({"asked": asked, "choice": choice}, file)
+    return choice
+
+
+def torch_version_file() -> str:
+    """What tells torch's version and CUDA, without an import that takes seconds."""
+    for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    return ""
+
+
+def choose_anew(given: Data) -> Data:
+    """The same, asked of torch and the server."""
+    here, glibc = environment(), glibc_version()
+    releases = list(RELEASES) if given["version"] == "auto" else [given["version"]]
+    for release in releases:
+        name = wheel_name(release, **here)
+        url = wheel_url(given["wheels"], release, name)
+        if name and loads(release, glibc) and exists(url):
+            digest = f"#sha256={given['sha256']}" if given["sha256"] else ""
+            return {"requirements": [f"flash-attn @ {url}{digest}"], "environment": {}, "options": [], "shown": name}
+    release = releases[0]
+    if given["build"]:
+        home = find_compiler(here["cuda"], given["cuda_home"])
+        environment_of_build = {
+            "CUDA_HOME": home,
+            "MAX_JOBS": str(given["max_jobs"] or jobs(free_memory(), os.cpu_count() or 1)),
+            "NVCC_THREADS": "4",
+        }
+        if given["capabilities"]:
+            archs = sorted({one.replace(".", "") for one in given["capabilities"]})
+            environment_of_build["FLASH_ATTN_CUDA_ARCHS"] = ";".join(archs)
+        return {
+            "requirements": [f"flash-attn=={release}"],
+            "environment": environment_of_build,
+            "options": ["--no-build-isolation", "--no-cache-dir"],
+            "shown": f"a build of {release} with {environment_of_build['MAX_JOBS']} jobs for {given['capabilities']}",
+        }
+    near: list[str] = []
+    for other, torch, cuda in neighbours(release, here["torch"], here["cuda"]):
+        if len(near) == 3:
+            break
+        name = wheel_name(other, **{**here, "torch": torch, "cuda": cuda})
+        if loads(other, glibc) and exists(wheel_url(given["wheels"], other, name)):
+            near.append(f"flash-attention {other} with torch {torch} for CUDA {cuda}")
+    raise Fault(
+        f"there is no wheel of flash-attention {' or '.join(releases)} for torch {here['torch']}, CUDA {here['cuda']}, "
+        f"Python {here['python']}, {here['machine']}, C++ ABI {'new' if here['abi'] else 'old'}"
+        f"{f', glibc {glibc}' if glibc else ''} in {given['wheels']}. Needed: one that exists. The nearest: "
+        f"{'; '.join(near) or 'none'}. Leave pytorch_version, pytorch_cuda and flash_attention_version at auto and run "
+        "the roles pytorch and flash_attention, or set them to one of these; or set flash_attention_build to true: a "
+        "build takes minutes to hours"
+    )
+
+
+def verify(given: Data) -> Data:
+    """Import it, and compare its attention with torch's own where there is a GPU."""
+    imported, proved = f"{given['key']} imported without a GPU", f"{given['key']} proved on a GPU"
+    if os.path.exists(given["marker"]):
+        with open(given["marker"], encoding="utf-8") as file:
+            before = file.read()
+        if before == proved:
+            return {"changed": False, "shown": "as proved before"}
+        if before == imported and not capabilities({})["capabilities"]:
+            return {"changed": False, "shown": "as imported before, without a GPU"}
+    try:
+        import flash_attn
+        import flash_attn_2_cuda  # noqa: F401
+        import torch
+    except ImportError as problem:
+        raise Fault(
+            f"flash-attention cannot be imported: {problem}. Needed: a build for this torch and this system's glibc. "
+            "Set flash_attention_build to true, so that it is built here"
+        ) from None
+    shown = f"flash-attention {flash_attn.__version__} can be imported"
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
+        torch.manual_seed(0)
+        query, key, value = (torch.randn(2, 64, 4, 64, device="cuda", dtype=torch.bfloat16) for _one in range(3))
+        ours = flash_attn.flash_attn_func(query, key, value)
+        query, key, value = (one.transpose(1, 2).float() for one in (query, key, value))
+        theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+        off = (ours.float() - theirs).abs().max().item()
+        if off > 0.03:  # bfloat16 has 8 bits
+            raise Fault(
+                f"its attention is off by {off:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
+            )
+        shown += f", and its attention is torch's within {off:.4f}"
+    with open(given["marker"], "w", encoding="utf-8") as file:
+        file.write(proved if has_gpu else imported)
+    return {"changed": False, "shown": shown}
+
+
+STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
+
+
+def main(request: Data) -> Data:
+    """What a step answers, or why it cannot: {"step": its name, ...}."""
+    return answered(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

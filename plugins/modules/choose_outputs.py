@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: choose_outputs
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Choose which files that a job has written are brought, and from which node
+description:
+  - Of files that several nodes have with the same name, size and content only those of the first node are chosen.
+  - Tells how much there is, how much of it is here already, and how much is about to be brought.
+  - Runs on the controller and connects to nothing.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
+options:
+  nodes:
+    description: Names of all nodes of the run, in the order of their ranks.
+    type: list
+    elements: str
+    required: true
+  told:
+    description: By the name of a node, the registered result of M(muster.training.run_outputs) that has listed them.
+    type: dict
+    required: true
+  compared:
+    description:
+      - The same of the one that has compared RV(compare). Left out, only RV(compare) is returned.
+    type: dict
+  directory:
+    description: Directory on the controller that takes the files, C(nodeRANK) below it for each node.
+    type: path
+    required: true
+  confirm:
+    description: Whether nobody is to be asked, however much it is.
+    type: bool
+    default: false
+seealso:
+  - module: muster.training.run_outputs
+"""
+
+EXAMPLES = r"""
+# `told` and `compared` are the registered results of muster.training.run_outputs on each node.
+- name: Choose what is brought
+  muster.training.choose_outputs:
+    nodes: [node0, node1]
+    told: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'told'))) }}"
+    compared: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'compared'))) }}"
+    directory: runs/first-try/outputs
+  register: chosen
+  run_once: true
+"""
+
+RETURN = r"""
+compare:
+  description: By the name of a node, names of files that other nodes have with the same name and size.
+  returned: without O(compared)
+  type: dict
+  sample: {node0: [run/last.pt], node1: [run/last.pt]}
+wanted:
+  description:
+    - By the name of a node, the C(directory) for its files and its C(files) as
+      O(muster.training.run_outputs#module:files) takes them.
+  returned: with O(compared)
+  type: dict
+count:
+  description: How many files are about to be brought.
+  returned: with O(compared)
+  type: int
+  sample: 3
+size:
+  description: How many bytes that is.
+  returned: with O(compared)
+  type: int
+  sample: 2471000000
+ask:
+  description: Whether somebody is to be asked first, since it is more than 1 GB and O(confirm) does not say so.
+  returned: with O(compared)
+  type: bool
+  sample: true
+"""

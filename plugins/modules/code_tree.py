@@ -1,0 +1,146 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: code_tree
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Bring a working tree to a node, and nothing that lies beside it
+description:
+  - On the first node, with O(listing), it removes what an earlier copy brought and the source no longer has. The copy
+    itself is rsync's from the controller.
+  - On the others, with O(source), it does the same and copies from the first node what was brought there.
+  - What was brought stands in C(.muster-code.json) in the tree. What a job has written, or changed since, is in no
+    list, and is neither copied on nor removed.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: partial, details: With O(source) nothing is said of what would be copied.}
+  diff_mode: {support: partial, details: What is removed.}
+  platform: {platforms: posix}
+seealso:
+  - module: muster.training.code_tree_info
+options:
+  path:
+    description: The tree.
+    type: path
+    required: true
+  user:
+    description: Whose it is. All is done with the rights of that user. Empty, the one who runs the task.
+    type: str
+    default: ""
+  exclude:
+    description: Patterns of rsync for what is no part of the tree.
+    type: list
+    elements: str
+    default: []
+  delete:
+    description: Whether all that the source does not have is removed, but for what O(exclude) leaves out.
+    type: bool
+    default: false
+  listing:
+    description: What the source has, as M(muster.training.code_tree_info) returns it.
+    type: str
+  source:
+    description: The tree of the first node, as rsync takes it.
+    type: str
+  rsync_options:
+    description: Further words of rsync's command. For O(source).
+    type: list
+    elements: str
+    default: []
+  shell:
+    description: The command by which rsync gets to the first node.
+    type: str
+    default: ssh -o BatchMode=yes
+"""
+
+EXAMPLES = r"""
+- name: Remove what the source no longer has
+  muster.training.code_tree:
+    path: /home/ubuntu/project
+    user: ubuntu
+    listing: "{{ source.listing }}"
+  become: true
+
+- name: Copy the project from the first node
+  muster.training.code_tree:
+    path: /home/ubuntu/project
+    user: ubuntu
+    source: ubuntu@10.0.0.10:/home/ubuntu/project
+  become: true
+"""
+
+RETURN = r"""
+removed:
+  description: Names of what was removed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [old.py]
+copied:
+  description: What was copied, in the words of C(rsync --itemize-changes).
+  returned: success
+  type: list
+  elements: str
+  sample: [">f+++++++++ train.py"]
+"""
+
+import functools
+import json
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _code_tree, _user_files
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "user": {"type": "str", "default": ""},
+    "exclude": {"type": "list", "elements": "str", "default": []},
+    "delete": {"type": "bool", "default": False},
+    "listing": {"type": "str"},
+    "source": {"type": "str"},
+    "rsync_options": {"type": "list", "elements": "str", "default": []},
+    "shell": {"type": "str", "default": "ssh -o BatchMode=yes"},
+}
+
+
+def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+    """What was removed and copied; in check mode, what would be removed."""
+    path, patterns, delete = params["path"], params["exclude"], params["delete"]
+    if params["listing"] is not None:
+        removed, copied = _code_tree.prepare(path, json.loads(params["listing"]), patterns, delete, check), ""
+    elif check:
+        removed, copied = [], ""
+    else:
+        more = (params["rsync_options"], params["shell"])
+        removed, copied = _code_tree.bring(path, params["source"], patterns, delete, *more)
+    return {"removed": removed, "copied": copied.splitlines()}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        required_one_of=[["listing", "source"]],
+        mutually_exclusive=[["listing", "source"]],
+        supports_check_mode=True,
+    )
+    try:
+        user = _user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        done = _user_files.as_user(user, functools.partial(keep, module.params, module.check_mode))
+    except _user_files.UserFileError as error:
+        module.fail_json(msg=str(error))
+    diff = {"before_header": module.params["path"], "after_header": module.params["path"], "after": ""}
+    diff["before"] = "".join(f"{name}\n" for name in done["removed"])
+    module.exit_json(changed=bool(done["removed"] or done["copied"]), diff=diff if done["removed"] else {}, **done)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: code_tree_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read what a working tree has
+description:
+  - Lists what rsync would copy of a source, or hashes what M(muster.training.code_tree) has brought to a node, or what
+    git has there. Changes nothing.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - muster.training._attributes.info
+seealso:
+  - module: muster.training.code_tree
+options:
+  path:
+    description: The tree.
+    type: path
+    required: true
+  read:
+    description:
+      - V(listing), what rsync would copy of it; V(hash), one hash of what was brought; V(files), that of each file.
+    type: str
+    choices: [listing, hash, files]
+    default: hash
+  user:
+    description: Whose it is. It is read with the rights of that user. Empty, the one who runs the task.
+    type: str
+    default: ""
+  exclude:
+    description: Patterns of rsync for what is no part of the tree.
+    type: list
+    elements: str
+    default: []
+  git:
+    description: Whether the files that git has are hashed, in the place of those that were brought.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: List what the source has
+  muster.training.code_tree_info:
+    path: ~/project
+    read: listing
+    exclude: ["*.pyc", /outputs/]
+  delegate_to: localhost
+  register: source
+
+- name: Hash the tree of a node
+  muster.training.code_tree_info:
+    path: /home/ubuntu/project
+    user: ubuntu
+  become: true
+  register: tree
+"""
+
+RETURN = r"""
+listing:
+  description:
+    - JSON, by the name of each file size and time, of each link where it leads, of each directory null.
+    - It is a text since names are bytes, of which some are no text.
+  returned: for O(read=listing)
+  type: str
+  sample: '{"train.py": [1204, 1764061295], "package/": null}'
+hash:
+  description: One hash of all files.
+  returned: for O(read=hash)
+  type: str
+  sample: 6b86b273ff34fce1
+count:
+  description: The number of files.
+  returned: for O(read=hash)
+  type: int
+  sample: 12
+files:
+  description: JSON, the hash of each file by its name.
+  returned: for O(read=files)
+  type: str
+  sample: '{"train.py": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"}'
+"""
+
+import functools
+import json
+import os
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _code_tree, _user_files
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "read": {"type": "str", "choices": ["listing", "hash", "files"], "default": "hash"},
+    "user": {"type": "str", "default": ""},
+    "exclude": {"type": "list", "elements": "str", "default": []},
+    "git": {"type": "bool", "default": False},
+}
+
+
+def look(params: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for."""
+    if params["read"] == "listing":
+        return {"listing": json.dumps(_code_tree.entries(params["path"], params["exclude"]))}
+    files = _code_tree.hashes(params["path"], params["exclude"], params["git"])
+    if params["read"] == "files":
+        return {"files": json.dumps(files)}
+    return {"hash": _code_tree.hash_of(files), "count": len(files)}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        user = _user_files.entry_of(module.params["user"] or pwd.getpwuid(os.geteuid()).pw_name)
+        found = _user_files.as_user(user, functools.partial(look, module.params))
+    except _user_files.UserFileError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

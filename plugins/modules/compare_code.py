@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: compare_code
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Say whether code has to be brought to the nodes
+description:
+  - Judges what M(muster.training.node_facts) has found of the nodes' copies of the code, and says in a few lines what
+    is about to be brought.
+  - Code is not brought where a node gives no answer, since no run can start then, nor where a run lives that uses it.
+  - In check mode nothing is brought. Runs on the controller, connects to nothing and changes nothing.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
+options:
+  nodes:
+    description: The nodes of the run, as RV(muster.training.choose_nodes#module:nodes) gives them.
+    type: list
+    elements: dict
+    required: true
+  facts:
+    description: By the name of a node what M(muster.training.node_facts) returned for it.
+    type: dict
+    default: {}
+  facts_from:
+    description: Name of the variable with that of each node, in place of O(facts).
+    type: str
+    default: ""
+  code:
+    description: The code, as RV(muster.training.list_code#module:code) gives it.
+    type: dict
+    required: true
+  wanted:
+    description: V(as_is) leaves the nodes' copies as they are.
+    type: str
+    choices: [synced, as_is]
+    default: synced
+  busy_is_right:
+    description: Whether code is brought where another run lives, which is going to be stopped, or shares the node.
+    type: bool
+    default: false
+seealso:
+  - module: muster.training.list_code
+  - module: muster.training.launch_plan
+"""
+
+EXAMPLES = r"""
+- name: Compare the nodes' code with the one that is here
+  muster.training.compare_code:
+    nodes: "{{ chosen.nodes }}"
+    facts_from: read
+    code: "{{ here.code }}"
+  register: compared
+  run_once: true
+
+- name: Bring it
+  ansible.builtin.include_role:
+    name: muster.training.code
+  when: compared.bring
+"""
+
+RETURN = r"""
+bring:
+  description: Whether the code has to be brought now.
+  returned: success
+  type: bool
+  sample: true
+left:
+  description: Why it would not be, as O(muster.training.launch_plan#module:code_left).
+  returned: success
+  type: str
+  sample: ""
+differing:
+  description: Names of the nodes whose copies differ.
+  returned: success
+  type: list
+  elements: str
+  sample: [node2]
+"""

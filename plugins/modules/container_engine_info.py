@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_engine_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read what a container engine has of an image
+description:
+  - Asks docker or podman for an image, as the user who runs the module, and looks at an archive and at a directory with
+    a Dockerfile from which it could be made. Changes nothing.
+  - An archive and a directory that are not on this machine are left out of the answer.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - muster.training._attributes.info
+options:
+  engine:
+    description: V(docker) or V(podman). Empty, no engine is asked.
+    type: str
+    choices: ["", docker, podman]
+    default: ""
+  name:
+    description: Name of the image.
+    type: str
+    default: ""
+  archive:
+    description: Path of an archive, as C(docker save) writes it.
+    type: str
+    default: ""
+  context:
+    description: Path of a directory with a Dockerfile.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Ask the engine for the image
+  muster.training.container_engine_info:
+    engine: docker
+    name: pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime
+  register: seen
+
+- name: Refuse a node without an engine
+  ansible.builtin.assert:
+    that: seen.fault | length == 0
+    fail_msg: "{{ seen.fault }}"
+"""
+
+RETURN = r"""
+fault:
+  description: What is wrong with the engine or the archive, empty where nothing is.
+  returned: success
+  type: str
+  sample: there is no docker
+id:
+  description: Digest of the image in hexadecimal digits, empty where the engine does not have it.
+  returned: success
+  type: str
+  sample: 6b2c9ad6d7b1c0ee0f3bd1a50c9b3a5b2f1c30fb2a28f02d7c8f1d5c2cf8e6a1
+size:
+  description: Bytes that it takes.
+  returned: success
+  type: int
+  sample: 7516192768
+label:
+  description: Hash of what it was built from, of one that was built here.
+  returned: success
+  type: str
+  sample: ""
+root:
+  description: Directory in which the engine keeps images.
+  returned: when an engine answers
+  type: str
+  sample: /var/lib/docker
+free:
+  description: Bytes that are free there.
+  returned: when an engine answers
+  type: int
+  sample: 64424509440
+archive:
+  description: Digests by which an engine may know the image of the archive.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+context:
+  description: Hash of the files in the directory with a Dockerfile, empty without one.
+  returned: success
+  type: str
+  sample: ""
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils._container_engine import look
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "engine": {"type": "str", "choices": ["", "docker", "podman"], "default": ""},
+    "name": {"type": "str", "default": ""},
+    "archive": {"type": "str", "default": ""},
+    "context": {"type": "str", "default": ""},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, **look(module.params))
+
+
+if __name__ == "__main__":
+    main()

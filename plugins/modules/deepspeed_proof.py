@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: deepspeed_proof
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Prove that DeepSpeed works on a node
+description:
+  - Compares its release and the ops that were built with those that are wanted, and takes a step of an optimiser on two
+    processes, whose result is known.
+  - Runs with the interpreter of the environment, as the user of the task. It does not depend on the connection. If the
+    play is interrupted it goes on, and the next run of the same task follows it to its end.
+  - Not run in check mode.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.long
+  - muster.training._environment
+  - muster.training._environment.key
+options:
+  version:
+    description: The release of DeepSpeed that is to be there.
+    type: str
+    required: true
+  built:
+    description: Variables of ops that were to be built, such as V(DS_BUILD_FUSED_ADAM).
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Prove that DeepSpeed works
+  muster.training.deepspeed_proof:
+    directory: /opt/muster
+    key: "{{ lock.key }}"
+    version: 0.17.5
+    built: [DS_BUILD_CPU_ADAM]
+  register: proof
+
+- name: Show what was proved
+  ansible.builtin.debug:
+    var: proof.shown
+"""
+
+RETURN = r"""
+shown:
+  description: What was proved, in a few words.
+  returned: when not in check mode
+  type: str
+  sample: DeepSpeed 0.17.5, 1 ops built; a step on two ranks is right
+"""

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: docker_data_root
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Move the data of a Docker engine to another directory
+description:
+  - Stops the engine, copies its images, containers and volumes, compares the copy, sets C(data-root) and starts the
+    engine there. Where a step fails, the former settings and data are in place again.
+  - Refused while containers are running, and where the disk is too small. Needs root.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: full, details: The directory.}
+  platform: {platforms: linux}
+options:
+  path:
+    description: An absolute directory, empty or not there yet.
+    type: str
+    required: true
+  spare_gib:
+    description: GiB that must stay free on the disk of O(path).
+    type: int
+    default: 5
+  delete_old:
+    description: Whether the former data are deleted once the engine runs with the copy.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Move Docker's data to the large disk
+  muster.training.docker_data_root:
+    path: /data/docker
+  become: true
+"""
+
+RETURN = r"""
+former:
+  description: Where the engine had its data before.
+  returned: success
+  type: str
+  sample: /var/lib/docker
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _docker_data_root
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "str", "required": True},
+    "spare_gib": {"type": "int", "default": 5},
+    "delete_old": {"type": "bool", "default": False},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    path, spare, delete = (module.params[name] for name in ("path", "spare_gib", "delete_old"))
+    try:
+        changed, former = _docker_data_root.keep(path, spare, delete, module.check_mode)
+    except (_docker_data_root.Problem, OSError) as problem:
+        module.fail_json(msg=f"Docker's data were not moved: {problem}.")
+    diff = {"before": f"data-root {former}\n", "after": f"data-root {path}\n"}
+    module.exit_json(changed=changed, former=former, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

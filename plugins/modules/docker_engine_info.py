@@ -1,0 +1,76 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: docker_engine_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read the settings of a Docker engine, and what runs in it
+description:
+  - What the role P(muster.training.docker_engine#role) must know of a machine before it changes settings of the engine.
+    Changes nothing. Needs root.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - muster.training._attributes.info
+"""
+
+EXAMPLES = r"""
+- name: Read the settings of the engine
+  muster.training.docker_engine_info:
+  register: engine
+  become: true
+
+- name: Fail if containers are running
+  ansible.builtin.assert:
+    that: engine.running | length == 0 and engine.unheard | length == 0
+"""
+
+RETURN = r"""
+settings:
+  description: What C(/etc/docker/daemon.json) holds. Empty where there is no such file.
+  returned: success
+  type: dict
+  sample: {log-driver: journald}
+fault:
+  description: Why nothing can be added to these settings. Empty where it can.
+  returned: success
+  type: str
+  sample: ""
+running:
+  description: Names of running containers.
+  returned: success
+  type: list
+  elements: str
+  sample: [serve]
+unheard:
+  description: Why it cannot be told which containers are running. Empty where it can.
+  returned: success
+  type: str
+  sample: ""
+nvidia:
+  description: Whether there is a GPU of NVIDIA's.
+  returned: success
+  type: bool
+  sample: true
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _docker_engine
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    try:
+        found = _docker_engine.state()
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename} cannot be read: {error.strerror}. Needed: root. Set become: true")
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

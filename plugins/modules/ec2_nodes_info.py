@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ec2_nodes_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show the clusters of an AWS account in one region, and what they cost
+description:
+  - Shows a table of all clusters that M(muster.training.ec2_nodes) has made in the region, and one line for the
+    instances that belong to none.
+  - A price of an hour is that of the day on which a machine was made, which is noted in its tags. What a cluster has
+    cost so far is the most that it can be at that price, as if its machines had been on ever since.
+requirements:
+  - boto3 in the Python of C(ansible-playbook)
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
+options:
+  cluster:
+    description: Name of the only cluster to be shown. Empty, all.
+    type: str
+    default: ""
+  region:
+    description: Region. Empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
+    type: str
+    default: ""
+seealso:
+  - module: muster.training.ec2_nodes
+"""
+
+EXAMPLES = r"""
+- name: Show what runs and what it costs
+  muster.training.ec2_nodes_info:
+    region: us-east-1
+"""
+
+RETURN = r"""
+clusters:
+  description:
+    - Each cluster with C(cluster), C(network) (id of its security group), C(region), C(types) (of its machines), C(on)
+      and C(off) (how many), C(age) (seconds since its oldest machine was made), C(per_hour), C(so_far),
+      C(stopped_per_month) (US dollars, V(null) where a price is not known) and C(besides) (what costs as well).
+  returned: success
+  type: list
+  elements: dict
+others:
+  description: How many instances of the region belong to no cluster.
+  returned: success
+  type: int
+  sample: 0
+"""

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fit
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Find the largest batch with which a job still fits into memory
+description:
+  - Launches the job with one batch after another by the playbook C(muster.training.launch), with the inventory and the
+    variables that the present playbook was called with. Each launch is a run with a record, on all its ranks.
+  - What ran out of memory on any rank was too large. A launch that fails for another reason ends the search with its
+    words.
+  - The result, with O(margin) taken off, is confirmed by a last launch. C(fitted.yml) holds its arguments.
+  - What is known is kept in C(fit.json). Called again after it was cut off, it goes on from there.
+  - Interrupted, it stops the present run on all nodes before it ends.
+  - Needs the Python package C(ansible-runner) on the controller.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
+options:
+  args:
+    description:
+      - Arguments of the job, a list or a text, as O(muster.training.launch_plan#module:args), with C({batch_size})
+        where a batch belongs.
+      - They should let the job end after some steps, at least three.
+    type: raw
+    default: []
+  confirm_args:
+    description: The same for the last, longer launch. Empty, O(args).
+    type: raw
+    default: []
+  start:
+    description: The first batch that is tried, as the script counts it.
+    type: int
+    default: 8
+  multiple:
+    description: Of what the result is a multiple, where it is not smaller.
+    type: int
+    default: 8
+  max:
+    description: The largest batch that is tried.
+    type: int
+    default: 4096
+  margin:
+    description: Share of the largest batch that is taken off, for samples that are longer than those of the probes.
+    type: float
+    default: 0.05
+  probe_timeout:
+    description: Seconds after which a launch is stopped that does not end, which ends the search.
+    type: float
+    default: 600.0
+  run_id:
+    description: Name of the search. Its launches have it before theirs.
+    type: str
+    default: fit
+  directory:
+    description:
+      - Where the records lie on the controller.
+      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+    type: path
+    default: ""
+  group:
+    description: Group of the inventory that holds the machines.
+    type: str
+    default: training
+seealso:
+  - module: muster.training.run_report
+"""
+
+EXAMPLES = r"""
+- name: Find the largest batch
+  muster.training.fit:
+    args: [--batch_size, "{batch_size}", --max_steps, "20"]
+    run_id: fit-bert
+  run_once: true
+"""
+
+RETURN = r"""
+batch_size:
+  description: The largest batch, confirmed.
+  returned: success
+  type: int
+  sample: 96
+history:
+  description:
+    - The launches in order, each with C(batch), C(fits), C(confirms), C(run_id), C(why), C(seconds), C(memory_mib),
+      C(total_mib) and C(samples_per_second).
+  returned: success
+  type: list
+  elements: dict
+"""

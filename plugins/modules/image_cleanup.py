@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_cleanup
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Remove from a node what must not be in an image of it
+description:
+  - "Removes credentials: in the homes of all users those of AWS, Docker, Git, GitHub, Google, Hugging Face, Kaggle,
+    Kubernetes, Paperspace, rclone, S3, wandb and C(.netrc), all of C(.ssh) but C(authorized_keys), and histories; in
+    the system the credentials of mounts of this collection, with their units, and what cloud-init keeps."
+  - "Removes what tells a node from others: SSH host keys, the machine id, keys and settings of the role C(ssh_mesh).
+    The next boot makes a machine id and host keys, on the node and on each machine that is made from its image."
+  - Removes the directories of runs, C(~/.muster).
+  - It is the last thing before the node is switched off, and comes back with other host keys. C(site.yml) sets it up
+    again.
+  - What a program of yours keeps elsewhere is not known here; name it with O(more). Blocks of the disk are not
+    overwritten.
+  - Needs root.
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying target.
+    support: full
+options:
+  more:
+    description: Further patterns of paths below the homes, for example V(.config/my-tool).
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Remove what must not be in an image
+  muster.training.image_cleanup:
+    more: [.config/my-tool]
+  become: true
+"""
+
+RETURN = r"""
+paths:
+  description: What was removed or emptied, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/home/paperspace/.netrc, /etc/ssh/ssh_host_ed25519_key, /etc/machine-id]
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils._image_cleanup import clean, people
+from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"more": {"type": "list", "elements": "str", "default": []}}, supports_check_mode=True
+    )
+    if os.geteuid() != 0:
+        module.fail_json(msg="homes and keys of the node are cleaned as root. Set become: true")
+    wrong = [one for one in module.params["more"] if one.startswith(("/", "~")) or ".." in one.split("/") or not one]
+    if wrong:
+        module.fail_json(msg=f"more has {wrong[0]!r}. Needed: a path below the homes, such as .config/my-tool")
+    try:
+        paths = clean("/", people(), module.params["more"], module.check_mode)
+    except (OSError, UserFileError) as error:
+        module.fail_json(msg=f"the node is not clean: {error}. Make no image of it; run this again")
+    module.exit_json(changed=bool(paths), paths=paths)
+
+
+if __name__ == "__main__":
+    main()

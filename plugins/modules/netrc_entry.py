@@ -1,0 +1,91 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: netrc_entry
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Enter the credentials for a server into a user's netrc
+description:
+  - Writes one entry of C(~/.netrc), in the place of one for the same server. All others stay, and macros and comments.
+  - Nobody but the user can read the file afterwards. It is read and written with the rights of that user.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: partial, details: Which server the entry is for. The file holds nothing but secrets.}
+  platform: {platforms: posix}
+options:
+  user:
+    description: Whose file it is.
+    type: str
+    required: true
+  machine:
+    description: The name of the server.
+    type: str
+    required: true
+  login:
+    description: By which name the user is known there.
+    type: str
+    required: true
+  password:
+    description: The password, or the key.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Enter the key of Weights and Biases
+  muster.training.netrc_entry:
+    user: trainer
+    machine: api.wandb.ai
+    login: user
+    password: "{{ wandb_api_key }}"
+  become: true
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: success
+  type: str
+  sample: /home/trainer/.netrc
+"""
+
+import functools
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _netrc, _user_files
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "user": {"type": "str", "required": True},
+    "machine": {"type": "str", "required": True},
+    "login": {"type": "str", "required": True},
+    "password": {"type": "str", "required": True, "no_log": True},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    try:
+        user = _user_files.entry_of(params["user"])
+        path = os.path.join(user.pw_dir, ".netrc")
+        words = (params["machine"], params["login"], params["password"])
+        done = _user_files.as_user(user, functools.partial(_netrc.keep, path, *words, module.check_mode))
+    except _user_files.UserFileError as error:
+        module.fail_json(msg=str(error))
+    shown = f"machine {params['machine']}, with credentials that are not shown\n"
+    diff = {"before_header": path, "after_header": path, "before": "", "after": shown} if done["changed"] else {}
+    module.exit_json(changed=done["changed"], diff=diff, path=path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_key
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Fetch the key of a package source, if it is the right one
+description:
+  - Fetches keys, keeps those whose fingerprints are given, and writes them as a keyring that apt reads for one package
+    source (C(Signed-By)). All others that come with them sign nothing.
+  - Where no key counts the task fails and the keyring stays as it was.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+attributes:
+  check_mode: {support: partial, details: Fetches nothing. A keyring that is there counts as the right one.}
+  diff_mode: {support: full, details: Fingerprints of the keys.}
+  platform: {platforms: posix}
+options:
+  url:
+    description: Where the keys are, armoured or binary. A path is one of the node.
+    type: str
+    required: true
+  path:
+    description: The keyring. Directories above it are made.
+    type: path
+    required: true
+  fingerprints:
+    description: Fingerprints of the keys that count, 40 hexadecimal digits each. Blanks in them do no harm.
+    type: list
+    elements: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Fetch the key of NVIDIA's package source
+  muster.training.package_key:
+    url: https://nvidia.github.io/libnvidia-container/gpgkey
+    path: /etc/apt/keyrings/nvidia.gpg
+    fingerprints: [C95B321B61E88C1809C4F759DDCAE044F796ECB0]
+  become: true
+"""
+
+RETURN = r"""
+kept:
+  description: Fingerprints of the keys in the keyring.
+  returned: when not in check mode
+  type: list
+  elements: str
+  sample: [C95B321B61E88C1809C4F759DDCAE044F796ECB0]
+"""
+
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _package_key
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "url": {"type": "str", "required": True},
+    "path": {"type": "path", "required": True},
+    "fingerprints": {"type": "list", "elements": "str", "required": True},
+}
+
+
+def shown(ring: bytes) -> str:
+    """The fingerprints of a keyring, a line each."""
+    try:
+        return "".join(f"{name}\n" for name in _package_key.keys(ring))
+    except ValueError:
+        return "no keyring\n"
+
+
+def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Have the keyring; in check mode, tell whether there is none yet."""
+    path = params["path"]
+    if check:
+        return {"changed": not os.path.exists(path)}
+    known = {_package_key.plain(one) for one in params["fingerprints"]}
+    ring = _package_key.chosen(_package_key.fetch(params["url"]), known)
+    texts = {"before": shown(_package_key.before(path)), "after": shown(ring)}
+    diff = {"before_header": path, "after_header": path, **texts}
+    return {"changed": _package_key.keep(ring, path), "diff": diff, "kept": list(_package_key.keys(ring))}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = keep(module.params, module.check_mode)
+    except _package_key.Problem as problem:
+        module.fail_json(msg=str(problem))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename} cannot be written: {error.strerror}")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

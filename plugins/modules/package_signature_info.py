@@ -1,0 +1,96 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_signature_info
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read whether a package is signed by a key that counts
+description:
+  - Verifies the detached signature of a file on the node. A key counts by its fingerprint alone, wherever it comes
+    from. Changes nothing. Needs C(gpgv).
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - muster.training._attributes.info
+options:
+  path:
+    description: The package.
+    type: path
+    required: true
+  signature:
+    description: Its detached signature.
+    type: path
+    required: true
+  keys:
+    description: Armoured keys, among them the one by which it is signed.
+    type: path
+    required: true
+  fingerprints:
+    description: Fingerprints of the keys that count, 40 hexadecimal digits each. Blanks in them do no harm.
+    type: list
+    elements: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Read by which key the package is signed
+  muster.training.package_signature_info:
+    path: /var/cache/fetched/mount-s3.deb
+    signature: /var/cache/fetched/mount-s3.deb.asc
+    keys: /var/cache/fetched/KEYS
+    fingerprints: [8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B]
+  register: package
+
+- name: Refuse a package of others
+  ansible.builtin.assert:
+    that: package.is_signed
+    fail_msg: "{{ package.found }}"
+"""
+
+RETURN = r"""
+is_signed:
+  description: Whether the signature is of this file, and of a key that counts.
+  returned: success
+  type: bool
+  sample: true
+found:
+  description: By which key it is signed, or what is wrong.
+  returned: success
+  type: str
+  sample: signed by 8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.muster.training.plugins.module_utils import _package_signature
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "signature": {"type": "path", "required": True},
+    "keys": {"type": "path", "required": True, "no_log": False},
+    "fingerprints": {"type": "list", "elements": "str", "required": True},
+}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    path, signature, keys = (module.params[name] for name in ("path", "signature", "keys"))
+    known = {_package_signature.plain(one) for one in module.params["fingerprints"]}
+    try:
+        is_signed, found = _package_signature.verdict(path, signature, keys, known)
+    except OSError as error:
+        module.fail_json(
+            msg=f"the signature of {path} cannot be verified: {error.filename}: {error.strerror}. Needed: the package, "
+            "its signature, the keys, and gpgv. Fetch them, and install gpgv"
+        )
+    module.exit_json(changed=False, is_signed=is_signed, found=found)
+
+
+if __name__ == "__main__":
+    main()

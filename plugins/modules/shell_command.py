@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: shell_command
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Show the command that gives a shell where a rank would be
+description:
+  - Shows the command by which a person on this machine gets a shell on the node. It is in the working directory
+    of the job, with its interpreter first on the path and the variables of the network set, or in its image.
+  - Variables that the job itself is given are not in it, for they may be secrets.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: none}
+  platform: {platforms: all}
+options:
+  facts:
+    description: Those of the node, as M(muster.training.node_facts) gives them with the part V(gpus).
+    type: dict
+    required: true
+  address:
+    description: Address that the nodes use among themselves. Empty, no variable of the network is set.
+    type: str
+    default: ""
+  image:
+    description: Image of the job, as O(muster.training.launch_plan#module:image). Empty, there is none.
+    type: str
+    default: ""
+  container_engine:
+    description: What runs the container.
+    type: str
+    choices: [docker, podman]
+    default: docker
+  container_mounts:
+    description: Further directories for the container, as C(/data:/data:ro).
+    type: list
+    elements: str
+    default: []
+  container_options:
+    description: Further words for C(docker run) or C(podman run).
+    type: list
+    elements: str
+    default: []
+  container_ulimits:
+    description: Limits inside the container.
+    type: list
+    elements: str
+    default: []
+  container_shm_size:
+    description: Size of C(/dev/shm) of the container's own, such as V(16g). Empty, the node's own is used.
+    type: str
+    default: ""
+  run_id:
+    description: A run in whose container the shell is to be. Empty, it gets a container of its own.
+    type: str
+    default: ""
+  user:
+    description: User of the job. Empty, the one who logs in.
+    type: str
+    default: ""
+  json_file:
+    description: File of this machine that gets the words of the command.
+    type: path
+seealso:
+  - module: muster.training.node_facts
+"""
+
+EXAMPLES = r"""
+- name: Read what a shell has to know
+  muster.training.node_facts:
+    interpreter: python3
+    working_directory: ~/project
+    parts: [gpus]
+  register: node
+
+- name: Show the command
+  muster.training.shell_command:
+    facts: "{{ node.facts }}"
+    image: pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime
+"""
+
+RETURN = r"""
+words:
+  description: The command, word by word.
+  returned: success
+  type: list
+  elements: str
+  sample: [ssh, -t, -l, ubuntu, 203.0.113.10, "sh -c 'cd /home/ubuntu/project; exec \"$SHELL\" -i'"]
+"""

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: torch_proof
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Prove that torch works on a node
+description:
+  - Compares the build of torch with the one that is wanted, multiplies matrices on each GPU, and sums over two
+    processes by NCCL, or by Gloo where there are fewer than two GPUs.
+  - Runs with the interpreter of the environment, as the user of the task. It does not depend on the connection. If the
+    play is interrupted it goes on, and the next run of the same task follows it to its end.
+  - Not run in check mode.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.long
+  - muster.training._environment
+  - muster.training._environment.key
+options:
+  version:
+    description: The release of torch that is to be there.
+    type: str
+    required: true
+  build:
+    description: The build of it, as an index of wheels names it, such as V(cu126) or V(cpu).
+    type: str
+    required: true
+  cuda:
+    description: The version of CUDA for which it is built. Empty, none.
+    type: str
+    default: ""
+  gpus:
+    description: How many GPUs of the node torch must see.
+    type: int
+    default: 0
+"""
+
+EXAMPLES = r"""
+- name: Prove that torch works
+  muster.training.torch_proof:
+    directory: /opt/muster
+    key: "{{ lock.key }}"
+    version: 2.8.0
+    build: cu126
+    cuda: "12.6"
+    gpus: 8
+  register: proof
+
+- name: Show what was proved
+  ansible.builtin.debug:
+    var: proof.shown
+"""
+
+RETURN = r"""
+shown:
+  description: What was proved, in a few words.
+  returned: when not in check mode
+  type: str
+  sample: 2.8.0+cu126 True 12.6; products right on 8 GPUs, sum of two ranks by nccl
+"""

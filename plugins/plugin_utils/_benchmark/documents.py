@@ -1,0 +1,119 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a benchmark is to measure, what it has measured, and what that says. Types only.
+
+Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
+stands for what is not known. Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
+
+VERSION = 1  # of benchmark.json in the record; raised when a key changes its meaning or goes
+
+
+class Work(TypedDict, total=False):
+    """What the job reads: which phases, with how many seconds each, and who measures what."""
+
+    seconds: dict[str, float]  # phase: matmul, copies, node, all or pairs
+    matmul_seconds: float
+    matmul_size: int  # rows of a matrix; 0: by the memory of the device
+    matmul_alone: list[int]  # ranks that compute one after another, instead of all at once
+    collectives: list[str]
+    largest: int  # bytes of the largest buffer; 0: by the memory of the device
+    rounds: list[list[list[int]]]  # pairs of node ranks that exchange at the same time
+    pair_bytes: int  # 0: by the backend
+
+
+class Gpu(TypedDict):
+    """What one rank has computed: together with all others, and, where that was little, by itself."""
+
+    node: str
+    local_rank: int
+    rank: int
+    model: str
+    dtype: str
+    tflops: float
+    best: float
+    first_quarter: float
+    last_quarter: float
+    alone_tflops: float | None
+    right: bool
+
+
+class Copy(TypedDict):
+    """One way to copy memory, on one rank."""
+
+    node: str
+    local_rank: int
+    kind: str
+    gbytes: float
+    right: bool
+
+
+class Collective(TypedDict):
+    """One operation of one size. node: whose ranks took part, "" where all did."""
+
+    scope: str
+    node: str
+    op: str
+    bytes: int
+    ranks: int
+    us: float
+    p95_us: float
+    algbw_gbytes: float
+    busbw_gbytes: float
+    wrong: list[str]  # nodes that got a wrong result
+
+
+class Pair(TypedDict):
+    """Two nodes that send to each other at once; what each direction has done."""
+
+    a: str
+    b: str
+    gbps: float
+    us: float
+    alone_gbps: float | None
+    right: bool
+
+
+class Expected(TypedDict):
+    """A value that is to be expected, and where it comes from."""
+
+    value: float
+    source: str
+    sure: bool  # False: reckoned from similar machines, never a problem
+
+
+class Suspects(TypedDict):
+    """What looks slow, to be measured again by itself: ranks, and pairs of node ranks."""
+
+    ranks: list[int]
+    pairs: list[list[int]]
+
+
+class Benchmark(TypedDict):
+    """benchmark.json: all of it."""
+
+    version: int
+    run_id: str
+    backend: str
+    torch: str
+    nccl: str
+    complete: bool
+    nodes: list[str]
+    gpus: list[Gpu]
+    copies: list[Copy]
+    collectives: list[Collective]
+    pairs: list[Pair]
+    expected_tflops: dict[str, Expected]  # by "model, type"
+    expected_network: Expected | None  # Gb/s of a node, one direction
+    findings: list[Finding]
+    left_out: list[str]
+    compared_with: str  # the run that was the baseline, "" where there was none
+    verdict: str

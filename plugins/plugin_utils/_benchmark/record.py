@@ -1,0 +1,39 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The benchmark of a record: what was measured, and what that says. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import VERSION, Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import Measured, read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, mappings
+
+MEASURED = "logs/node0/measured/benchmark.json"  # as rank 0 wrote it
+JUDGED = "benchmark.json"  # beside it, in the record itself
+
+
+def measured_in(record: Path, network_gbps: float | None = None) -> Measured | None:
+    """What the run of this record has measured; None where it was no benchmark, or nothing was fetched."""
+    files = Files(record)
+    document = files.document(MEASURED)
+    if not isinstance(document, dict):
+        return None
+    nodes = mappings(mapping(files.document("plan.json")).get("nodes"))
+    return read_measured(document, [clean(node.get("name"), 100) for node in nodes], network_gbps)
+
+
+def benchmark_in(record: Path) -> Benchmark | None:
+    """The benchmark of a record: as it was judged, else what its measurements say without a second look."""
+    known: Any = Files(record).document(JUDGED)
+    if isinstance(known, dict) and known.get("version") == VERSION and Benchmark.__annotations__.keys() <= known.keys():
+        judged: Benchmark = known  # type: ignore[assignment]
+        return judged
+    measured = measured_in(record)
+    return judge(measured, None, record.name) if measured is not None else None

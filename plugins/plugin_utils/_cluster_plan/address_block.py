@@ -1,0 +1,53 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The address block of a new network: one that overlaps none of those that its machines meet. Private, pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+
+#: What nobody has on the internet: https://www.rfc-editor.org/rfc/rfc1918
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+#: From which Docker takes networks of containers where nothing else is said:
+#: https://docs.docker.com/engine/network/#automatic-subnet-allocation
+DOCKER = ("172.17.0.0/16", "172.18.0.0/16", "172.19.0.0/16", "172.20.0.0/14", "172.24.0.0/14", "172.28.0.0/14") + (
+    "192.168.0.0/16",
+)
+
+
+def free_block(taken: Iterable[str], prefix: int = 16) -> str:
+    """The first private block of the size wanted that overlaps none of those taken, as 10.0.0.0/16.
+
+    taken: blocks as 10.1.0.0/16, of the account's networks and of this machine's; Docker's are taken in any case, as
+    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused where none is free, a block is
+    malformed, or the library netaddr is missing.
+    """
+    netaddr = _netaddr()
+    wanted = list(taken)
+    try:
+        blocks = [netaddr.IPNetwork(block) for block in [*wanted, *DOCKER]]
+    except (netaddr.AddrFormatError, ValueError) as error:
+        raise PlanRefused(f"a network that is there has no readable address block: {error}") from None
+    free = netaddr.IPSet(PRIVATE) - netaddr.IPSet([block for block in blocks if block.version == 4])
+    for room in free.iter_cidrs():
+        if room.prefixlen <= prefix:
+            return str(next(room.subnet(prefix)))
+    raise PlanRefused(
+        f"no private block of addresses with a /{prefix} is free: {len(wanted)} networks of the account and of this "
+        "machine, and Docker, take all. Give a block, or a network that is there"
+    )
+
+
+def _netaddr():  # type: ignore[no-untyped-def]  # the library, which only who makes networks needs
+    try:
+        import netaddr  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise PlanRefused(
+            "to choose the addresses of a new network this machine needs the Python library netaddr. Install it for "
+            f"the Python that runs Ansible: {sys.executable} -m pip install netaddr"
+        ) from None
+    return netaddr

@@ -1,0 +1,218 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Planner of a cluster: what is wanted and what is there become steps. Private to this collection, pure.
+
+Carrying out all steps and planning again gives none; carrying out the first few gives the others. Only what is missing
+is made: surplus is never removed, and a machine is never given another type.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import (
+    Action,
+    Drive,
+    Machine,
+    Network,
+    Noted,
+    Plan,
+    Step,
+    There,
+    Wanted,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    PlanRefused,
+    cluster_of,
+    drive_name,
+    namesakes,
+    network_name,
+    node_name,
+    node_number,
+    own_drives,
+    own_machines,
+    own_network,
+    own_placements,
+    own_scripts,
+    strangers_in,
+)
+
+
+def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
+    """The steps from what is there to what is wanted. Raises PlanRefused."""
+    cluster = wanted["cluster"]
+    network = own_network(cluster, there["networks"], wanted["network_id"])
+    machines = own_machines(cluster, network, there)
+    nodes, doubles = one_a_name(machines, noted)
+    found: Plan = {
+        "steps": [],
+        "network": network,
+        "nodes": nodes,
+        "doubles": doubles,
+        "drives": own_drives(cluster, network, there),
+        "strangers": strangers_in(cluster, network, there),
+        "namesakes": namesakes(cluster, network, there),
+        "kept": [],
+    }
+    if wanted["stand"] == "present":
+        found["steps"] = _present(wanted, there, noted, found)
+    elif wanted["stand"] == "stopped":
+        found["steps"] = [_step("stop", one) for one in machines if one["state"] in ("ready", "coming")]
+    else:
+        found["steps"], found["kept"] = _absent(wanted, there, noted, found, machines)
+    return found
+
+
+def one_a_name(machines: Sequence[Machine], noted: Noted) -> tuple[list[Machine], list[Machine]]:
+    """One machine a name, the one in the record before the oldest, and the others."""
+    by_name: dict[str, list[Machine]] = collections.defaultdict(list)
+    for machine in machines:
+        by_name[machine["name"]].append(machine)
+    chosen, others = [], []
+    for name, same in by_name.items():
+        known = noted["ids"].get(f"machine {name}")
+        first = next((machine for machine in same if machine["id"] == known), same[0])
+        chosen.append(first)
+        others += [machine for machine in same if machine is not first]
+    return chosen, others
+
+
+def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
+    """Names of the machines to be made: the lowest numbers that are free."""
+    taken = {node_number(wanted["cluster"], machine["name"]) for machine in nodes}
+    free = (number for number in range(len(taken) + wanted["nnodes"]) if number not in taken)
+    return [node_name(wanted["cluster"], next(free)) for _new in range(wanted["nnodes"] - len(taken))]
+
+
+# --- Present
+
+
+def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[Step]:
+    cluster, network = wanted["cluster"], found["network"]
+    missing = missing_names(wanted, found["nodes"])
+    _refuse_taken(wanted, noted, found)
+    _refuse_differing(wanted, found)
+    steps: list[Step] = []
+    if network is None:
+        steps.append({"action": "make", "what": "network", "name": network_name(cluster), "id": ""})
+    if missing and wanted.get("placement") and not own_placements(cluster, there):
+        steps.append({"action": "make", "what": "placement group", "name": network_name(cluster), "id": ""})
+    if wanted["drive_gb"] and not found["drives"]:
+        steps.append({"action": "make", "what": "drive", "name": drive_name(cluster), "id": ""})
+    scripts = own_scripts(cluster, found["nodes"], there)
+    if missing and wanted["script"] and wanted["script"] not in [script["name"] for script in scripts]:
+        steps.append({"action": "make", "what": "script", "name": wanted["script"], "id": ""})
+    steps += [{"action": "make", "what": "machine", "name": name, "id": ""} for name in missing]
+    steps += [_step("start", one) for one in found["nodes"] if one["state"] in ("off", "going")]
+    return steps + [_step("remove", one) for one in found["doubles"] if _asked_twice(one, noted)]
+
+
+def _asked_twice(machine: Machine, noted: Noted) -> bool:
+    """Whether a second machine of a name came of our own two requests."""
+    return f"machine {machine['name']}" in noted["asked_twice"]
+
+
+def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
+    cluster, network = wanted["cluster"], found["network"]
+    known = network is not None and network["id"] in noted["ids"].values()
+    if network and found["strangers"] and not found["nodes"] and not known:
+        raise PlanRefused(
+            f"the name {cluster} is taken: the network {network_name(cluster)} ({network['id']}) holds "
+            f"{_named(found['strangers'])} and no machine of this cluster. Choose another name"
+        )
+
+
+def _refuse_differing(wanted: Wanted, found: Plan) -> None:
+    """Raise PlanRefused where something is there in another form: nothing is retyped, resized or moved."""
+    said = []
+    network = found["network"]
+    if network and network["region"] != wanted["region"]:
+        said.append(f"the network {network['name']} is in {network['region']}, wanted is {wanted['region']}")
+    for machine in found["nodes"]:
+        if machine["machine_type"] != wanted["machine_type"]:
+            said.append(f"{machine['name']} is of type {machine['machine_type']}, wanted is {wanted['machine_type']}")
+        if machine["disk_gb"] is not None and machine["disk_gb"] != wanted["disk_gb"]:
+            said.append(f"{machine['name']} has a disk of {machine['disk_gb']} GB, wanted are {wanted['disk_gb']}")
+    for drive in found["drives"][:1]:
+        if wanted["drive_gb"] and drive["size_gb"] not in (None, wanted["drive_gb"]):
+            said.append(f"the drive {drive['name']} has {drive['size_gb']} GB, wanted are {wanted['drive_gb']}")
+    if said:
+        more = f"; and {len(said) - 4} differences more" if len(said) > 4 else ""
+        raise PlanRefused(
+            f"{wanted['cluster']} is there, but not as it is wanted: {'; '.join(said[:4])}{more}. What is there is "
+            "never changed: ask for what is there, or tear it down first"
+        )
+
+
+# --- Absent
+
+
+def _absent(
+    wanted: Wanted, there: There, noted: Noted, found: Plan, machines: Sequence[Machine]
+) -> tuple[list[Step], list[str]]:
+    cluster, network, drives = wanted["cluster"], found["network"], found["drives"]
+    steps = [_step("remove", machine) for machine in machines]
+    steps += [
+        {"action": "remove", "what": "address", "name": ip, "id": ip} for ip in own_addresses(machines, there, noted)
+    ]
+    steps += [
+        {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
+        for script in own_scripts(cluster, machines, there)
+    ]
+    steps += [
+        {"action": "remove", "what": "placement group", "name": group["name"], "id": group["id"]}
+        for group in own_placements(cluster, there)
+    ]
+    kept: list[str] = []
+    if network is None:
+        return steps, kept
+    if wanted["remove_drive"]:
+        steps += [{"action": "remove", "what": "drive", "name": drive["name"], "id": drive["id"]} for drive in drives]
+    elif drives:
+        kept.append(f"the drive {', '.join(_drive(drive) for drive in drives)} stays, with what is on it")
+    others = [drive for drive in there["drives"] if drive["network"] == network["id"] and drive not in drives]
+    if found["strangers"]:
+        kept.append(f"the network {network['name']} stays: {_named(found['strangers'])} in it are not of this cluster")
+    if others:
+        kept.append(
+            f"the network {network['name']} stays: {', '.join(_drive(drive) for drive in others)} "
+            f"in it {'is' if len(others) == 1 else 'are'} not of this cluster"
+        )
+    if not found["strangers"] and not others and (wanted["remove_drive"] or not drives):
+        steps.append({"action": "remove", "what": "network", "name": network["name"], "id": network["id"]})
+    return steps, kept
+
+
+def own_addresses(machines: Iterable[Machine], there: There, noted: Noted) -> list[str]:
+    """Fixed addresses of our machines, also of those that are gone, which nobody else has by now."""
+    ours = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
+    ours = {ip: machine for ip, machine in {**noted["addresses"], **ours}.items() if ip}
+    return [
+        address["ip"]
+        for address in there["addresses"]
+        if address["ip"] in ours and address["machine"] in ("", ours[address["ip"]])
+    ]
+
+
+# --- Words
+
+
+def _step(action: Action, machine: Machine) -> Step:
+    return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
+
+
+def _drive(drive: Drive) -> str:
+    size = f", {drive['size_gb']} GB" if drive["size_gb"] is not None else ""
+    return f"{drive['name']} ({drive['id']}{size})"
+
+
+def _named(machines: Sequence[Machine]) -> str:
+    names = [f"{machine['name']} ({machine['id']})" for machine in machines[:4]]
+    return ", ".join(names) + (f" and {len(machines) - 4} more" if len(machines) > 4 else "")
+
+
+def clusters_of(networks: Iterable[Network]) -> list[str]:
+    """Names of the clusters that have a network in an account."""
+    return sorted({name for name in (cluster_of(network["name"]) for network in networks) if name})

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a disk of this machine has room for what comes from nodes. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+
+KEEP_FREE = 1 << 30  # bytes of a disk here that nothing from nodes may take
+
+
+def require_room(where: Path, size: int, what: str, remedy: str = "look at the logs on the node") -> None:
+    """Raise AnsibleActionFail where a disk would hold less than KEEP_FREE bytes after so many more.
+
+    what: that takes them, more than one thing. remedy: what else to do than to make room.
+    """
+    free = shutil.disk_usage(where).free
+    if free - size < KEEP_FREE:
+        raise AnsibleActionFail(
+            f"{what} take {size / 1e9:.1f} GB, and the disk of {where} has {free / 1e9:.1f} GB free, of which "
+            f"{KEEP_FREE / 1e9:.1f} GB are kept: make room here, or {remedy}"
+        )

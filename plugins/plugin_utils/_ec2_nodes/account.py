@@ -1,0 +1,187 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is in an AWS account in one region, in the words of the planner. Private to this collection."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import (
+    Machine,
+    Network,
+    Placement,
+    State,
+    There,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import network_name
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import (
+    CLUSTER,
+    PRICE,
+    cluster_in,
+    own_name,
+    strange_name,
+    tags_of,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import family
+
+Raw = Mapping[str, Any]
+
+_STATES: dict[str, State] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
+#: Neither costs nor comes back.
+GONE = ("shutting-down", "terminated")
+
+
+class Account(NamedTuple):
+    """What is there, and of what planners do not ask. By id of the machine: raw, as EC2 describes it.
+
+    groups: security groups by id, as EC2 describes them. volumes: ids of disks with a cluster's tag that no machine
+    has, by cluster. vcpus: in use, by market and family of types; None where EC2 does not say of one.
+    """
+
+    there: There
+    raw: dict[str, Raw]
+    groups: dict[str, Raw]
+    volumes: dict[str, list[str]]
+    vcpus: dict[tuple[str, str], int | None]
+    strange: list[str]
+
+
+def read_account(aws: Aws) -> Account:
+    """All of the region. Raises Ec2Error."""
+    return account_of(
+        aws.region,
+        read_instances(aws),
+        aws.pages("describe_security_groups", "SecurityGroups"),
+        aws.pages("describe_placement_groups", "PlacementGroups"),
+        aws.pages("describe_volumes", "Volumes"),
+    )
+
+
+def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
+    """All instances, or those with the tag of a cluster, those included that are gone since an hour or less."""
+    filters = {"Filters": [{"Name": f"tag:{CLUSTER}", "Values": [cluster]}]} if cluster else {}
+    reservations = aws.pages("describe_instances", "Reservations", **filters)
+    return [instance for one in reservations for instance in one.get("Instances") or []]
+
+
+def account_of(
+    region: str, instances: Iterable[Raw], groups: Iterable[Raw], placements: Iterable[Raw], volumes: Sequence[Raw]
+) -> Account:
+    """What EC2 describes as the planner wants it."""
+    alive = {str(one["InstanceId"]): one for one in instances if state_of(one) not in GONE}
+    of_groups = {str(one["GroupId"]): one for one in groups}
+    placements = [one for one in placements if one.get("State") in (None, "available", "pending")]
+    sizes = {
+        (str(tie.get("InstanceId")), str(tie.get("Device"))): one.get("Size")
+        for one in volumes
+        for tie in one.get("Attachments") or []
+    }
+    loose: dict[str, list[str]] = {}
+    for one in volumes:
+        cluster = cluster_in(one)
+        if cluster and one.get("State") == "available":
+            loose.setdefault(cluster, []).append(str(one["VolumeId"]))
+    there: There = {
+        "machines": [machine_of(region, one, of_groups, sizes) for one in alive.values()],
+        "networks": [network for one in of_groups.values() if (network := network_of(region, one))],
+        "drives": [],
+        "scripts": [],
+        "addresses": [],
+        "placements": [placement for one in placements if (placement := placement_of(one))],
+    }
+    strange = [
+        f"security group {one_line(one['GroupName'], 80)} ({one['GroupId']} in {one.get('VpcId')})"
+        for one in of_groups.values()
+        if not network_of(region, one) and str(one.get("GroupName")).startswith("muster-")
+    ]
+    strange += [
+        f"placement group {one_line(one['GroupName'], 80)} ({one.get('GroupId')})"
+        for one in placements
+        if not placement_of(one) and str(one.get("GroupName")).startswith("muster-")
+    ]
+    return Account(there, alive, of_groups, loose, _vcpus(alive.values()), strange)
+
+
+def state_of(raw: Raw) -> str:
+    """EC2's word for the state of an instance."""
+    return one_line((raw.get("State") or {}).get("Name") or "", 40)
+
+
+def groups_of(raw: Raw) -> list[str]:
+    """Ids of an instance's security groups."""
+    interfaces = raw.get("NetworkInterfaces") or []
+    listed = [*(raw.get("SecurityGroups") or []), *(one for face in interfaces for one in face.get("Groups") or [])]
+    return list(dict.fromkeys(str(one.get("GroupId")) for one in listed))
+
+
+def market_of(raw: Raw) -> str:
+    """spot or on-demand."""
+    return "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
+
+
+def machine_of(
+    region: str, raw: Raw, groups: Mapping[str, Raw], sizes: Mapping[tuple[str, str], int | None]
+) -> Machine:
+    """One instance. It is in the network of the cluster whose group it has."""
+    machine_id, said = str(raw["InstanceId"]), state_of(raw)
+    own = own_name(raw)
+    of_clusters = [one for one in groups_of(raw) if one in groups and network_of(region, groups[one])]
+    price = tags_of(raw).get(PRICE) if own else None
+    launched = raw.get("LaunchTime")
+    return {
+        "id": machine_id,
+        "name": own or strange_name(raw),
+        "state": _STATES.get(said, "coming"),
+        "said": said,
+        "machine_type": one_line(raw.get("InstanceType") or "", 40),
+        "region": region,
+        "network": next(iter([*of_clusters, *groups_of(raw)]), ""),
+        "disk_gb": sizes.get((machine_id, str(raw.get("RootDeviceName")))),
+        "private_ip": one_line(raw.get("PrivateIpAddress") or "", 45),
+        "public_ip": one_line(raw.get("PublicIpAddress") or "", 45),
+        "fixed_address": False,
+        "per_hour": _number(price),
+        "created": launched.timestamp() if isinstance(launched, datetime.datetime) else None,
+    }
+
+
+def network_of(region: str, raw: Raw) -> Network | None:
+    """The security group of a cluster, None for a stranger's."""
+    cluster = cluster_in(raw)
+    if cluster is None or raw.get("GroupName") != network_name(cluster):
+        return None
+    return {"id": str(raw["GroupId"]), "name": network_name(cluster), "region": region}
+
+
+def placement_of(raw: Raw) -> Placement | None:
+    """The placement group of a cluster, None for a stranger's."""
+    cluster = cluster_in(raw)
+    if cluster is None or raw.get("GroupName") != network_name(cluster):
+        return None
+    return {"id": str(raw.get("GroupId") or network_name(cluster)), "name": network_name(cluster)}
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < 100_000 else None
+
+
+def _vcpus(instances: Iterable[Raw]) -> dict[tuple[str, str], int | None]:
+    found: dict[tuple[str, str], int | None] = {}
+    for raw in instances:
+        if state_of(raw) not in ("pending", "running"):
+            continue  # quotas are of running ones
+        key = market_of(raw), family(str(raw.get("InstanceType"))) or ""
+        options = raw.get("CpuOptions") or {}
+        cores, threads = options.get("CoreCount"), options.get("ThreadsPerCore")
+        before = found.get(key, 0)
+        found[key] = None if before is None or not cores or not threads else before + cores * threads
+    return found

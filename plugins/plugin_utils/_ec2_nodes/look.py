@@ -1,0 +1,135 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looking at what is there, once it is known what became of all that was asked for. Private to this collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Noted, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    PlanRefused,
+    network_name,
+    own_machines,
+    own_network,
+    own_placements,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import ClusterRecord
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import (
+    GONE,
+    Account,
+    read_account,
+    read_instances,
+    state_of,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import own_name
+
+#: Seconds. What was made may be missing in a list for a while; after this it was not made.
+SEEN_AFTER = 60.0
+LOOK_AGAIN = 5.0
+
+
+class ClusterError(Exception):
+    """The cluster is not as it should be. str() is for a person: what is there now, and what to do."""
+
+
+@dataclasses.dataclass
+class Work:
+    """What one command works with. say: one line for the person who waits. clock: seconds since 1970."""
+
+    cluster: str
+    aws: Aws
+    record: ClusterRecord
+    group_id: str = ""
+    say: Callable[[str], None] = print
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.time
+
+    @property
+    def noted(self) -> Noted:
+        """What the record adds to what is there."""
+        return self.record.noted()
+
+
+def look(work: Work, wait: bool = True) -> Account:
+    """What is there. wait: for machines that were asked for less than a minute ago and are in no list yet."""
+    if wait:
+        _wait_until_seen(work)
+    account = read_account(work.aws)
+    there = account.there
+    network = own_network(work.cluster, there["networks"], work.group_id)
+    things = {f"machine {one['name']}": one["id"] for one in reversed(own_machines(work.cluster, network, there))}
+    things |= {f"network {network['name']}": network["id"]} if network else {}
+    things |= {f"placement group {one['name']}": one["id"] for one in own_placements(work.cluster, there)}
+    for entry in list(work.record.content["entries"]):
+        found = things.get(f"{entry['what']} {entry['name']}", "")
+        if found and not entry["id"]:
+            work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")
+            work.record.made(entry["what"], entry["name"], found)
+    return account
+
+
+def _wait_until_seen(work: Work) -> None:
+    began = work.clock()
+    while True:
+        now = work.clock()
+        recent = [
+            entry
+            for entry in work.record.content["entries"]
+            if entry["what"] == "machine" and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER
+        ]
+        if not recent:
+            return
+        listed = read_instances(work.aws, work.cluster)
+        ids = {str(raw["InstanceId"]) for raw in listed}
+        alive = {own_name(raw) for raw in listed if state_of(raw) not in GONE}
+        if all(entry["id"] in ids if entry["id"] else entry["name"] in alive for entry in recent):
+            return
+        work.sleep(LOOK_AGAIN)
+
+
+def refuse_strangers(work: Work, account: Account) -> None:
+    """Raise PlanRefused where the cluster's name is taken by somebody who is no cluster of ours."""
+    name = network_name(work.cluster)
+    taken = [
+        one for one in account.strange if one.split(" (")[0] in (f"security group {name}", f"placement group {name}")
+    ]
+    if taken:
+        raise PlanRefused(
+            f"the name {work.cluster} is taken: {', '.join(taken)} has no tag of a cluster of ours, and is somebody "
+            "else's. Choose another name"
+        )
+
+
+def wanted_without(work: Work, stand: str) -> Wanted:
+    """What is wanted where no machine is."""
+    return {
+        "cluster": work.cluster,
+        "stand": "stopped" if stand == "stopped" else "absent",
+        "nnodes": 0,
+        "machine_type": "",
+        "region": work.aws.region,
+        "disk_gb": 0,
+        "drive_gb": 0,
+        "script": "",
+        "network_id": work.group_id,
+        "remove_drive": False,
+    }
+
+
+def in_words(text: str) -> str:
+    """A line of the planner's, in which the cluster's network is what it is at EC2."""
+    return text.replace("network muster-", "security group muster-")
+
+
+def recorded(work: Work) -> str:
+    """What the record knows of, for a message when EC2 gives no answer."""
+    made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
+    if not made:
+        return f"No machine of {work.cluster} is recorded."
+    words = ", ".join(f"{entry['name']} ({entry['id'] or 'asked for, without an answer'})" for entry in made)
+    return f"Recorded, and paid for: {words}."

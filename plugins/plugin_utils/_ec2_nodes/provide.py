@@ -1,0 +1,233 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster at EC2, from nothing to running: all of it or nothing. Private to this collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import (
+    cost_of,
+    cost_words,
+    plan_lines,
+    usd,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused, network_name
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import prices
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import QUOTA, SHORTAGE, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import (
+    ClusterError,
+    Work,
+    in_words,
+    look,
+    recorded,
+    refuse_strangers,
+    wanted_without,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make import (
+    delete_group,
+    launch,
+    make_group,
+    make_placement,
+    name_machines,
+    set_rules,
+    start,
+    terminate,
+    wait_until_running,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import client_token, numbers_for
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import family
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Launch, rule_changes
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask, Way, Ways, find_ways
+
+AGAIN = 60.0  # seconds between two tries of all ways, while capacity is waited for
+
+
+class Provided(NamedTuple):
+    """What came of it. first: the way as it was before anything was made."""
+
+    changed: bool
+    first: Way
+    now: Plan
+    cost: Cost
+
+
+def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
+    """Make what is missing and wait until all runs. check: only plan, with requests that only read.
+
+    Raises PlanRefused before anything is made, ClusterError where the cluster could not be had, Ec2Error.
+    """
+    account = look(work, wait=not check)
+    refuse_strangers(work, account)
+    ways = find_ways(work, ask, account, check)
+    if not ways.possible:
+        raise PlanRefused(f"{work.cluster} cannot be had, and nothing was made: {'; '.join(ways.refused)}")
+    first = ways.possible[0]
+    network = first.plan["network"]
+    group = account.groups[network["id"]] if network else {}
+    changes = rule_changes(str(group.get("GroupId")), group.get("IpPermissions") or [], ask.ssh_from)
+    for line in [
+        *ways.refused,
+        *ways.told,
+        *(plan_lines(first.wanted, first.plan) if check or first.plan["steps"] else []),
+    ]:
+        work.say(in_words(line))
+    if any(changes):
+        work.say(
+            f"to open: {network_name(work.cluster)} among the nodes, and to SSH from {', '.join(ask.ssh_from)} alone"
+        )
+    where = f" ({first.words})" if first.zone else ""
+    work.say(f"{work.cluster}{where}: {cost_words(first.cost, 'present')}")
+    if check:
+        return Provided(bool(first.plan["steps"]) or any(changes), first, first.plan, first.cost)
+    ready = all(machine["state"] == "ready" for machine in first.plan["nodes"])
+    if not first.plan["steps"] and not any(changes) and ready:
+        name_machines(work, account.raw.items())
+        work.record.settle()
+        return Provided(False, first, first.plan, first.cost)
+    try:
+        return _try_in_turn(work, ask, ways)
+    except Ec2Error as error:
+        raise ClusterError(f"{error}. {recorded(work)} Run this again: it goes on from there") from None
+
+
+def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
+    until, failed = work.clock() + 60 * ask.wait_minutes, [*ways.refused]
+    while True:
+        full: set[tuple[str, str | None]] = set()
+        tried: list[str] = []
+        for way in ways.possible:
+            if (way.market, family(way.machine_type)) in full:
+                continue
+            try:
+                troubles = _carry_out(work, ask, ways, way)
+            except Ec2Error as error:
+                if error.code in QUOTA:
+                    full.add((way.market, family(way.machine_type)))
+                elif error.code not in SHORTAGE:
+                    if not error.passing:
+                        _remove_rest(work, failed)
+                    raise
+                tried.append(f"{way.words}: {error}")
+                work.say(tried[-1])
+                continue
+            if not troubles:
+                return _finish(work, ask, ways.possible[0], way)
+            tried.append(f"{way.words}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}")
+        if work.clock() >= until:
+            break
+        work.say(f"no way has capacity; all are tried again: {duration(until - work.clock())} left")
+        work.sleep(AGAIN)
+    failed += tried
+    _remove_rest(work, failed)
+    raise ClusterError(
+        f"{work.cluster}: {'; '.join(failed)}. {_what_is_there(work)}. Try other types "
+        "(provision_machine_types=[g5.xlarge, g4dn.xlarge]), another region, provision_market=spot-else-on-demand, or "
+        "on_shortage=wait"
+    )
+
+
+def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
+    """Take the steps of one way in their order, and wait; return why some machines do not run, by name.
+
+    Those that were made are removed again then. Raises Ec2Error with no machine made, ClusterError.
+    """
+    account = look(work)
+    found = plan(way.wanted, account.there, work.noted)
+    group = found["network"]["id"] if found["network"] else ""
+    if not group:
+        group = make_group(work, ways.site.vpc)
+        account.groups[group] = {}
+    set_rules(work, group, account.groups[group].get("IpPermissions") or [], ask.ssh_from)
+    awaited = {machine["id"]: machine["name"] for machine in found["nodes"] if machine["state"] != "ready"}
+    if any(step["what"] == "placement group" for step in found["steps"]):
+        make_placement(work)
+    off = {step["id"]: step["name"] for step in found["steps"] if step["action"] == "start"}
+    if off:
+        start(work, off)
+    extra = terminate(work, {step["id"]: step["name"] for step in found["steps"] if step["action"] == "remove"})
+    if extra:
+        return extra
+    names = [step["name"] for step in found["steps"] if step["action"] == "make" and step["what"] == "machine"]
+    made = _launch(work, ask, ways, way, group, names) if names else {}
+    troubles = wait_until_running(work, {**awaited, **made})
+    if troubles and made:
+        _roll_back(work, made, troubles)
+    return troubles
+
+
+def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[str]) -> dict[str, str]:
+    if ways.image is None:
+        raise ClusterError(f"machines of {work.cluster} went away meanwhile. Run this again: it makes what is missing")
+    for name in names:
+        work.record.intend("machine", name, work.clock())
+    entries = [one for one in work.record.content["entries"] if one["what"] == "machine" and one["name"] in names]
+    asked = min(one["asked"][0] for one in entries)
+    token = client_token(group, [way.machine_type, way.market, way.subnet], names, asked)
+    request = Launch(
+        cluster=work.cluster,
+        numbers=numbers_for(work.cluster, names),
+        machine_type=way.machine_type,
+        market=way.market,
+        subnet=way.subnet,
+        group=group,
+        placement=network_name(work.cluster) if way.wanted.get("placement") else "",
+        image=ways.image,
+        disk_gb=ask.disk_gb,
+        ssh_key=ask.ssh_key,
+        key_name=ask.key_name,
+        price=f"{way.price.usd:.6g}" if way.price else "",
+        price_source=f"{way.price.source} {way.price.date}".strip() if way.price else "",
+        token=token,
+    )
+    return launch(work, request, names)
+
+
+def _roll_back(work: Work, made: Mapping[str, str], troubles: Mapping[str, str]) -> None:
+    """Remove what was just made. Raises ClusterError where that fails: nothing more is made then."""
+    left = terminate(work, made)
+    if left:
+        raise ClusterError(
+            f"{work.cluster}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}. Removing what was made "
+            f"failed, and is paid for: {'; '.join(f'{name}: {why}' for name, why in left.items())}. Remove it with "
+            f"teardown.yml -e cluster={work.cluster}"
+        )
+
+
+def _finish(work: Work, ask: Ask, first: Way, way: Way) -> Provided:
+    account = look(work)
+    name_machines(work, account.raw.items())
+    now = plan(way.wanted, account.there, work.noted)
+    work.record.settle()
+    known = prices.prices_with(way.machine_type, way.price, prices.disk(work.aws))
+    cost = cost_of(way.wanted, now, ask.price_per_hour, known)
+    work.say(f"{work.cluster}: {len(now['nodes'])} machines run; {cost_words(cost, 'present')}")
+    return Provided(True, first, now, cost)
+
+
+def _remove_rest(work: Work, failed: list[str]) -> None:
+    """Remove the groups of a cluster that never stood."""
+    if plan(wanted_without(work, "stopped"), look(work).there, work.noted)["nodes"]:
+        return
+    for what in ("placement group", "network"):
+        for name, thing_id in work.record.unsettled(what).items():
+            why = delete_group(work, what, name, thing_id)
+            if why:
+                failed.append(f"{what} {name} ({thing_id}) could not be removed: {why}")
+
+
+def _what_is_there(work: Work) -> str:
+    """What is there of the cluster after all, in words."""
+    now = plan(wanted_without(work, "stopped"), look(work).there, work.noted)
+    if not now["nodes"] and now["network"] is None:
+        return f"Nothing of {work.cluster} is left, 0 USD an hour"
+    on = [machine for machine in now["nodes"] if machine["state"] != "off"]
+    rates = [machine["per_hour"] for machine in on]
+    price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
+    names = ", ".join(f"{machine['name']} ({machine['said']})" for machine in now["nodes"]) or "no machine"
+    return f"There is still: {names}; {price} an hour"

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What machines are made of at EC2: the request, the rules of their group, the first boot. Private, pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import tags_for
+
+SSH_NOTE = "muster: SSH from where the cluster was made"
+NODES_NOTE = "muster: all among the nodes"
+
+#: What has tags from birth: nothing that a crash can leave is without them.
+TAGGED = ("instance", "volume", "network-interface")
+
+Permission = dict[str, Any]
+
+
+class Image(NamedTuple):
+    """What disks begin with. root: name of its device. least_gb: size that it needs, 0 where it is not told."""
+
+    id: str
+    name: str
+    root: str
+    least_gb: int
+    architecture: str
+
+
+class Launch(NamedTuple):
+    """What all machines of one set have in common. price: US dollars an hour of one, "" where it is not known."""
+
+    cluster: str
+    numbers: list[int]
+    machine_type: str
+    market: str
+    subnet: str
+    group: str
+    placement: str
+    image: Image
+    disk_gb: int
+    ssh_key: str
+    key_name: str
+    price: str
+    price_source: str
+    token: str
+
+
+def launch_request(launch: Launch) -> dict[str, Any]:
+    """The request that makes the whole set or nothing of it."""
+    count = len(launch.numbers)
+    tags = tags_for(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
+    kinds = [*TAGGED, *(["spot-instances-request"] if launch.market == "spot" else [])]
+    request: dict[str, Any] = {
+        "ImageId": launch.image.id,
+        "InstanceType": launch.machine_type,
+        "MinCount": count,
+        "MaxCount": count,
+        "ClientToken": launch.token,
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "SubnetId": launch.subnet,
+                "Groups": [launch.group],
+                "AssociatePublicIpAddress": True,
+                "DeleteOnTermination": True,
+            }
+        ],
+        "BlockDeviceMappings": [
+            {
+                "DeviceName": launch.image.root,
+                "Ebs": {"VolumeSize": launch.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True},
+            }
+        ],
+        # a machine that switches itself off is gone for good, also when nobody here is awake
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required"},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
+    }
+    if launch.placement:
+        request["Placement"] = {"GroupName": launch.placement}
+    if launch.key_name:
+        request["KeyName"] = launch.key_name
+    if launch.ssh_key:
+        request["UserData"] = first_boot(launch.ssh_key)
+    if launch.market == "spot":
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    return request
+
+
+def first_boot(key: str) -> str:
+    """What cloud-init does at the first boot. It can be read in the machine, so no secret is in it."""
+    return f"#cloud-config\nssh_authorized_keys:\n  - {key}\n"
+
+
+# --- The security group
+
+
+def ssh_sources(given: Iterable[str]) -> list[str]:
+    """Addresses and networks from which SSH is open, as CIDR. Raises PlanRefused."""
+    found = []
+    for text in given:
+        try:
+            network = ipaddress.ip_network(text.strip(), strict=False)
+        except ValueError:
+            raise PlanRefused(
+                f"ssh_from has {one_line(text, 60)!r}, which is no address. Needed: one such as 203.0.113.7, or "
+                "203.0.113.0/24"
+            ) from None
+        if network.prefixlen < 8:
+            raise PlanRefused(f"ssh_from has {network}, which lets half the world in. Give the addresses that you have")
+        found.append(str(network))
+    return sorted(set(found))
+
+
+def rule_changes(
+    group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
+) -> tuple[list[Any], list[Any]]:
+    """Rules to add and to take away, as IpPermissions. there: those that the group has.
+
+    Of what is there only rules for SSH that this collection wrote are taken away; others' are theirs.
+    """
+    among = any(
+        str(rule.get("IpProtocol")) == "-1"
+        and group in [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]
+        for rule in there
+    )
+    missing: list[Permission] = []
+    if not among:
+        missing.append({"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": NODES_NOTE}]})
+    open_now, noted = set(), set()
+    for rule in there:
+        if rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") == 22:
+            for one in [*(rule.get("IpRanges") or []), *(rule.get("Ipv6Ranges") or [])]:
+                source = str(one.get("CidrIp") or one.get("CidrIpv6"))
+                open_now.add(source)
+                if one.get("Description") == SSH_NOTE:
+                    noted.add(source)
+    missing += [_ssh_rule(source) for source in ssh_from if source not in open_now]
+    return missing, [_ssh_rule(source) for source in sorted(noted - set(ssh_from))]
+
+
+def _ssh_rule(source: str) -> Permission:
+    port: Permission = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    if ":" in source:
+        return {**port, "Ipv6Ranges": [{"CidrIpv6": source, "Description": SSH_NOTE}]}
+    return {**port, "IpRanges": [{"CidrIp": source, "Description": SSH_NOTE}]}

@@ -1,0 +1,194 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where and of what machines can be made at EC2: subnets, image, types. Private to this collection, changes nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Image
+
+
+class Site(NamedTuple):
+    """The network that machines can be made into: one subnet a zone."""
+
+    vpc: str
+    subnets: dict[str, str]
+
+
+class Type(NamedTuple):
+    """A type of machine. zones: those that have it. placement: whether machines of it can stand close together."""
+
+    name: str
+    vcpus: int | None
+    architectures: list[str]
+    markets: list[str]
+    placement: bool
+    zones: list[str]
+
+
+def check_region(session: Any, region: str) -> str:
+    """The region that is meant. Raises PlanRefused for one that there is not."""
+    region = region or session.region_name or ""
+    if not region:
+        raise PlanRefused("no region is given. Say where: -e region=us-east-1, or export AWS_REGION")
+    known = [
+        one
+        for partition in session.get_available_partitions()
+        for one in session.get_available_regions("ec2", partition)
+    ]
+    if region not in known:
+        alike = difflib.get_close_matches(region, known, n=3, cutoff=0.5)
+        like = f"did you mean {' or '.join(alike)}?" if alike else "there are regions such as us-east-1 and eu-west-1"
+        raise PlanRefused(f"region {one_line(region, 40)!r} is none of AWS's that boto3 knows; {like}")
+    return region
+
+
+# --- Network
+
+
+def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None) -> Site:
+    """The subnets: of a cluster that is there, the one that it has. Raises PlanRefused, Ec2Error.
+
+    nodes, group: the cluster's, as EC2 describes them.
+    """
+    if nodes:
+        has = {str(raw.get("SubnetId")): str((raw.get("Placement") or {}).get("AvailabilityZone")) for raw in nodes}
+        if len(has) > 1 or (subnet_id and subnet_id not in has):
+            raise PlanRefused(
+                f"the machines that are there lie in {', '.join(sorted(has))}; all of a cluster lie in one subnet. "
+                "Ask for that one, or tear the cluster down first"
+            )
+        return Site(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in has.items()})
+    if subnet_id:
+        try:
+            found = aws.pages("describe_subnets", "Subnets", SubnetIds=[subnet_id])
+        except Ec2Error as error:
+            if error.passing:
+                raise
+            raise PlanRefused(f"subnet_id is {one_line(subnet_id, 60)}: {error}") from None
+        site = Site(str(found[0]["VpcId"]), {str(found[0]["AvailabilityZone"]): subnet_id})
+    else:
+        site = _default_site(aws)
+    if group and group.get("VpcId") != site.vpc:
+        raise PlanRefused(
+            f"the security group {group['GroupName']} ({group['GroupId']}) lies in {group.get('VpcId')}, and the "
+            f"machines are to lie in {site.vpc}. Give subnet_id of a subnet there, or tear the cluster down first"
+        )
+    return site
+
+
+def _default_site(aws: Aws) -> Site:
+    vpcs = aws.pages("describe_vpcs", "Vpcs", Filters=[{"Name": "is-default", "Values": ["true"]}])
+    if not vpcs:
+        raise PlanRefused(
+            f"the account has no default network in {aws.region}. Make it: aws ec2 create-default-vpc --region "
+            f"{aws.region}; or give a subnet whose machines reach the internet: -e provision_subnet_id=subnet-..."
+        )
+    vpc = str(vpcs[0]["VpcId"])
+    filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "default-for-az", "Values": ["true"]}]
+    subnets = aws.pages("describe_subnets", "Subnets", Filters=filters)
+    return Site(vpc, {str(one["AvailabilityZone"]): str(one["SubnetId"]) for one in subnets})
+
+
+# --- Image
+
+
+def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Image:
+    """The image: of a cluster that is there, the one that it has, so that all nodes are equal.
+
+    wanted: an id, or the name of a public parameter of SSM that holds one. Raises PlanRefused, Ec2Error.
+    """
+    has = sorted({str(raw.get("ImageId")) for raw in nodes})
+    image_id = has[0] if len(has) == 1 and not wanted.startswith("ami-") else wanted
+    if not image_id.startswith("ami-"):
+        try:
+            image_id = str(aws.call("ssm", "get_parameter", Name=wanted)["Parameter"]["Value"])
+        except Ec2Error as error:
+            if error.code not in ("ParameterNotFound", "ValidationException", "ParameterVersionNotFound"):
+                raise
+            raise PlanRefused(
+                f"AWS has no image under {one_line(wanted, 120)} in {aws.region}. Give the id of one: -e "
+                "provision_template=ami-..., or the parameter that its release notes name: "
+                "https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html"
+            ) from None
+    try:
+        found = aws.pages("describe_images", "Images", ImageIds=[image_id])
+    except Ec2Error as error:
+        if not error.code.startswith("InvalidAMIID"):
+            raise
+        found = []
+    if not found:
+        raise PlanRefused(
+            f"there is no image {one_line(image_id, 60)} in {aws.region}. Images belong to a region: look up its id "
+            "there"
+        )
+    raw = found[0]
+    root = str(raw.get("RootDeviceName") or "/dev/sda1")
+    sizes = [
+        (one.get("Ebs") or {}).get("VolumeSize")
+        for one in raw.get("BlockDeviceMappings") or []
+        if one.get("DeviceName") == root
+    ]
+    return Image(
+        image_id,
+        one_line(raw.get("Name") or image_id, 120),
+        root,
+        next((size for size in sizes if isinstance(size, int)), 0),
+        str(raw.get("Architecture") or ""),
+    )
+
+
+def check_key_name(aws: Aws, name: str) -> None:
+    """Raise PlanRefused where the account has no key pair of this name in the region."""
+    try:
+        aws.ec2("describe_key_pairs", KeyNames=[name])
+    except Ec2Error as error:
+        if error.code != "InvalidKeyPair.NotFound":
+            raise
+        raise PlanRefused(
+            f"there is no key pair {one_line(name, 80)} in {aws.region}. Correct provision_key_name, or give your own "
+            "key: -e provision_ssh_public_key=~/.ssh/id_ed25519.pub"
+        ) from None
+
+
+# --- Types
+
+
+def read_type(aws: Aws, name: str) -> Type:
+    """What EC2 says of a type. Raises PlanRefused for one that there is not, Ec2Error."""
+    try:
+        described = aws.pages("describe_instance_types", "InstanceTypes", InstanceTypes=[name])
+    except Ec2Error as error:
+        if error.code not in ("InvalidInstanceType", "InvalidParameterValue"):
+            raise
+        raise PlanRefused(_unknown_type(aws, name)) from None
+    if not described:
+        raise PlanRefused(_unknown_type(aws, name))
+    raw = described[0]
+    filters = [{"Name": "instance-type", "Values": [name]}]
+    offered = aws.pages(
+        "describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="availability-zone", Filters=filters
+    )
+    vcpus = (raw.get("VCpuInfo") or {}).get("DefaultVCpus")
+    return Type(
+        name,
+        vcpus if isinstance(vcpus, int) else None,
+        [str(one) for one in (raw.get("ProcessorInfo") or {}).get("SupportedArchitectures") or []],
+        [str(one) for one in raw.get("SupportedUsageClasses") or ["on-demand", "spot"]],
+        "cluster" in ((raw.get("PlacementGroupInfo") or {}).get("SupportedStrategies") or []),
+        sorted(str(one["Location"]) for one in offered),
+    )
+
+
+def _unknown_type(aws: Aws, name: str) -> str:
+    offered = aws.pages("describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="region")
+    alike = difflib.get_close_matches(name, sorted(str(one["InstanceType"]) for one in offered), n=3, cutoff=0.5)
+    like = f"did you mean {' or '.join(alike)}?" if alike else "they are called like g5.xlarge"
+    return f"EC2 has no instance type {one_line(name, 40)!r} in {aws.region}; {like}"

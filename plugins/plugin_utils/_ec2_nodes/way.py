@@ -1,0 +1,236 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which ways there are to have a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import cost_of, over_budget
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    PlanRefused,
+    own_machines,
+    own_network,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import plan
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import Price
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import prices
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import Account
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import Work
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import (
+    family,
+    over_quota,
+    quota_code,
+    read_quota,
+    words,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Image
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site import (
+    Site,
+    Type,
+    check_key_name,
+    read_image,
+    read_site,
+    read_type,
+)
+
+MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
+
+
+class Ask(NamedTuple):
+    """What is wanted. machine_types, zones: in the order of preference. ssh_key: as public_key() returns it.
+
+    max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it.
+    """
+
+    nnodes: int
+    machine_types: list[str]
+    market: str = "on-demand"
+    zones: Sequence[str] = ()
+    image: str = ""
+    disk_gb: int = 150
+    subnet_id: str = ""
+    ssh_key: str = ""
+    key_name: str = ""
+    ssh_from: Sequence[str] = ()
+    max_usd_per_hour: float | None = None
+    price_per_hour: float | None = None
+    wait_minutes: float = 0.0
+
+
+class Way(NamedTuple):
+    """One way. price: of one machine an hour. The zone is empty where no machine has to be made."""
+
+    machine_type: str
+    market: str
+    zone: str
+    subnet: str
+    wanted: Wanted
+    plan: Plan
+    cost: Cost
+    price: Price | None
+
+    @property
+    def words(self) -> str:
+        """The way for a person."""
+        return f"{self.machine_type} {words(self.market)} in {self.zone}"
+
+
+class Ways(NamedTuple):
+    """All ways, best first, and why others are none. told: what else a person should know."""
+
+    possible: list[Way]
+    refused: list[str]
+    told: list[str]
+    site: Site
+    image: Image | None
+
+
+def makes(found: Plan) -> int:
+    """How many machines a plan makes."""
+    return sum(step["action"] == "make" and step["what"] == "machine" for step in found["steps"])
+
+
+def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
+    """The cluster's machines as EC2 describes them, by number."""
+    network = own_network(work.cluster, account.there["networks"], work.group_id)
+    return [account.raw[one["id"]] for one in own_machines(work.cluster, network, account.there)]
+
+
+def wanted_with(work: Work, ask: Ask, machine_type: str, placement: bool) -> Wanted:
+    """The cluster of one type of machine."""
+    return {
+        "cluster": work.cluster,
+        "stand": "present",
+        "nnodes": ask.nnodes,
+        "machine_type": machine_type,
+        "region": work.aws.region,
+        "disk_gb": ask.disk_gb,
+        "drive_gb": 0,
+        "script": "",
+        "network_id": work.group_id,
+        "remove_drive": False,
+        "placement": placement,
+    }
+
+
+def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
+    """The ways in the order in which to try them. Raises PlanRefused where none helps, Ec2Error."""
+    network = own_network(work.cluster, account.there["networks"], work.group_id)
+    nodes = own_raw(work, account)
+    has = {str(raw.get("InstanceType")) for raw in nodes}
+    fit = [one for one in ask.machine_types if one in has]
+    types = (fit or ask.machine_types)[:1] if has else ask.machine_types
+    first = wanted_with(work, ask, types[0], False)
+    found = plan(first, account.there, work.noted)
+    if not makes(found):
+        market = "spot" if any(raw.get("InstanceLifecycle") == "spot" for raw in nodes) else "on-demand"
+        known = prices.prices_with(types[0], None, prices.disk(work.aws))
+        cost = cost_of(first, found, ask.price_per_hour, known)
+        starts = any(step["action"] == "start" for step in found["steps"])
+        why = over_budget(cost, ask.max_usd_per_hour, types[0], prices.PAGE) if starts else ""
+        if why and not (check and ask.max_usd_per_hour is None):
+            raise PlanRefused(why)
+        way = Way(types[0], market, "", "", first, found, cost, None)
+        return Ways([way], [], [], Site("", {}), None)
+    group = account.groups.get(network["id"]) if network else None
+    site = read_site(work.aws, ask.subnet_id, nodes, group)
+    image = read_image(work.aws, ask.image, nodes)
+    if ask.disk_gb < image.least_gb:
+        raise PlanRefused(f"disk_gb is {ask.disk_gb}, and the image {image.name} needs {image.least_gb}")
+    if ask.key_name:
+        check_key_name(work.aws, ask.key_name)
+    zones = _zones(ask, site, bool(nodes))
+    return _ways(work, ask, account, types, site, image, zones, check)
+
+
+def _zones(ask: Ask, site: Site, fixed: bool) -> list[str]:
+    """The zones that may be tried. Raises PlanRefused."""
+    if not ask.zones:
+        return sorted(site.subnets)
+    found = [zone for zone in ask.zones if zone in site.subnets]
+    if not found:
+        where = "the machines that are there lie in" if fixed else "there are subnets in"
+        raise PlanRefused(
+            f"no machine can be made in {', '.join(ask.zones)}: {where} {', '.join(sorted(site.subnets)) or 'no zone'}"
+        )
+    return found
+
+
+def _ways(
+    work: Work, ask: Ask, account: Account, types: list[str], site: Site, image: Image, zones: list[str], check: bool
+) -> Ways:
+    refused: list[str] = []
+    told: list[str] = []
+    known: dict[str, Type] = {}
+    for name in types:
+        try:
+            known[name] = _type(work, name, image, zones)
+        except PlanRefused as error:
+            refused.append(str(error))
+    of_disk = prices.disk(work.aws) if known else None
+    found = []
+    for market in MARKETS[ask.market]:
+        for kind in known.values():
+            if market not in kind.markets:
+                refused.append(f"there is no {kind.name} {words(market)}")
+                continue
+            wanted = wanted_with(work, ask, kind.name, kind.placement)
+            steps = plan(wanted, account.there, work.noted)
+            why, more = _quota(work, account, market, kind, makes(steps))
+            told += [more] if more and more not in told else []
+            if why:
+                refused.append(why)
+                continue
+            of_zones = _prices(work, ask, market, kind.name, zones)
+            offered = [zone for zone in _order(zones, of_zones, keep=bool(ask.zones)) if zone in kind.zones]
+            dear: list[str] = []
+            for zone in offered:
+                price = of_zones.get(zone)
+                known_prices = prices.prices_with(kind.name, price, of_disk)
+                cost = cost_of(wanted, steps, ask.price_per_hour, known_prices)
+                over = over_budget(cost, ask.max_usd_per_hour, f"{kind.name} {words(market)}", prices.PAGE)
+                if over and not (check and ask.max_usd_per_hour is None):
+                    dear.append(over)
+                else:
+                    found.append(Way(kind.name, market, zone, site.subnets[zone], wanted, steps, cost, price))
+            refused += dear[:1]
+    return Ways(found, refused, told, site, image)
+
+
+def _type(work: Work, name: str, image: Image, zones: Sequence[str]) -> Type:
+    kind = read_type(work.aws, name)
+    if image.architecture and kind.architectures and image.architecture not in kind.architectures:
+        raise PlanRefused(
+            f"{name} is of {', '.join(kind.architectures)}, and the image {image.name} is for {image.architecture}"
+        )
+    if not set(zones) & set(kind.zones):
+        where = ", ".join(kind.zones) or "no zone of the region"
+        raise PlanRefused(f"{name} is to be had in {where}, and in none of {', '.join(zones)}")
+    return kind
+
+
+def _quota(work: Work, account: Account, market: str, kind: Type, count: int) -> tuple[str, str]:
+    code = quota_code(market, kind.name)
+    quota = read_quota(work.aws, code) if code else None
+    used = account.vcpus.get((market, family(kind.name) or ""), 0)
+    return over_quota(market, kind.name, count, kind.vcpus, quota, used)
+
+
+def _prices(work: Work, ask: Ask, market: str, machine_type: str, zones: Sequence[str]) -> dict[str, Price]:
+    if ask.price_per_hour is not None:
+        return dict.fromkeys(zones, Price(ask.price_per_hour, "given by you", ""))
+    if market == "spot":
+        return prices.spot(work.aws, machine_type)
+    price = prices.on_demand(work.aws, machine_type)
+    return dict.fromkeys(zones, price) if price else {}
+
+
+def _order(zones: Sequence[str], of_zones: Mapping[str, Price], keep: bool) -> list[str]:
+    """As they are given, else the cheapest first."""
+    if keep:
+        return list(zones)
+    return sorted(zones, key=lambda zone: (of_zones[zone].usd if zone in of_zones else float("inf"), zone))

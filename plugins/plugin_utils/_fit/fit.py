@@ -1,0 +1,204 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Searches for the largest batch, launch by launch, and keeps what it knows in fit.json. Private to this collection.
+
+Controller only. Whatever ends it, it goes on from there: each probe is written before the next one starts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypedDict
+
+from ansible_collections.muster.training.plugins.plugin_utils._fit.outcome import Outcome, outcome
+from ansible_collections.muster.training.plugins.plugin_utils._fit.search import (
+    Next,
+    Probe,
+    Search,
+    bounds,
+    fastest,
+    fit_next,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._fit.template import filled
+from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import throughput
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import mapping, mappings, number
+from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
+
+VERSION = 1
+FILE, FITTED = "fit.json", "fitted.yml"
+LOG_END = 64 << 10  # bytes of the end of each rank's log that are searched
+MOST_LOGS = 256
+
+
+class Job(TypedDict):
+    """What is launched, with holes for the batch; confirm_args: those of the last, longer run, empty for the same."""
+
+    args: str | list[str]
+    confirm_args: str | list[str]
+    patience: float
+
+
+class State(TypedDict):
+    """fit.json. result is None until the search is over, and 0 where nothing fits."""
+
+    version: int
+    job: Job
+    search: Search
+    history: list[Probe]
+    under_way: str  # the run of a probe that was not over when this was written
+    result: int | None
+    fastest: int | None
+
+
+class Launcher(Protocol):
+    """What starts runs: Launches, or what a test has in its place."""
+
+    interrupted: bool
+
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended: ...
+    def stop(self, run_id: str) -> Ended: ...
+    def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended: ...
+
+
+class FitError(Exception):
+    """The search ends here; the text says why, and what to do."""
+
+
+class Fit:
+    """One search. directory: takes fit.json; runs: where the records of its launches come to lie."""
+
+    def __init__(self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None]) -> None:
+        self.directory, self.runs, self.launcher, self.say = directory, runs, launcher, say
+
+    def state_of(self, job: Job, search: Search) -> State:
+        """Where an earlier search of this name stands, else the beginning. Raises FitError where it was another one."""
+        known: Any = Files(self.directory).document(FILE)
+        if known is None:
+            return {
+                "version": VERSION,
+                "job": job,
+                "search": search,
+                "history": [],
+                "under_way": "",
+                "result": None,
+                "fastest": None,
+            }
+        if not isinstance(known, dict) or known.get("version") != VERSION:
+            raise FitError(f"{self.directory / FILE} is not of this version: choose another name with -e run_id=NAME")
+        if known["job"] != job or known["search"] != search:
+            raise FitError(
+                f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
+                f"remove {self.directory} to begin anew"
+            )
+        return known  # type: ignore[return-value]
+
+    def keep(self, state: State) -> None:
+        """Write what is known."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_file(self.directory / FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
+
+    def search(self, job: Job, search: Search) -> State:
+        """Search to the end. Raises FitError where a probe fails for another reason than its size."""
+        state = self.state_of(job, search)
+        if state["under_way"]:
+            self.say(f"{state['under_way']} was not over when the search was cut off: it is stopped")
+            self.launcher.stop(state["under_way"])
+        while not (following := fit_next(state["history"], search))["done"]:
+            self.tell(state["history"], following)
+            run_id = self.free_name(following["batch"])
+            self.keep({**state, "under_way": run_id})
+            probe = self.probe(state, following, run_id)
+            state = {**state, "under_way": "", "history": [*state["history"], probe]}
+            self.keep(state)
+            self.say(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['why']}")
+        quick = fastest(state["history"])
+        state = {**state, "result": following["result"], "fastest": quick["batch"] if quick is not None else None}
+        self.keep(state)
+        if following["result"]:
+            fitted = {"launch_args": filled(job["args"], following["result"])}
+            write_file(self.directory / FITTED, json.dumps(fitted, indent=1) + "\n")
+        return state
+
+    def tell(self, history: Sequence[Probe], following: Next) -> None:
+        """A line before each probe."""
+        spent = [one["seconds"] for one in history]
+        each = f", {sum(spent) / len(spent):.0f} s each" if spent else ""
+        what = "the result in a longer run" if following["confirms"] else f"batch {following['batch']}"
+        about = len(history) + following["left"] + (not following["confirms"])
+        self.say(f"probe {len(history) + 1} of about {about}{each}: {what}")
+
+    def free_name(self, batch: int) -> str:
+        """The name of a run that there is no record of."""
+        name = f"{self.directory.name}-b{batch}"
+        tries = 1
+        while (self.runs / (name if tries == 1 else f"{name}-{tries}")).exists():
+            tries += 1
+        return name if tries == 1 else f"{name}-{tries}"
+
+    def probe(self, state: State, following: Next, run_id: str) -> Probe:
+        """Launch one batch, and say how it went. Raises FitError."""
+        batch, job = following["batch"], state["job"]
+        args = job["confirm_args"] if following["confirms"] and job["confirm_args"] else job["args"]
+        variables: dict[str, Any] = {
+            "launch_args": filled(args, batch),
+            "launch_max_restarts": 0,
+            "launch_detach": False,
+        }
+        ended = self.launcher.launch(run_id, variables, job["patience"])
+        if self.launcher.interrupted:
+            raise FitError(f"interrupted: {run_id} was stopped on all nodes; the same command goes on where this ends")
+        if ended.late:
+            raise FitError(
+                f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit that it "
+                "keeps, such as --max_steps 20, in fit_args, or raise fit_probe_timeout"
+            )
+        record = self.runs / run_id
+        result = Files(record).document("result.json")
+        if not isinstance(result, dict):
+            why = ended.failures[-1] if ended.failures else f"see {self.directory / 'launches' / run_id}.log"
+            raise FitError(f"{run_id} could not be launched: {why}")
+        smaller = bounds(state["history"])[0] > 0
+        found = outcome(result, [], smaller)
+        if found.kind == "other":  # the words may stand in the log of a rank that has no error file
+            self.launcher.play("logs", f"{run_id}-logs", {"run_id": run_id, "fetch": True})
+            found = outcome(result, logs_of(record), smaller)
+        if found.kind == "other":
+            raise FitError(
+                f"{run_id} failed, and not for want of memory: {found.why}. Its output is in "
+                f"{self.directory / 'launches' / run_id}.log. Once the script is right the same command goes on"
+            )
+        return self.measured(record, result, following, found, ended)
+
+    def measured(self, record: Path, result: Any, following: Next, found: Outcome, ended: Ended) -> Probe:
+        """What a probe that is over tells."""
+        known = read_record(record, record.name)
+        said = {name: value for name, one in mapping(result.get("said")).items() if (value := number(one)) is not None}
+        used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
+        nodes = mappings(mapping(known.plan).get("nodes"))
+        totals = [number(mapping(node.get("hardware")).get("memory_mib")) for node in nodes]
+        most = said.get("peak_memory_mib") or max((value for value in used if not math.isnan(value)), default=None)
+        return {
+            "batch": following["batch"],
+            "fits": found.kind == "fits",
+            "confirms": following["confirms"],
+            "run_id": record.name,
+            "why": found.why,
+            "seconds": ended.seconds,
+            "memory_mib": most,
+            "total_mib": said.get("total_memory_mib") or min((one for one in totals if one), default=None),
+            "samples_per_second": throughput(said, []),
+        }
+
+
+def logs_of(record: Path) -> list[str]:
+    """The ends of what the ranks wrote to stderr, and their launchers."""
+    files = Files(record)
+    names = [name for name in files.below("logs") if name.endswith(("/stderr.log", "/launcher.log"))]
+    return [files.tail(name, LOG_END) for name in names[:MOST_LOGS]]

@@ -1,0 +1,126 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A step on a node that takes minutes, and shows that it lives: a command, or code of ours. Private to this collection,
+controller only.
+
+It does not depend on the connection (plugins/module_utils/_long_command.py): a step that an interrupted play left
+running is followed to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.muster.training.plugins.module_utils._long_command import without_credentials
+from ansible_collections.muster.training.plugins.module_utils._long_step import RESULT_MARK
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._on_node import FIRST_LINE, call_node, standard_input
+
+NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
+LAST_LINES = 40  # of the output of a command that failed
+LONGEST_LINE = 1000  # characters
+NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
+
+
+def last_lines(lines: list[str]) -> list[str]:
+    """The last lines of a program as it would have left them on a screen, without what steers a terminal."""
+    shown = [NOT_FOR_A_TERMINAL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
+    return [line[-LONGEST_LINE:] for line in shown if line][-LAST_LINES:]
+
+
+def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
+    """What the task returns.
+
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. With
+    "output_tells": true beside the fault its last lines are shown, as they are where there is no fault. An "error" is
+    what keeps our code from running at all.
+    """
+    lines = output.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    said: dict[str, Any] = {}
+    for line in reversed(lines):
+        if line.startswith(RESULT_MARK):
+            said = json.loads(line[len(RESULT_MARK) :])
+            break
+    shown = [line for line in lines if not line.startswith(RESULT_MARK)]
+    result = {"changed": said.pop("changed", True), "rc": rc, "stdout_lines": shown, "answer": said}
+    if rc or lost or "error" in said:
+        why = "it was ended by a signal, or the machine was restarted" if lost else f"exit code {rc}"
+        text = [without_credentials(said.get("fault") or said.get("error") or why)]
+        told = last_lines(shown) if said.get("output_tells", not said.keys() & {"fault", "error"}) else []
+        if told:
+            text = [f"{text[0]}. The last lines of its output:", *(f"  {line}" for line in told)]
+            text += [f"All of its output is on that node, in {log}"] if log else []
+        return {"changed": True, "failed": True, "rc": rc, "msg": "\n".join(text)}
+    return result
+
+
+def run_command(
+    action: ActionBase,
+    task_vars: Mapping[str, Any],
+    what: str,
+    argv: Sequence[str],
+    stdin: str = "",
+    chdir: str = "",
+    follow: bool = True,
+    show_every: float = 10,
+) -> dict[str, Any]:
+    """Run a command on the action's node to its end, as the module long_command documents it; return its result."""
+    environment: dict[str, str] = {}
+    for part in action._task.environment or []:
+        environment.update({str(k): str(v) for k, v in (action._templar.template(part) or {}).items()})
+    request: dict[str, Any] = {"what": what, "argv": list(argv), "chdir": chdir, "stdin": stdin}
+    request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
+    name = action._task.delegate_to or task_vars["inventory_hostname"]
+    started = shown = time.monotonic()
+    answer = call_node(action, "_long_command", {**request, "start": True}, task_vars)
+    if answer.get("followed"):
+        Display().display(f"{name}: {what}: runs already, and is followed to its end")
+    while not answer["ended"]:
+        now = time.monotonic()
+        if now - shown >= show_every:
+            shown = now
+            last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
+            Display().display(f"{name}: {what} ({duration(now - started)}){last}")
+        answer = call_node(action, "_long_command", {**request, "start": False, "patience": 5.0}, task_vars)
+    result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
+    if result.get("failed"):
+        result["msg"] = f"{name}: {what}: {result['msg']}"
+    elif result["answer"].get("notice"):
+        Display().display(f"{name}: {what}: {result['answer']['notice']}")
+    return result
+
+
+def run_code(
+    action: ActionBase,
+    task_vars: Mapping[str, Any],
+    what: str,
+    python: str,
+    module: str,
+    request: Mapping[str, Any],
+    follow: bool = True,
+) -> dict[str, Any]:
+    """Run main(request) of one of our module_utils on the node as such a command; return its answer, or the failure.
+
+    Args:
+        what: what it does, in a few words for the one who waits.
+        python: the interpreter, by name or path.
+        module: its name, such as "_torch.torch_proof".
+        follow: whether the same work, left running by an interrupted play, is followed. If not, it is started anew.
+
+    Neither the code nor the request is in argv.
+    """
+    stdin = standard_input(module, request, RESULT_MARK).decode()
+    result = run_command(action, task_vars, what, [python, "-c", FIRST_LINE], stdin, follow=follow)
+    return result if result.get("failed") else {"changed": result["changed"], **result["answer"]}

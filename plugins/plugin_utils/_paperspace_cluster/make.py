@@ -1,0 +1,110 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Making one thing at Paperspace, and no second one when the answer is lost. Private to this collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import LostAnswerError, PaperspaceError
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Noted, There
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    own_drives,
+    own_machines,
+    own_network,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import ClusterRecord
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_account
+
+#: Seconds. What was made may be missing in a list for a while; after this it was not made.
+SEEN_AFTER = 60.0
+LOOK_AGAIN = 5.0
+
+
+class ClusterError(Exception):
+    """The cluster is not as it should be. str() is for a person: what is there now, and what to do."""
+
+
+@dataclasses.dataclass
+class Work:
+    """What one command works with. say: one line for the person who waits. clock: seconds since 1970."""
+
+    cluster: str
+    client: Client
+    record: ClusterRecord
+    network_id: str = ""
+    say: Callable[[str], None] = print
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.time
+
+    @property
+    def noted(self) -> Noted:
+        """What the record adds to what is there."""
+        return self.record.noted()
+
+
+def look(work: Work, wait: bool = True) -> There:
+    """What is there, once it is known what became of all that was asked for, by an earlier command as well.
+
+    wait: for what was asked for less than a minute ago and is in no list yet.
+    """
+    began = work.clock()
+    while True:
+        there = read_account(work.client)
+        now = work.clock()
+        unseen = []
+        for entry in work.record.content["entries"]:
+            if entry["what"] == "template":
+                continue  # listed only when it is made; who makes it looks for it
+            found = find(work, there, entry["what"], entry["name"])
+            if found and not entry["id"]:
+                work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")
+                work.record.made(entry["what"], entry["name"], found)
+            elif not found and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
+                unseen.append(entry["name"])
+        if not unseen or not wait:
+            return there
+        work.sleep(LOOK_AGAIN)
+
+
+def find(work: Work, there: There, what: str, name: str) -> str:
+    """The id of a thing of the cluster, "" where it is not there."""
+    network = own_network(work.cluster, there["networks"], work.network_id)
+    things: list[Mapping[str, Any]] = {
+        "network": [network] if network else [],
+        "machine": own_machines(work.cluster, network, there),
+        "drive": own_drives(work.cluster, network, there),
+        "script": there["scripts"],
+    }[what]  # type: ignore[assignment]
+    return next((str(thing["id"]) for thing in things if thing["name"] == name), "")
+
+
+def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
+    """Make a thing and return its id. ask: sends the request and returns the id in its answer.
+
+    Where the answer is lost the thing is looked for; only what is not there a minute later is asked for again, once.
+    Raises PaperspaceError.
+    """
+    while True:
+        work.record.intend(what, name, work.clock())
+        try:
+            made = ask()
+        except LostAnswerError as error:
+            found = find(work, look(work), what, name)
+            if found:
+                return found
+            if f"{what} {name}" in work.noted["asked_twice"]:
+                raise error.cause from None
+        except PaperspaceError as error:
+            if error.refused:
+                work.record.forget(what, name)
+            raise
+        else:
+            work.record.made(what, name, made)
+            work.say(f"made {what} {name} ({made})")
+            return made

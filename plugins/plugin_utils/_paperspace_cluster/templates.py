@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The templates that were made of a cluster's machines, which outlive them and cost by the month. Private."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+    LostAnswerError,
+    NotFoundError,
+    one_line,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import name_of
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import Work
+
+Template = Mapping[str, Any]
+
+
+def own_templates(work: Work, machines: Collection[str]) -> list[Template]:
+    """Templates that were made of these machines, by ids, or that are in the record."""
+    recorded = {entry["id"] for entry in work.record.content["entries"] if entry["what"] == "template"}
+    return [
+        one
+        for one in operations.list_templates(work.client)
+        if one["id"] in recorded or one.get("parentMachineId") in machines
+    ]
+
+
+def template_words(template: Template) -> str:
+    """A template in a line."""
+    return f"{name_of(template)} ({one_line(template['id'], 80)})"
+
+
+def delete_template(work: Work, template: Template) -> None:
+    """Remove a template. Raises PaperspaceError."""
+    for last in (False, True):
+        try:
+            operations.delete_template(work.client, str(template["id"]))
+        except NotFoundError:
+            pass
+        except LostAnswerError as error:
+            if last:
+                raise error.cause from None
+            continue
+        break
+    work.say(f"template {template_words(template)} is gone")
+    work.record.forget("template", name_of(template), str(template["id"]))

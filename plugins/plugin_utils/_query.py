@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Questions to a document in JMESPath (https://jmespath.org), as --query of the AWS command line. Private, pure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+class QueryError(ValueError):
+    """The question cannot be asked. str() is one line for a person that says where it is wrong."""
+
+
+def ask(query: str, document: Any) -> Any:
+    """What a question finds in a document of dictionaries, lists, texts and numbers; None where it finds nothing.
+
+    Raises QueryError.
+    """
+    jmespath = _jmespath()
+    try:
+        return jmespath.search(query, document)
+    except jmespath.exceptions.JMESPathError as error:
+        raise QueryError(_words(query, error)) from None
+    except RecursionError:
+        raise QueryError(f"the JMESPath expression {ascii(query)[:200]} is nested too deeply") from None
+
+
+def answer_text(found: Any) -> str:
+    """An answer for the screen or a file, as JSON."""
+    return json.dumps(found, indent=1)
+
+
+def _words(query: str, error: Exception) -> str:
+    expression = ascii(query)[:200]
+    if not query.strip():
+        return "the JMESPath expression is empty. Needed is one such as nodes[].node"
+    position = getattr(error, "lex_position", getattr(error, "lexer_position", None))
+    if position is None:  # of a function: its own words name it
+        return f"the JMESPath expression {expression} cannot be answered: {' '.join(str(error).split())}"
+    rest = query[position : position + 20]
+    where = f"at character {position + 1}, at {ascii(rest)}" if rest else "at its end, where something is missing"
+    return f"the JMESPath expression {expression} is wrong {where}. How they are written: https://jmespath.org"
+
+
+def _jmespath() -> Any:
+    try:
+        import jmespath  # type: ignore[import-untyped,unused-ignore]
+        import jmespath.exceptions
+    except ImportError:
+        raise QueryError(
+            "for questions in JMESPath this machine needs the Python library jmespath. Install it for the Python that "
+            f"runs Ansible: {sys.executable} -m pip install jmespath"
+        ) from None
+    return jmespath

@@ -1,0 +1,184 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The benchmark in a report: plots of its figures, each with its table. Pure. Private to this collection."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import best_of, where
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import of_largest, size_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.plots import (
+    ROWS,
+    Plot,
+    axis,
+    base,
+    by_series,
+)
+
+WIDEST = 560  # of the picture of all pairs
+MOST_ROWS = 600  # of the table beside a plot: more pairs than these nobody reads
+
+
+def benchmark_plots(found: Benchmark) -> list[Plot]:
+    """Bandwidth and time of collectives over their size, the rate of each GPU, and each pair of nodes."""
+    plots = []
+    if any(one["scope"] == "all" for one in found["collectives"]):
+        plots += [bandwidth(found), latency(found)]
+    if found["gpus"]:
+        plots.append(rates(found))
+    if len(found["nodes"]) > 2 and found["pairs"]:
+        plots.append(pairs(found))
+    return plots
+
+
+def by_size(found: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """A figure of the operations over all ranks, by their size, and the names of the operations."""
+    rows = [one for one in found["collectives"] if one["scope"] == "all"]
+    names = list(dict.fromkeys(one["op"] for one in rows))
+    values = [{"bytes": one["bytes"], "value": float(f"{scale * one[field]:.4g}"), "series": one["op"]} for one in rows]  # type: ignore[literal-required]
+    return values, names
+
+
+def over_bytes(values: list[dict[str, Any]], names: list[str], unit: str, logarithmic: bool) -> dict[str, Any]:
+    """A line an operation over a logarithmic axis of bytes."""
+    x = axis("bytes", "bytes", scale={"type": "log", "base": 4}, axis={"format": "~s"})
+    scale = {"type": "log"} if logarithmic else {"zero": True}
+    return {
+        "mark": {"type": "line", "point": True, "strokeWidth": 1.75},
+        "encoding": {"x": x, "y": axis("value", unit, scale=scale), **by_series(names)},
+    }
+
+
+def size_table(values: list[dict[str, Any]], names: list[str]) -> tuple[list[str], list[list[str]]]:
+    """The same as a table: a row a size, a column an operation."""
+    sizes = sorted({one["bytes"] for one in values})
+    cells = {(one["bytes"], one["series"]): f"{one['value']:.4g}" for one in values}
+    return ["size", *names], [[size_of(size), *(cells.get((size, name), "") for name in names)] for size in sizes]
+
+
+def bandwidth(found: Benchmark) -> Plot:
+    """What each operation carries."""
+    values, names = by_size(found, "busbw_gbytes", 8.0)
+    best = {name: 8 * of_largest(found["collectives"], "all", name)[0]["busbw_gbytes"] for name in names}
+    caption = ", ".join(f"{name} {rate:.3g} Gb/s" for name, rate in best.items()) + ", each at its largest size"
+    expected = found["expected_network"]
+    layers = [over_bytes(values, names, "Gb/s", False)]
+    if expected is not None and len(found["nodes"]) > 1:
+        caption += f"; {expected['value']:.3g} Gb/s are to be expected ({expected['source']})"
+        layers.append(
+            {
+                "data": {"values": [{"expected": expected["value"]}]},
+                "mark": {"type": "rule", "strokeDash": [2, 4], "color": "#777777"},
+                "encoding": {"y": axis("expected", "Gb/s")},
+            }
+        )
+    spec = {
+        **base("Collectives over all ranks: bandwidth of a link (Gb/s)", caption),
+        "data": {"values": values},
+        "layer": layers,
+    }
+    header, rows = size_table(values, names)
+    return Plot("benchmark-bandwidth", "Collectives over all ranks: bandwidth", f"{caption}.", spec, header, rows)
+
+
+def latency(found: Benchmark) -> Plot:
+    """How long each operation takes."""
+    values, names = by_size(found, "us", 1.0)
+    least = min(values, key=lambda one: (one["bytes"], one["value"]))
+    caption = f"{least['series']} of {size_of(least['bytes'])} takes {least['value']:.3g} microseconds"
+    layer = over_bytes(values, names, "microseconds", True)
+    spec = {**base("Collectives over all ranks: time (microseconds)", caption), "data": {"values": values}, **layer}
+    header, rows = size_table(values, names)
+    return Plot("benchmark-latency", "Collectives over all ranks: time", f"{caption}.", spec, header, rows)
+
+
+def rates(found: Benchmark) -> Plot:
+    """The rate of each GPU, of the slowest where there are too many."""
+    unit = "TFLOP/s"
+    slowest = sorted(found["gpus"], key=lambda gpu: gpu["tflops"])[:ROWS]
+    shown = [gpu for gpu in found["gpus"] if gpu in slowest]
+    median = statistics.median(gpu["tflops"] for gpu in found["gpus"])
+    caption = (
+        f"{where(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute, the median is {median:.3g}"
+        + (f"; the slowest {ROWS} of {len(found['gpus'])} are shown" if len(found["gpus"]) > ROWS else "")
+    )
+    names = [where(gpu) for gpu in shown]
+    values = [{"row": where(gpu), "value": float(f"{gpu['tflops']:.4g}")} for gpu in shown]
+    spec = {
+        **base(f"Matrices ({unit})", caption),
+        "height": max(40, 14 * len(shown)),
+        "data": {"values": values},
+        "mark": {"type": "bar", "color": "#0072B2"},
+        "encoding": {
+            "x": axis("value", unit, scale={"zero": True}),
+            "y": {"field": "row", "type": "ordinal", "title": None, "sort": names},
+        },
+    }
+    rows = []
+    for gpu in shown:
+        expected = found["expected_tflops"].get(f"{gpu['model']}, {gpu['dtype']}")
+        rows.append(
+            [
+                where(gpu),
+                gpu["model"],
+                gpu["dtype"],
+                f"{gpu['tflops']:.4g}",
+                "" if gpu["alone_tflops"] is None else f"{gpu['alone_tflops']:.4g}",
+                "" if expected is None else f"{expected['value']:.4g}",
+                "" if expected is None else expected["source"],
+            ]
+        )
+    header = ["GPU", "model", "type", f"{unit}, all at once", "by itself", "expected", "source"]
+    return Plot("benchmark-matmul", "Matrices, all GPUs at once", f"{caption}.", spec, header, rows)
+
+
+def pairs(found: Benchmark) -> Plot:
+    """What each pair of nodes reaches, nodes by what they reach with their best peer."""
+    best = best_of(found["pairs"])
+    order = sorted(best, key=lambda node: best[node])
+    least = min(found["pairs"], key=lambda pair: pair["gbps"])
+    caption = (
+        f"Each node with its best peer: {min(best.values()):.3g} ({order[0]}) to {max(best.values()):.3g} Gb/s; the "
+        f"slowest pair is {least['a']} and {least['b']}, {least['gbps']:.3g} Gb/s"
+    )
+    cells = [
+        {"one": ends[0], "other": ends[1], "value": float(f"{pair['gbps']:.4g}")}
+        for pair in found["pairs"]
+        for ends in ((pair["a"], pair["b"]), (pair["b"], pair["a"]))
+    ]
+    labels = {"labelFontSize": 10, "labelOverlap": True, "ticks": False, "labelLimit": 140}
+    side: dict[str, Any] = {"type": "ordinal", "title": None, "sort": order, "axis": labels}
+    size = max(120, min(WIDEST, 24 * len(order)))
+    spec = {
+        **base("Pairs of nodes (Gb/s in each direction)", caption),
+        "width": size,
+        "height": size,
+        "data": {"values": cells},
+        "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
+        "encoding": {
+            "x": {"field": "one", **side},
+            "y": {"field": "other", **side},
+            "color": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": {"scheme": "cividis", "domainMin": 0},
+                "legend": {"title": "Gb/s", "orient": "right"},
+            },
+        },
+    }
+    rows = [
+        [
+            f"{pair['a']} {pair['b']}",
+            f"{pair['gbps']:.4g}",
+            "" if pair["alone_gbps"] is None else f"{pair['alone_gbps']:.4g}",
+            f"{pair['us']:.4g}",
+        ]
+        for pair in sorted(found["pairs"], key=lambda pair: pair["gbps"])[:MOST_ROWS]
+    ]
+    header = ["pair", "Gb/s", "by itself", "microseconds"]
+    return Plot("benchmark-pairs", "Pairs of nodes", f"{caption}.", spec, header, rows)

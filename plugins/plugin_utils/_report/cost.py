@@ -1,0 +1,62 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run cost, from the price of each node. Pure. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Cost, GpuNumbers, NodeRow
+
+HOUR = 3600.0
+NAMED = 5
+
+
+def cost_of(
+    nodes: Sequence[NodeRow],
+    gpus: Sequence[GpuNumbers],
+    seconds: float | None,
+    start_up: float | None,
+    samples: float | None,
+    currency: str,
+) -> Cost:
+    """The cost of a run of so many seconds, of its first ones, of idle GPUs, and of 1000 samples.
+
+    start_up: seconds until a GPU was busy. Of idle GPUs a node's price counts by the mean share of its GPUs' samples
+    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told.
+    """
+    without = [row["name"] for row in nodes if row["price_per_hour"] is None]
+    prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}
+    if without or not nodes:
+        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
+        return {
+            "currency": currency,
+            "per_hour": None,
+            "run": None,
+            "start_up": None,
+            "idle_gpus": None,
+            "per_1000_samples": None,
+            "missing": f"price of {', '.join(without[:NAMED])}{more} not known: set node_price_per_hour in the "
+            "inventory, what the machine costs while it is on"
+            if without
+            else "the nodes of the run are not known",
+        }
+    per_hour = sum(prices.values())
+    run = None if seconds is None else per_hour * seconds / HOUR
+    idle: float | None = None
+    for name, price in prices.items():
+        shares = [gpu["idle_share"] for gpu in gpus if gpu["node"] == name and gpu["idle_share"] is not None]
+        if shares and seconds is not None:
+            idle = (idle or 0.0) + price * seconds / HOUR * statistics.fmean(shares)
+    return {
+        "currency": currency,
+        "per_hour": per_hour,
+        "run": run,
+        "start_up": None if start_up is None or seconds is None else per_hour * min(start_up, seconds) / HOUR,
+        "idle_gpus": idle,
+        "per_1000_samples": 1000 * run / samples if run is not None and samples is not None and samples >= 1 else None,
+        "missing": "" if seconds is not None else "it is not known when the run started",
+    }

@@ -1,0 +1,204 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""report.json: what a report is made of, for the page, the log book, comparisons and other programs.
+
+Numbers are in the unit that their name ends with; times are seconds since 1970. None stands for what is not known. Each
+text is one line that was cleaned, but is still what a node or a job said. Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+VERSION = 1  # raised when a key changes its meaning or goes
+
+
+class Figure(TypedDict):
+    """What the samples of one GPU say of one measure. p5: a twentieth of the samples lies below, or is equal."""
+
+    mean: float
+    p5: float
+    peak: float
+    samples: int
+
+
+class GpuNumbers(TypedDict):
+    """One GPU. A figure is None where fewer than 8 samples tell it; idle and working are shares from 0 to 1."""
+
+    node: str
+    index: int
+    model: str
+    samples: int
+    interval_seconds: float | None
+    missing_samples: int
+    last_sample: float | None
+    utilization_percent: Figure | None
+    memory_used_mib: Figure | None
+    memory_total_mib: float | None
+    temperature_celsius: Figure | None
+    power_watts: Figure | None
+    power_limit_watts: float | None
+    idle_share: float | None  # of all samples, those with a utilisation below 5 %
+    idle_share_working: float | None  # the same, from the first sample in which a GPU of the run was busy to the last
+    utilization_working_percent: float | None  # mean of those
+    power_working_watts: float | None
+    power_hot_watts: float | None  # mean of busy samples within 2 degrees of the highest temperature
+    power_cool_watts: float | None  # mean of the other busy samples
+
+
+class ProcessNumbers(TypedDict):
+    """One process on a GPU over its whole life, where the driver keeps account of them. None: it does not tell.
+
+    utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
+    """
+
+    node: str
+    gpu: int
+    pid: int
+    utilization_percent: float | None
+    memory_utilization_percent: float | None
+    memory_peak_mib: float | None
+    seconds: float | None
+
+
+class NodeRow(TypedDict):
+    """One node of the run."""
+
+    name: str
+    address: str
+    node_rank: int
+    slots: int
+    state: str
+    exit_code: int | None
+    gpu: str
+    gpus: int | None
+    driver: str
+    python: str
+    torch: str
+    cuda: str
+    price_per_hour: float | None
+    oom_kills: int
+    troubles: list[str]
+
+
+class Stage(TypedDict):
+    """A part of the run's time."""
+
+    name: str
+    seconds: float
+
+
+class Metric(TypedDict):
+    """What the job reached."""
+
+    name: str
+    value: float | str
+
+
+class CurvePoint(TypedDict):
+    """Values of a curve at a step, or in a part of its steps."""
+
+    step: float
+    least: float
+    mean: float
+    most: float
+    time: float | None
+
+
+class CurveNumbers(TypedDict):
+    """One curve: the whole of it in a few numbers, and points to draw it, which lie in curves.json."""
+
+    name: str
+    source: str
+    values: int
+    first: float
+    last: float
+    least: float
+    most: float
+    last_step: float
+    points: list[CurvePoint]
+
+
+class Finding(TypedDict):
+    """What is worth knowing: severity problem or hint; about: the nodes and GPUs; numbers: what it rests on."""
+
+    id: str
+    severity: str
+    about: list[str]
+    found: str
+    remedy: str
+    numbers: dict[str, float]
+
+
+class Cost(TypedDict):
+    """What the run cost, None where a price is not known: then missing says what to set."""
+
+    currency: str
+    per_hour: float | None
+    run: float | None
+    start_up: float | None
+    idle_gpus: float | None
+    per_1000_samples: float | None
+    missing: str
+
+
+class Cause(TypedDict):
+    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" where the error does."""
+
+    id: str
+    cause: str
+    remedy: str
+    seen: str
+
+
+class Failure(TypedDict):
+    """What failed first, the last lines of its log, and why, None where the catalogue does not know."""
+
+    node: str
+    node_rank: int
+    rank: int | None
+    error: str
+    log: str
+    lines: list[str]
+    cause: Cause | None
+
+
+class Report(TypedDict):
+    """All of it."""
+
+    version: int
+    run_id: str
+    made: float
+    state: str
+    verdict: str
+    reason: str
+    started: float | None
+    ended: float | None
+    seconds: float | None
+    world_size: int
+    nnodes: int
+    launcher: str
+    command: list[str]
+    working_directory: str
+    commit: str
+    dirty: bool
+    repeat: str  # the command that launches the same again
+    environment: list[str]
+    settings: dict[str, str]
+    metrics: list[Metric]
+    samples_per_second: float | None
+    samples: float | None
+    curves: list[CurveNumbers]
+    links: list[str]
+    gpus: list[GpuNumbers]
+    processes: list[ProcessNumbers]
+    nodes: list[NodeRow]
+    stages: list[Stage]
+    findings: list[Finding]
+    failure: Failure | None
+    cost: Cost
+    restarts: int
+    event_files: bool
+    notes: list[str]

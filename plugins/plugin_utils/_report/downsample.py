@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fewer points for a picture, without hiding what a mean hides: of each part the least, the mean and the most. Pure.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Bucket(NamedTuple):
+    """What falls into one part of an axis: its middle, how many values, and their least, mean and most."""
+
+    at: float
+    values: int
+    least: float
+    mean: float
+    most: float
+
+
+def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[Bucket]:
+    """The parts of an axis from start to end that hold a value, at most so many, in order.
+
+    points: (place on the axis, value). Those outside of the axis and those that are no number are left out. Nothing is
+    drawn through a part without a value, so what is missing stays to be seen.
+    """
+    width = (end - start) / count if end > start else 1.0
+    least, most = [math.inf] * count, [-math.inf] * count
+    total, number = [0.0] * count, [0] * count
+    for place, value in points:
+        if not start <= place <= end or not math.isfinite(value):
+            continue
+        part = min(int((place - start) / width), count - 1)
+        number[part] += 1
+        total[part] += value
+        if value < least[part]:
+            least[part] = value
+        if value > most[part]:
+            most[part] = value
+    return [
+        Bucket(start + (part + 0.5) * width, number[part], least[part], total[part] / number[part], most[part])
+        for part in range(count)
+        if number[part]
+    ]

@@ -1,0 +1,151 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Scalars of TensorBoard's event files. Pure but for the stream that is read; standard library only.
+
+A file is a row of records: length (u64), a checksum of it (u32), data, a checksum of the data (u32), all little-endian.
+The data is the protocol buffer `Event`: 1 wall_time (double), 2 step (varint), 5 summary; in it 1 value, with 1 tag,
+2 simple_value (float), 8 tensor. SummaryWriter of torch writes simple_value, or with new_style=True a tensor of one
+element, as TensorFlow 2 does.
+
+Lengths say enough: the last record of a job that was ended is cut off as a rule, and what follows a length that is
+wrong is not reached. The checksums (CRC-32C) are not looked at.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+LARGEST_RECORD = 1 << 20  # bytes; a scalar takes about 60, what is larger holds a picture or a graph and is passed over
+SKIPPED_AT_ONCE = 1 << 20
+FLOAT, DOUBLE = 1, 2  # DataType of a tensor
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
+
+class Scalar(NamedTuple):
+    """One value: its name, the step, when it was written (seconds since 1970), and itself."""
+
+    tag: str
+    step: int
+    time: float
+    value: float
+
+
+class Malformed(Exception):
+    """The bytes are no protocol buffer."""
+
+
+def scalars(stream: IO[bytes]) -> Iterator[Scalar]:
+    """The scalars of an event file, in the order in which they were written, as far as the file can be read."""
+    for data in records(stream):
+        try:
+            yield from of_event(data)
+        except Malformed:
+            continue
+
+
+def records(stream: IO[bytes]) -> Iterator[bytes]:
+    """The data of each record but of those that are too large, to the end or the first one that is cut off."""
+    while len(head := stream.read(12)) == 12:
+        (length,) = struct.unpack_from("<Q", head)
+        if length > LARGEST_RECORD:
+            if not skip(stream, length + 4):
+                return
+            continue
+        body = stream.read(length + 4)
+        if len(body) < length + 4:
+            return
+        yield body[:length]
+
+
+def skip(stream: IO[bytes], size: int) -> bool:
+    """Read over some bytes; False where there are not so many."""
+    while size > 0:
+        piece = len(stream.read(min(size, SKIPPED_AT_ONCE)))
+        if piece == 0:
+            return False
+        size -= piece
+    return True
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where the next field begins."""
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise Malformed
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """The fields of a message: number, wire type, the value of a varint, the bytes of all others."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        kind, number, content = key & 7, 0, b""
+        if kind == VARINT:
+            number, at = varint(data, at)
+        elif kind in (FIXED64, FIXED32, BYTES):
+            if kind == BYTES:
+                length, at = varint(data, at)
+            else:
+                length = 8 if kind == FIXED64 else 4
+            content = data[at : at + length]
+            if len(content) < length:
+                raise Malformed
+            at += length
+        else:
+            raise Malformed
+        yield key >> 3, kind, number, content
+
+
+def of_event(data: bytes) -> Iterator[Scalar]:
+    """The scalars of one Event."""
+    time, step, summaries = 0.0, 0, []
+    for field, kind, number, content in fields(data):
+        if field == 1 and kind == FIXED64:
+            (time,) = struct.unpack("<d", content)
+        elif field == 2 and kind == VARINT:
+            step = number if number < 1 << 63 else number - (1 << 64)
+        elif field == 5 and kind == BYTES:
+            summaries.append(content)
+    for summary in summaries:
+        for field, kind, _number, content in fields(summary):
+            if field == 1 and kind == BYTES:
+                tag, value = of_value(content)
+                if value is not None:
+                    yield Scalar(tag, step, time, value)
+
+
+def of_value(data: bytes) -> tuple[str, float | None]:
+    """The name and the number of a Summary.Value; None where it is no scalar."""
+    tag, value = "", None
+    for field, kind, _number, content in fields(data):
+        if field == 1 and kind == BYTES:
+            tag = content.decode("utf-8", "replace")
+        elif field == 2 and kind == FIXED32:
+            (value,) = struct.unpack("<f", content)
+        elif field == 8 and kind == BYTES:
+            value = of_tensor(content)
+    return tag, value
+
+
+def of_tensor(data: bytes) -> float | None:
+    """The number of a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
+    dtype, found = 0, b""
+    for field, kind, number, content in fields(data):
+        if field == 1 and kind == VARINT:
+            dtype = number
+        elif field in (4, 5, 6) and kind in (BYTES, FIXED32, FIXED64) and content:
+            found = content
+    form, size = {FLOAT: ("<f", 4), DOUBLE: ("<d", 8)}.get(dtype, ("", -1))
+    return float(struct.unpack(form, found)[0]) if len(found) == size else None

@@ -1,0 +1,380 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is worth knowing of a run, by rule: each finding with the number that it rests on and what to do. Pure.
+
+A rule is a function from Facts to findings. Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    Finding,
+    GpuNumbers,
+    NodeRow,
+    Stage,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import LEAST_SAMPLES, Window
+
+IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
+WAITING_PERCENT = 95.0  # utilisation from which on a GPU looks busy ...
+WAITING_POWER = 0.5  # ... and the share of its power limit below which it is not
+SLOW_POWER = 0.85  # of the median of the others
+MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # of the GPU's memory, at its peak
+HOT_CELSIUS = 83.0  # where NVIDIA's boards begin to lower clocks; 90 and more is close to their slowdown
+VERY_HOT_CELSIUS = 90.0
+HOT_POWER = 0.9  # of the power while it was cooler
+TAIL = 120.0  # seconds
+START_UP_SHARE, START_UP = 0.2, 60.0  # of the run, and seconds: of a short run no one minds
+CHECKPOINT_SHARE = 0.1
+MISSING_SHARE = 0.1  # of the samples
+NAMED = 8  # nodes or GPUs that a sentence names
+
+
+@dataclass
+class Facts:
+    """What the rules look at. window: when GPUs were busy; seconds: how long the run took."""
+
+    gpus: list[GpuNumbers]
+    nodes: list[NodeRow] = field(default_factory=list)
+    window: Window | None = None
+    started: float | None = None
+    ended: float | None = None
+    stages: list[Stage] = field(default_factory=list)
+    said: dict[str, float] = field(default_factory=dict)
+    restarts: int = 0
+    shrunk: list[str] = field(default_factory=list)  # what was said when an elastic run went on with fewer nodes
+    sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None where nothing was fetched
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the run took."""
+        known = self.started is not None and self.ended is not None and self.ended > self.started
+        return self.ended - self.started if known and self.ended is not None and self.started is not None else None
+
+
+def finding(rule: str, severity: str, about: list[str], found: str, remedy: str, **numbers: float) -> Finding:
+    """One finding."""
+    return {"id": rule, "severity": severity, "about": about, "found": found, "remedy": remedy, "numbers": numbers}
+
+
+def name_of(gpu: GpuNumbers) -> str:
+    """What a person calls a GPU."""
+    return f"{gpu['node']} GPU {gpu['index']}"
+
+
+def named(names: list[str]) -> str:
+    """Names in a sentence, the first of many."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def subject(names: list[str], total: int) -> str:
+    """All GPUs, or those that are meant."""
+    if len(names) == total > 1:
+        return f"all {total} GPUs"
+    return named(names)
+
+
+def unused_gpus(facts: Facts) -> Iterator[Finding]:
+    """GPUs that did nothing from the beginning to the end."""
+    told = [gpu for gpu in facts.gpus if gpu["idle_share"] is not None]
+    unused = [gpu for gpu in told if gpu["idle_share"] == 1.0]
+    if unused:
+        names = [name_of(gpu) for gpu in unused]
+        samples = min(gpu["samples"] for gpu in unused)
+        yield finding(
+            "gpu-unused",
+            "problem",
+            names,
+            f"{subject(names, len(facts.gpus))}: not busy in any of {samples} samples or more",
+            "see whether the job is started with as many processes as there are GPUs (nproc_per_node), whether it "
+            "picks its GPU by LOCAL_RANK, and whether the model is moved to it at all",
+            gpus=len(unused),
+            samples=samples,
+        )
+
+
+def idle_gpus(facts: Facts) -> Iterator[Finding]:
+    """GPUs that do nothing for a fifth of the working time: they wait for data as a rule."""
+    idle = [gpu for gpu in facts.gpus if (gpu["idle_share_working"] or 0) > IDLE_SHARE and gpu["idle_share"] != 1.0]
+    if idle:
+        names = [name_of(gpu) for gpu in idle]
+        worst = max(idle, key=lambda gpu: gpu["idle_share_working"] or 0)
+        share = worst["idle_share_working"] or 0
+        yield finding(
+            "gpu-idle",
+            "hint",
+            names,
+            f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
+            f"({name_of(worst)})",
+            "give the data loader more num_workers, pin_memory=True and persistent_workers=True, and bring the data to "
+            "local disks (stage_data.yml); what is logged or saved at each step makes GPUs wait, too",
+            gpus=len(idle),
+            share=share,
+        )
+
+
+def waiting_gpus(facts: Facts) -> Iterator[Finding]:
+    """GPUs that look busy and draw little power: NCCL's kernels spin while they wait for others."""
+    waiting = [
+        gpu
+        for gpu in facts.gpus
+        if (gpu["utilization_working_percent"] or 0) >= WAITING_PERCENT
+        and gpu["power_working_watts"] is not None
+        and gpu["power_limit_watts"]
+        and gpu["power_working_watts"] < WAITING_POWER * gpu["power_limit_watts"]
+    ]
+    if waiting:
+        names = [name_of(gpu) for gpu in waiting]
+        worst = min(waiting, key=lambda gpu: (gpu["power_working_watts"] or 0) / (gpu["power_limit_watts"] or 1))
+        share = (worst["power_working_watts"] or 0) / (worst["power_limit_watts"] or 1)
+        yield finding(
+            "gpu-waiting",
+            "hint",
+            names,
+            f"{subject(names, len(facts.gpus))}: utilisation of {worst['utilization_working_percent']:.0f} % at "
+            f"{share:.0%} of the power limit ({name_of(worst)}): busy waiting, not computing",
+            "the GPUs wait for communication or for a slow peer, or their kernels are very small: take a larger batch "
+            "or gradient accumulation, and look for a slow node or network (nccl.*.log of a run with -e debug=true "
+            "says what NCCL uses)",
+            gpus=len(waiting),
+            share=share,
+        )
+
+
+def slow_gpu(facts: Facts) -> Iterator[Finding]:
+    """One GPU that draws much less power than the others of its model: it is held back, or has less to do."""
+    for model in sorted({gpu["model"] for gpu in facts.gpus}):
+        alike = [
+            (gpu, gpu["power_working_watts"])
+            for gpu in facts.gpus
+            if gpu["model"] == model and gpu["power_working_watts"] is not None and gpu["idle_share"] != 1.0
+        ]
+        for gpu, watts in alike:
+            others = [power for other, power in alike if other is not gpu and power is not None]
+            usual = statistics.median(others) if others else 0.0
+            if watts is not None and usual > 0 and watts < SLOW_POWER * usual:
+                yield finding(
+                    "gpu-slow",
+                    "problem",
+                    [name_of(gpu)],
+                    f"{name_of(gpu)}: draws {watts:.0f} W while the job works, the others {usual:.0f} W "
+                    f"({watts / usual:.0%})",
+                    f"it is held back, or has less to do, and the others wait for it at each step: look at "
+                    f"nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and at its "
+                    "PCIe link and power cap",
+                    watts=watts,
+                    others_watts=usual,
+                    share=watts / usual,
+                )
+
+
+def memory_room(facts: Facts) -> Iterator[Finding]:
+    """GPUs whose memory was never used by much, where a larger batch would fit; the fullest decides."""
+    told = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
+    used = [(gpu, peak_share(gpu)) for gpu in told if gpu["idle_share"] != 1.0]
+    if used and max(share for _gpu, share in used) < MEMORY_ROOM:
+        fullest, share = max(used, key=lambda pair: pair[1])
+        yield finding(
+            "memory-room",
+            "hint",
+            [name_of(fullest)],
+            f"at most {share:.0%} of a GPU's memory was used ({name_of(fullest)})",
+            "a larger batch per rank fits and is faster as a rule: raise it until about 90 % are used, and the "
+            "learning rate with it",
+            share=share,
+        )
+
+
+def memory_full(facts: Facts) -> Iterator[Finding]:
+    """GPUs that were close to the end of their memory."""
+    full = [
+        gpu
+        for gpu in facts.gpus
+        if gpu["memory_used_mib"] and gpu["memory_total_mib"] and peak_share(gpu) > MEMORY_FULL
+    ]
+    if full:
+        names = [name_of(gpu) for gpu in full]
+        fullest = max(full, key=peak_share)
+        yield finding(
+            "memory-full",
+            "hint",
+            names,
+            f"{subject(names, len(facts.gpus))}: up to {peak_share(fullest):.1%} of the memory was used "
+            f"({name_of(fullest)}): one longer sample from out of memory",
+            "take a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
+            "launch_environment, which wastes less of it",
+            share=peak_share(fullest),
+        )
+
+
+def peak_share(gpu: GpuNumbers) -> float:
+    """The share of its memory that a GPU used at most."""
+    used, total = gpu["memory_used_mib"], gpu["memory_total_mib"]
+    return used["peak"] / total if used is not None and total else 0.0
+
+
+def heat(facts: Facts) -> Iterator[Finding]:
+    """GPUs that lose power while they are hottest, and those that are close to their limit."""
+    for gpu in facts.gpus:
+        degrees = gpu["temperature_celsius"]
+        hot, cool = gpu["power_hot_watts"], gpu["power_cool_watts"]
+        if degrees is None or degrees["peak"] < HOT_CELSIUS:
+            continue
+        throttled = hot is not None and cool is not None and hot < HOT_POWER * cool
+        if throttled or degrees["peak"] >= VERY_HOT_CELSIUS:
+            lost = f", and draws {hot:.0f} W then instead of {cool:.0f} W" if throttled else ""
+            numbers = {"celsius": degrees["peak"]}
+            if throttled and hot is not None and cool is not None:
+                numbers |= {"hot_watts": hot, "cool_watts": cool}
+            yield finding(
+                "gpu-hot",
+                "problem" if throttled else "hint",
+                [name_of(gpu)],
+                f"{name_of(gpu)}: reaches {degrees['peak']:.0f} °C{lost}",
+                f"see to its cooling, or ask the provider for another machine; nvidia-smi -q -d PERFORMANCE on "
+                f"{gpu['node']} says whether its clocks are lowered",
+                **numbers,
+            )
+
+
+def tail(facts: Facts) -> Iterator[Finding]:
+    """Time after the last work of a GPU: machines that are paid and do nothing."""
+    if facts.window is not None and facts.ended is not None and facts.ended - facts.window.end > TAIL:
+        seconds = facts.ended - facts.window.end
+        yield finding(
+            "tail",
+            "hint",
+            [],
+            f"no GPU was busy in the last {minutes(seconds)} of the run",
+            "see what the job does at its end: an evaluation or an upload of one rank for which all machines wait can "
+            "be done after the run, or the job hangs where it should leave (destroy_process_group)",
+            seconds=seconds,
+        )
+
+
+def start_up(facts: Facts) -> Iterator[Finding]:
+    """A start that takes much of the run."""
+    seconds = facts.seconds
+    if facts.window is None or facts.started is None or seconds is None:
+        return
+    waited = facts.window.start - facts.started
+    if waited > START_UP and waited > START_UP_SHARE * seconds:
+        yield finding(
+            "start-up",
+            "hint",
+            [],
+            f"the first {minutes(waited)}, {waited / seconds:.0%} of the run, no GPU was busy",
+            "bring models and data to local disks before (hugging_face, stage_data.yml), keep tokenized data, and "
+            "compile kernels once: machines are paid meanwhile",
+            seconds=waited,
+            share=waited / seconds,
+        )
+
+
+def checkpoint_share(facts: Facts) -> Iterator[Finding]:
+    """Checkpoints that take much of the run, where the job tells checkpoint_seconds."""
+    spent, seconds = facts.said.get("checkpoint_seconds"), facts.seconds
+    if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
+        yield finding(
+            "checkpoints",
+            "hint",
+            [],
+            f"checkpoints took {minutes(spent)}, {spent / seconds:.0%} of the run",
+            "save less often, save on a local disk and let role checkpoints copy it, or save in the background "
+            "(torch.distributed.checkpoint.async_save)",
+            seconds=spent,
+            share=spent / seconds,
+        )
+
+
+def restarts(facts: Facts) -> Iterator[Finding]:
+    """Ranks that were started again, and nodes that an elastic run went on without."""
+    if facts.restarts:
+        times = "once" if facts.restarts == 1 else f"{facts.restarts} times"
+        yield finding(
+            "restarts",
+            "problem",
+            [],
+            f"the ranks were started again {times}",
+            "the logs of each attempt lie in logs/node*/ranks: what ended the earlier ones stands at their end",
+            restarts=facts.restarts,
+        )
+    if facts.shrunk:
+        yield finding("shrunk", "problem", [], facts.shrunk[0], "look at the node that left", nodes=len(facts.shrunk))
+
+
+def missing_samples(facts: Facts) -> Iterator[Finding]:
+    """GPUs of which samples are missing: the driver gave no answer, or the GPU was gone."""
+    for gpu in facts.gpus:
+        all_of_them = gpu["samples"] + gpu["missing_samples"]
+        if gpu["samples"] >= LEAST_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * all_of_them:
+            yield finding(
+                "samples-missing",
+                "problem",
+                [name_of(gpu)],
+                f"{name_of(gpu)}: {gpu['missing_samples']} of {all_of_them} samples are missing",
+                f"nvidia-smi gave no answer on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
+                missing=gpu["missing_samples"],
+                samples=all_of_them,
+            )
+    lasts = [gpu["last_sample"] for gpu in facts.gpus if gpu["last_sample"] is not None]
+    for gpu in facts.gpus:
+        last, interval = gpu["last_sample"], gpu["interval_seconds"]
+        if last is not None and interval and max(lasts) - last > max(60.0, 4 * interval) and facts.gpus:
+            yield finding(
+                "samples-end",
+                "problem",
+                [name_of(gpu)],
+                f"{name_of(gpu)}: its samples end {minutes(max(lasts) - last)} before those of the others",
+                f"the node left the run, or nvidia-smi no longer showed the GPU: look at the end of the logs of "
+                f"{gpu['node']} and for 'NVRM: Xid' in dmesg there",
+                seconds=max(lasts) - last,
+            )
+    if facts.sampled_nodes is not None:
+        without = [row["name"] for row in facts.nodes if row["gpus"] and row["name"] not in facts.sampled_nodes]
+        if without:
+            yield finding(
+                "samples-none",
+                "hint",
+                without,
+                f"{named(without)}: no samples of its GPUs are here",
+                "fetch them with ansible-playbook logs.yml -e fetch=true and make the report again",
+                nodes=len(without),
+            )
+
+
+def minutes(seconds: float) -> str:
+    """A time in words: 45 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    unused_gpus,
+    slow_gpu,
+    missing_samples,
+    restarts,
+    heat,
+    idle_gpus,
+    waiting_gpus,
+    memory_full,
+    memory_room,
+    tail,
+    start_up,
+    checkpoint_share,
+)
+MOST = 40
+
+
+def findings_of(facts: Facts) -> list[Finding]:
+    """What all rules found, problems first."""
+    found = [one for rule in RULES for one in rule(facts)]
+    return sorted(found, key=lambda one: one["severity"] != "problem")[:MOST]

@@ -1,0 +1,299 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page of a report: one HTML file without scripts and without addresses of other hosts.
+
+What nodes and jobs say is escaped by Jinja2's own autoescape; the pictures that this collection has drawn are all that
+is not. Pure but for the templates, which are read. Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Benchmark
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import HEADER as BENCHMARK_HEADER
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import rows_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.curves import is_wandb
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    Figure,
+    GpuNumbers,
+    ProcessNumbers,
+    Report,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.plots import Plot
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import where_failed
+
+TEMPLATES = Path(__file__).with_name("templates")
+GPU_HEADER = [
+    "GPU",
+    "utilisation, mean",
+    "5th percentile",
+    "idle",
+    "memory, peak",
+    "power, mean",
+    "temperature, peak",
+    "samples",
+]
+PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
+NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
+MOST_SMI = 8  # nodes whose nvidia-smi stands in the page
+LONGEST_SMI = 8000  # characters
+
+
+@dataclass
+class Shown:
+    """A plot of the page; svg is empty where it could not be drawn."""
+
+    title: str
+    caption: str
+    svg: Markup | str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def shown(plot: Plot, svg: str) -> Shown:
+    """A plot with its picture, which is ours and no text of a node."""
+    return Shown(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
+
+
+def environment() -> Environment:
+    """Jinja2 as this page needs it: everything is escaped."""
+    return Environment(
+        autoescape=True,
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render_run(
+    report: Report,
+    curve_plots: Sequence[Shown],
+    gpu_plots: Sequence[Shown],
+    record: str,
+    nvidia_smi: Sequence[tuple[str, str]] = (),
+    note: str = "",
+    here: str = "USER@MACHINE",
+    benchmark: Benchmark | None = None,
+    benchmark_plots: Sequence[Shown] = (),
+) -> str:
+    """The page of one run.
+
+    record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
+    this machine, for who reads the page on another one; benchmark, benchmark_plots: where the run was one.
+    """
+    return (
+        environment()
+        .get_template("run.html.j2")
+        .render(
+            title=f"Run {report['run_id']}",
+            report=report,
+            run_facts=run_facts(report),
+            links=[(link, is_wandb(link)) for link in report["links"]],
+            no_findings=no_findings(report),
+            benchmark=benchmark,
+            benchmark_header=BENCHMARK_HEADER,
+            benchmark_rows=rows_of(benchmark) if benchmark is not None else [],
+            benchmark_plots=benchmark_plots,
+            notes=[*report["notes"], *([note] if note else [])],
+            metrics=[
+                [one["name"], value_of(one["value"])] for one in report["metrics"] if not isinstance(one["value"], str)
+            ],
+            texts=[(one["name"], one["value"]) for one in report["metrics"] if isinstance(one["value"], str)],
+            curves=[
+                [
+                    curve["name"],
+                    str(curve["values"]),
+                    f"{curve['last_step']:.0f}",
+                    *(f"{value:.5g}" for value in (curve["last"], curve["least"], curve["most"])),
+                ]
+                for curve in report["curves"]
+            ],
+            curve_plots=curve_plots,
+            gpu_plots=gpu_plots,
+            tensorboard=f"tensorboard --logdir {shlex.quote(record + '/logs')} --port 6006"
+            if report["event_files"]
+            else "",
+            tunnel=f"ssh -N -L 6006:localhost:6006 {shlex.quote(here)}",
+            throughput=throughput(report),
+            gpus=[gpu_row(gpu) for gpu in report["gpus"]],
+            gpu_header=GPU_HEADER,
+            processes=[process_row(process) for process in report["processes"]],
+            process_header=PROCESS_HEADER,
+            nodes=node_table(report),
+            node_header=NODE_HEADER,
+            stages=[
+                [stage["name"], duration(stage["seconds"]), f"{stage['seconds'] / report['seconds']:.0%}"]
+                for stage in report["stages"]
+                if report["seconds"]
+            ],
+            nvidia_smi=[(name, text[:LONGEST_SMI]) for name, text in nvidia_smi[:MOST_SMI]],
+            failed_where=where_failed(report["failure"]) if report["failure"] is not None else "",
+            cost=cost_facts(report),
+            command=shlex.join(report["command"]),
+            made=when(report["made"]),
+            record=record,
+        )
+    )
+
+
+def when(seconds: float | None) -> str:
+    """A time as the clock of this machine shows it, with its distance from UTC."""
+    if seconds is None or abs(seconds) > 1e11:
+        return "not known"
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
+
+
+def value_of(value: float | str) -> str:
+    """A number with as many digits as say something, a text as it is."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
+
+
+def several(values: Sequence[str]) -> str:
+    """Different values, each once, with how often where they differ."""
+    counts: dict[str, int] = {}
+    for value in values:
+        if value:
+            counts[value] = counts.get(value, 0) + 1
+    if len(counts) < 2:
+        return next(iter(counts), "")
+    return ", ".join(f"{value} ({count} nodes)" for value, count in counts.items())
+
+
+def run_facts(report: Report) -> list[tuple[str, str]]:
+    """What was run, on what."""
+    rows = report["nodes"]
+    gpus = sum(row["gpus"] or 0 for row in rows)
+    settings = report["settings"]
+    pairs = [
+        ("started", when(report["started"])),
+        ("ended", when(report["ended"])),
+        ("time", duration(report["seconds"]) if report["seconds"] is not None else "not known"),
+        ("nodes", f"{report['nnodes']}, {report['world_size']} processes"),
+        ("launcher", report["launcher"]),
+        ("GPUs", f"{gpus} x " + several([row["gpu"] for row in rows]) if gpus else ""),
+        ("driver", several([row["driver"] for row in rows])),
+        ("torch", several([row["torch"] for row in rows])),
+        ("CUDA", several([row["cuda"] for row in rows])),
+        ("Python", several([row["python"] for row in rows])),
+        ("commit", settings.get("commit", "")),
+        ("working directory", report["working_directory"]),
+        ("script", settings.get("script", "")),
+        ("batch size per rank", settings.get("batch size per rank", "")),
+        ("environment (names)", ", ".join(report["environment"])),
+    ]
+    return [(name, value) for name, value in pairs if value]
+
+
+def no_findings(report: Report) -> str:
+    """What is said where no rule has found anything."""
+    if report["gpus"]:
+        return "None: no rule found anything in the samples of the GPUs or in the times of the run."
+    return "None; without samples of GPUs there is little to find."
+
+
+def throughput(report: Report) -> list[tuple[str, str]]:
+    """Samples a second, and of each process."""
+    rate = report["samples_per_second"]
+    if rate is None:
+        return []
+    pairs = [("samples a second", value_of(rate))]
+    if report["world_size"]:
+        pairs.append(("of each process", value_of(rate / report["world_size"])))
+    if report["samples"]:
+        pairs.append(
+            ("samples", f"{report['samples']:,.0f}" if report["samples"] < 1e15 else f"{report['samples']:.3g}")
+        )
+    return pairs
+
+
+def of_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
+    """One number of a figure, such as "83 %"; empty where there are too few samples."""
+    return "" if figure is None else f"{float(figure[form]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
+
+
+def gpu_row(gpu: GpuNumbers) -> list[str]:
+    """One line of the table of GPUs."""
+    total = f" of {gpu['memory_total_mib'] / 1024:.0f}" if gpu["memory_total_mib"] else ""
+    memory = gpu["memory_used_mib"]
+    return [
+        f"{gpu['node']} GPU {gpu['index']}",
+        of_figure(gpu["utilization_percent"], "mean", "%"),
+        of_figure(gpu["utilization_percent"], "p5", "%"),
+        "" if gpu["idle_share"] is None else f"{100 * gpu['idle_share']:.0f} %",
+        "" if memory is None else f"{memory['peak'] / 1024:.1f}{total} GiB",
+        of_figure(gpu["power_watts"], "mean", "W"),
+        of_figure(gpu["temperature_celsius"], "peak", "°C"),
+        str(gpu["samples"]),
+    ]
+
+
+def process_row(process: ProcessNumbers) -> list[str]:
+    """One line of the table of processes."""
+    used, moved = process["utilization_percent"], process["memory_utilization_percent"]
+    peak, seconds = process["memory_peak_mib"], process["seconds"]
+    return [
+        f"{process['node']} GPU {process['gpu']}",
+        str(process["pid"]),
+        "" if used is None else f"{used:.0f} %",
+        "" if peak is None else f"{peak / 1024:.1f} GiB",
+        "" if moved is None else f"{moved:.0f} %",
+        "" if seconds is None else duration(seconds),
+    ]
+
+
+def node_table(report: Report) -> list[list[str]]:
+    """The table of nodes."""
+    found = []
+    for row in report["nodes"]:
+        code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
+        notes = list(row["troubles"])
+        if row["oom_kills"]:
+            notes.append(f"the kernel ended {row['oom_kills']} processes for want of memory")
+        price = row["price_per_hour"]
+        found.append(
+            [
+                row["name"],
+                str(row["node_rank"]),
+                row["address"],
+                str(row["slots"]),
+                f"{row['gpus']} x {row['gpu']}" if row["gpus"] else "",
+                row["driver"],
+                row["torch"],
+                row["state"] + code,
+                "" if price is None else money(price, report["cost"]["currency"]),
+                "; ".join(notes),
+            ]
+        )
+    return found
+
+
+def money(amount: float, currency: str) -> str:
+    """An amount with as many digits as it needs, such as "7.56 USD" and "0.0112 USD"."""
+    return f"{amount:.2f} {currency}" if amount >= 1 or amount == 0 else f"{amount:.3g} {currency}"
+
+
+def cost_facts(report: Report) -> list[tuple[str, str]]:
+    """What the run cost, as far as it is known."""
+    cost = report["cost"]
+    pairs = [
+        ("the run", cost["run"]),
+        ("an hour", cost["per_hour"]),
+        ("of it until a GPU was busy", cost["start_up"]),
+        ("of it for idle GPUs", cost["idle_gpus"]),
+        ("1000 samples", cost["per_1000_samples"]),
+    ]
+    return [(name, money(amount, cost["currency"])) for name, amount in pairs if amount is not None]

@@ -1,0 +1,487 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plots as Vega-Lite specifications: dictionaries with their data, for pictures.py or any other renderer. Pure.
+
+What nodes and jobs say enters as data or as a plain text, never as the name of a field or an expression, which Vega
+would evaluate. Lines differ by colour and by dashes. No background is drawn, so that a page can have its own; the
+colours of lines can be told from white and from the page's dark background.
+
+Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import CurveNumbers, Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.downsample import buckets
+from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+# Blue, vermillion and bluish green of Okabe and Ito's colours for all kinds of colour vision, and their reddish purple,
+# made darker: the others, and that one as it is, cannot be told from a white page (less than 3 : 1).
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
+DASHES = ([1, 0], [6, 3])
+LINES = len(COLORS) * len(DASHES)  # GPUs, or runs, that are drawn as a line each
+INK, GRID = "#333333", "#dddddd"  # of words and axes, and of the lines behind; a dark page has its own
+WIDTH, HEIGHT = 640, 220
+BUCKETS = 600  # of a line
+COLUMNS, CELLS = 120, 4000  # of a strip of many GPUs: a cell takes 55 to 100 bytes
+LEAST_COLUMNS = 40
+GAP = 60.0  # seconds without a sample that a line does not cross: four samples
+ROWS = 64  # GPUs that have a row of their own; of more there is a row a node
+SHADES = 20  # values that a strip tells apart, so that equal neighbours become one cell
+MOST_CURVES = 12
+FLOOR = 1e-300  # below it a logarithm says nothing
+
+
+@dataclass
+class Plot:
+    """A plot: name of its files; title, and what it shows in a sentence; the specification; its table."""
+
+    name: str
+    title: str
+    caption: str
+    spec: dict[str, Any]
+    header: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+
+# Name of a measure: title, what its numbers are called, whether its axis begins at 0, whether it ends at 100
+MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
+    "utilization_percent": ("GPU utilisation", "%", True, 100.0),
+    "memory_used_mib": ("GPU memory", "GiB", True, None),
+    "power_watts": ("GPU power", "W", True, None),
+    "temperature_celsius": ("GPU temperature", "°C", False, None),
+}
+STRIPS = ("utilization_percent", "power_watts")  # of many GPUs; of the others the mean and the highest say enough
+FILES = {
+    "utilization_percent": "gpu-utilization",
+    "memory_used_mib": "gpu-memory",
+    "power_watts": "gpu-power",
+    "temperature_celsius": "gpu-temperature",
+}
+
+
+def config() -> dict[str, Any]:
+    """The looks that all plots share."""
+    return {
+        "background": None,
+        "font": "sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": INK,
+            "titleColor": INK,
+            "tickColor": INK,
+            "domainColor": INK,
+            "gridColor": GRID,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+        },
+        "legend": {
+            "labelColor": INK,
+            "titleColor": INK,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "labelLimit": 260,
+            "symbolStrokeWidth": 2.5,
+        },
+        "title": {"color": INK, "fontSize": 14, "anchor": "start", "fontWeight": "bold", "limit": 600},
+    }
+
+
+def base(title: str, description: str) -> dict[str, Any]:
+    """What each specification begins with."""
+    return {
+        "$schema": SCHEMA,
+        "title": {"text": title},
+        "description": description,
+        "config": config(),
+        "width": WIDTH,
+        "height": HEIGHT,
+    }
+
+
+def axis(field_name: str, title: str | None, **more: Any) -> dict[str, Any]:
+    """A quantitative axis."""
+    return {"field": field_name, "type": "quantitative", "title": title, **more}
+
+
+def by_series(names: Sequence[str]) -> dict[str, Any]:
+    """Colours and dashes for as many lines as there are names, with one legend for both."""
+    colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
+    dashes = [DASHES[place // len(COLORS) % len(DASHES)] for place in range(len(names))]
+    # its symbols are strokes, also where a band of the same colour is drawn below the line
+    symbols = {"symbolType": "stroke", "symbolOpacity": 1}
+    legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
+    shared = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
+    return {
+        "color": {**shared, "scale": {"domain": list(names), "range": colors}},
+        "strokeDash": {**shared, "scale": {"domain": list(names), "range": dashes}},
+    }
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit of an axis of so many seconds, and how many seconds it has."""
+    if seconds < 300:
+        return "seconds", 1.0
+    return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
+
+
+def span_of(report: Report, gpus: Sequence[Gpu]) -> tuple[float, float]:
+    """Beginning and end of the axis of time: the run's, or the samples' where they lie elsewhere or it is not known."""
+    firsts = [min(gpu.time) for gpu in gpus if gpu.time]
+    lasts = [max(gpu.time) for gpu in gpus if gpu.time]
+    if not firsts:
+        return 0.0, 1.0
+    start, end = report["started"], report["ended"]
+    if (
+        start is None
+        or end is None
+        or end <= start
+        or statistics.median(firsts) > end
+        or statistics.median(lasts) < start
+    ):
+        return min(firsts), max(*lasts, min(firsts) + 1.0)
+    return start, end
+
+
+def gpu_plots(report: Report, gpus: Sequence[Gpu]) -> list[Plot]:
+    """A plot of each measure of the GPUs: a line a GPU, or of more than LINES a strip, a row a GPU."""
+    sampled = [gpu for gpu in gpus if gpu.time]
+    found = []
+    for measure in MEASURES:
+        if any(not math.isnan(value) for gpu in sampled for value in gpu.measure(measure)):
+            if len(sampled) <= LINES:
+                spec = lines(report, sampled, {gpu.name: [gpu] for gpu in sampled}, measure)
+            elif measure in STRIPS:
+                spec = strip(report, sampled, measure)
+            else:
+                spec = lines(report, sampled, mean_and_highest(sampled, measure), measure)
+            title = MEASURES[measure][0]
+            header, rows = gpu_table(report, measure)
+            found.append(Plot(FILES[measure], title, gpu_caption(report, measure), spec, header, rows))
+    return found
+
+
+def scaled(measure: str, value: float) -> float:
+    """A value in the unit in which it is drawn."""
+    return value / 1024 if measure == "memory_used_mib" else value
+
+
+def mean_and_highest(gpus: Sequence[Gpu], measure: str) -> dict[str, list[Gpu]]:
+    """The two lines that say enough where a strip would say little: the mean of all, and the highest GPU."""
+    known = [
+        (max(known), gpu) for gpu in gpus if (known := [one for one in gpu.measure(measure) if not math.isnan(one)])
+    ]
+    highest = max(known, key=lambda pair: pair[0])[1]
+    return {f"mean of {len(gpus)} GPUs": list(gpus), f"{highest.name}, the highest": [highest]}
+
+
+def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu]], measure: str) -> dict[str, Any]:
+    """A line for each of the series over the time of the run: the mean of each part.
+
+    Of a few GPUs there is a band from the least to the most, too.
+    """
+    title, unit, zero, most = MEASURES[measure]
+    start, end = span_of(report, gpus)
+    word, length = time_unit(end - start)
+    count = BUCKETS // max(1, len(series) // 2)
+    values: list[dict[str, Any]] = []
+    for name, members in series.items():
+        pairs = (pair for gpu in members for pair in zip(gpu.time, gpu.measure(measure), strict=True))
+        before = math.inf
+        for part in buckets(pairs, start, end, count):
+            place = round((part.at - start) / length, 4)
+            if part.at - before > max(2.5 * (end - start) / count, GAP):  # the line ends, and begins anew
+                values.append({"t": place, "mean": None, "least": None, "most": None, "series": name})
+            before = part.at
+            numbers = {"mean": part.mean, "least": part.least, "most": part.most}
+            rounded = {key: round(scaled(measure, value), 2) for key, value in numbers.items()}
+            values.append({"t": place, **rounded, "series": name})
+    scale: dict[str, Any] = {"zero": zero}
+    if most is not None:
+        scale["domain"] = [0, most]
+    x = axis("t", f"{word} since the start", scale={"domain": [0, round((end - start) / length, 4)], "nice": False})
+    names = list(series)
+    line = {
+        "mark": {"type": "line", "strokeWidth": 1.75, "clip": True},
+        "encoding": {"x": x, "y": axis("mean", unit, scale=scale), **by_series(names)},
+    }
+    band = {
+        "mark": {"type": "area", "opacity": 0.12, "aria": False, "clip": True},
+        "encoding": {
+            "x": x,
+            "y": axis("least", unit, scale=scale),
+            "y2": {"field": "most"},
+            "color": by_series(names)["color"],
+        },
+    }
+    layers = [band, line] if len(series) <= 4 else [line]
+    return {**base(f"{title} ({unit})", gpu_caption(report, measure)), "data": {"values": values}, "layer": layers}
+
+
+def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
+    """A row a GPU, or a row a node where there are more than ROWS, the colour of a cell is the mean of its time."""
+    title, unit, _zero, most = MEASURES[measure]
+    start, end = span_of(report, gpus)
+    word, length = time_unit(end - start)
+    rows: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        rows.setdefault(gpu.name if len(gpus) <= ROWS else gpu.node, []).append(gpu)
+    shown = list(rows)[: CELLS // LEAST_COLUMNS]
+    # a column that is narrower than the time between two samples would be empty now and then
+    usual = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
+    most_columns = int((end - start) / (1.25 * max(usual))) if usual else COLUMNS
+    columns = max(1, min(COLUMNS, max(LEAST_COLUMNS, CELLS // len(shown)), most_columns))
+    parts = {
+        name: buckets(
+            (
+                pair
+                for gpu in rows[name]
+                for pair in zip(gpu.time, (scaled(measure, one) for one in gpu.measure(measure)), strict=True)
+            ),
+            start,
+            end,
+            columns,
+        )
+        for name in shown
+    }
+    means = [part.mean for found in parts.values() for part in found]
+    low = 0.0 if measure != "temperature_celsius" else min(means, default=0.0)
+    high = most if most is not None else max(means, default=1.0)
+    shade = (high - low) / SHADES or 1.0
+    width = (end - start) / columns
+    cells: list[dict[str, Any]] = []
+    for name in shown:
+        before: dict[str, Any] | None = None
+        for part in parts[name]:
+            value = round(low + round((part.mean - low) / shade) * shade, 2)
+            left, right = (part.at - width / 2 - start) / length, (part.at + width / 2 - start) / length
+            if before is not None and before["value"] == value and abs(before["to"] - left) < width / length / 10:
+                before["to"] = round(right, 4)
+                continue
+            before = {"row": name, "from": round(left, 4), "to": round(right, 4), "value": value}
+            cells.append(before)
+    per_row = max(4, min(18, 900 // max(1, len(shown))))
+    return {
+        **base(f"{title} ({unit})", gpu_caption(report, measure)),
+        "height": per_row * len(shown),
+        "data": {"values": cells},
+        # without aria: a label for each of thousands of cells helps nobody; the table beside the picture does
+        "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
+        "encoding": {
+            "x": axis(
+                "from",
+                f"{word} since the start",
+                scale={"domain": [0, round((end - start) / length, 4)], "nice": False, "zero": False},
+                axis={"grid": False},
+            ),
+            "x2": {"field": "to"},
+            "y": {
+                "field": "row",
+                "type": "ordinal",
+                "title": None,
+                "sort": shown,
+                "axis": {
+                    "labelFontSize": 10 if per_row >= 10 else 9,
+                    "labelOverlap": True,
+                    "ticks": False,
+                    "labelLimit": 140,
+                },
+            },
+            "color": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": {"scheme": "cividis", "domain": [low, high]},
+                "legend": {"title": unit, "orient": "right"},
+            },
+        },
+    }
+
+
+def gpu_caption(report: Report, measure: str) -> str:
+    """What a plot of GPUs shows, in a sentence with its numbers."""
+    told = [(f"{gpu['node']} GPU {gpu['index']}", figure_of(gpu, measure)) for gpu in report["gpus"]]
+    known = [(name, figure) for name, figure in told if figure is not None]
+    if not known:
+        return f"{MEASURES[measure][0]}: fewer than 8 samples of each GPU, too few for a figure."
+    mean = statistics.fmean(figure["mean"] for _name, figure in known)
+    worst = min(known, key=lambda pair: pair[1]["mean"])
+    peak = max(known, key=lambda pair: pair[1]["peak"])
+    count = f"{len(known)} GPU{'s' if len(known) > 1 else ''}"
+    if measure == "utilization_percent":
+        least = f", from {worst[1]['mean']:.0f} % ({worst[0]}) upwards" if len(known) > 1 else ""
+        return f"{count} busy for {mean:.0f} % of the time on average{least}."
+    if measure == "memory_used_mib":
+        total = next((gpu["memory_total_mib"] for gpu in report["gpus"] if name_of(gpu) == peak[0]), None)
+        of_total = f" of {total / 1024:.0f} GiB" if total else ""
+        return f"At most {peak[1]['peak'] / 1024:.1f} GiB{of_total} used ({peak[0]})."
+    if measure == "power_watts":
+        limits = [gpu["power_limit_watts"] for gpu in report["gpus"] if gpu["power_limit_watts"]]
+        limit = f", of a limit of {max(limits):.0f} W" if limits else ""
+        least = f"; {worst[0]} least, {worst[1]['mean']:.0f} W" if len(known) > 1 else ""
+        return f"{mean:.0f} W on average{limit}{least}."
+    return f"At most {peak[1]['peak']:.0f} °C ({peak[0]}), {mean:.0f} °C on average."
+
+
+def name_of(gpu: Mapping[str, Any]) -> str:
+    """What a person calls a GPU."""
+    return f"{gpu['node']} GPU {gpu['index']}"
+
+
+def figure_of(gpu: Mapping[str, Any], measure: str) -> Mapping[str, Any] | None:
+    """The figure of one measure."""
+    found: Mapping[str, Any] | None = gpu[measure]
+    return found
+
+
+def gpu_table(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
+    """The table under a plot of GPUs."""
+    unit = MEASURES[measure][1]
+    digits = 1 if measure == "memory_used_mib" else 0
+    rows = []
+    for gpu in report["gpus"]:
+        figure = figure_of(gpu, measure)
+        shown = [
+            "" if figure is None else f"{scaled(measure, figure[key]):.{digits}f}" for key in ("mean", "p5", "peak")
+        ]
+        rows.append([name_of(gpu), *shown, str(figure["samples"] if figure is not None else gpu["samples"])])
+    return ["GPU", f"mean ({unit})", f"5th percentile ({unit})", f"peak ({unit})", "samples"], rows
+
+
+def curve_plots(report: Report) -> list[Plot]:
+    """A plot of each curve, those of losses first."""
+    chosen = sorted(
+        (curve for curve in report["curves"] if len(curve["points"]) > 1),
+        key=lambda curve: "loss" not in curve["name"].lower(),
+    )[:MOST_CURVES]
+    found = []
+    for place, curve in enumerate(chosen, 1):
+        caption = curve_caption(curve)
+        header, rows = curve_table(curve)
+        found.append(Plot(f"curve-{place:02d}", curve["name"], caption, curve_spec(curve, caption), header, rows))
+    return found
+
+
+def curve_caption(curve: CurveNumbers) -> str:
+    """What a curve shows, in a sentence with its numbers."""
+    ends = f"From {curve['first']:.4g} to {curve['last']:.4g} in {curve['values']} values"
+    best = min(curve["points"], key=lambda point: point["least"])
+    top = max(curve["points"], key=lambda point: point["most"])
+    return (
+        f"{ends}; least {curve['least']:.4g} about step {best['step']:.0f}, "
+        f"most {curve['most']:.4g} about step {top['step']:.0f}."
+    )
+
+
+def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
+    """One curve over the steps of the job."""
+    values = [
+        {
+            "step": tidy(point["step"]),
+            "mean": tidy(point["mean"]),
+            "least": tidy(point["least"]),
+            "most": tidy(point["most"]),
+        }
+        for point in curve["points"]
+    ]
+    x = axis("step", "step", scale={"zero": False, "nice": False})
+    scale = {"zero": False}
+    line = {
+        "mark": {
+            "type": "line",
+            "strokeWidth": 1.75,
+            "color": COLORS[0],
+            "point": len(values) <= 60 and {"color": COLORS[0]},
+        },
+        "encoding": {"x": x, "y": axis("mean", None, scale=scale)},
+    }
+    band = {
+        "mark": {"type": "area", "opacity": 0.2, "color": COLORS[0], "aria": False},
+        "encoding": {"x": x, "y": axis("least", None, scale=scale), "y2": {"field": "most"}},
+    }
+    layers = [band, line] if any(value["least"] != value["most"] for value in values) else [line]
+    return {**base(curve["name"], f"{curve['name']}. {caption}"), "data": {"values": values}, "layer": layers}
+
+
+def tidy(value: float) -> float:
+    """A number with as many digits as a picture can show."""
+    return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
+
+
+def curve_table(curve: CurveNumbers, most: int = 20) -> tuple[list[str], list[list[str]]]:
+    """The table under a curve: so many of its points, the first and the last among them."""
+    points = curve["points"]
+    places = sorted({round(place * (len(points) - 1) / (most - 1)) for place in range(most)}) if points else []
+    rows = [
+        [f"{points[place]['step']:.0f}", *(f"{points[place][key]:.5g}" for key in ("mean", "least", "most"))]
+        for place in places
+    ]
+    return ["step", "mean", "least", "most"], rows
+
+
+def compared_curves(reports: Sequence[Report]) -> list[Plot]:
+    """The curves that several runs have, over each other, by step and, where it is known, by time."""
+    shared = [
+        name
+        for name in dict.fromkeys(curve["name"] for report in reports for curve in report["curves"])
+        if sum(len(points_of(report, name)) > 1 for report in reports) > 1
+    ]
+    chosen = sorted(shared, key=lambda name: "loss" not in name.lower())[: MOST_CURVES // 2]
+    found = []
+    for place, name in enumerate(chosen, 1):
+        for word in ("step", "time"):
+            plot = overlay(reports[:LINES], name, word)
+            if plot is not None:
+                plot.name = f"curve-{place:02d}-by-{word}"
+                found.append(plot)
+    return found
+
+
+def points_of(report: Report, name: str) -> list[Any]:
+    """The points of a curve of a run, none where it has no such curve."""
+    return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
+
+
+def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
+    """One curve of several runs; None where not two of them tell the time of its values."""
+    longest = max((report["seconds"] or 0 for report in reports), default=0)
+    word, length = time_unit(longest)
+    values, lasts = [], []
+    for report in reports:
+        points = points_of(report, name)
+        started = report["started"]
+        if by == "time":
+            points = [] if started is None else [point for point in points if point["time"] is not None]
+        if len(points) < 2:
+            continue
+        whole = next(curve for curve in report["curves"] if curve["name"] == name)
+        lasts.append((report["run_id"], whole["last"], whole["last_step"]))
+        for point in points:
+            place = point["step"] if by == "step" else (point["time"] - (started or 0.0)) / length
+            values.append({"x": tidy(place), "mean": tidy(point["mean"]), "series": report["run_id"]})
+    if len(lasts) < 2:
+        return None
+    title = f"{name} by {by}"
+    caption = "Last values: " + ", ".join(f"{run} {value:.4g}" for run, value, _step in lasts) + "."
+    spec = {
+        **base(title, f"{title}. {caption}"),
+        "data": {"values": values},
+        "mark": {"type": "line", "strokeWidth": 1.75},
+        "encoding": {
+            "x": axis("x", "step" if by == "step" else f"{word} since the start", scale={"zero": False, "nice": False}),
+            "y": axis("mean", None, scale={"zero": False}),
+            **by_series([report["run_id"] for report in reports]),
+        },
+    }
+    rows = [[run, f"{step:.0f}", f"{value:.5g}"] for run, value, step in lasts]
+    return Plot("", title, caption, spec, ["run", "last step", "last value"], rows)

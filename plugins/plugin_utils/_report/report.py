@@ -1,0 +1,335 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a record to the document report.json. Pure. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.muster.training.plugins.module_utils._verdict import duration
+from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
+from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
+    Curve,
+    drawn,
+    is_wandb,
+    numbers_of,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import (
+    VERSION,
+    CurveNumbers,
+    CurvePoint,
+    Failure,
+    Metric,
+    NodeRow,
+    Report,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.findings import Facts, findings_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu
+from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import (
+    gpu_numbers,
+    node_rows,
+    stages,
+    working_window,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.read import Record
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import (
+    clean,
+    listed,
+    mapping,
+    moment,
+    number,
+    whole,
+)
+
+STATES = ("succeeded", "failed", "stopped")
+LOG_LINES = 20
+LONGEST_LOG_LINE = 500
+LONGEST_SEEN = 10_000  # characters of a line in which a cause is looked for
+MOST_METRICS = 100
+MOST_WORDS = 500  # of the command
+# Curves and keys that say how many samples a second the whole job does
+THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
+OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
+
+
+def gpus_of(record: Record) -> list[Gpu]:
+    """The GPUs of all nodes, in their order."""
+    return [gpu for node in record.nodes for gpu in node.gpus]
+
+
+def compose(record: Record, now: float) -> Report:
+    """The report of a run. now: seconds since 1970."""
+    plan, result = mapping(record.plan), mapping(record.result)
+    gpus = gpus_of(record)
+    window = working_window(gpus)
+    started, ended = moment(result.get("started")), moment(result.get("ended"))
+    seconds = ended - started if started is not None and ended is not None and ended >= started else None
+    rows = node_rows(plan, result)
+    numbers = [gpu_numbers(gpu, window) for gpu in gpus]
+    said = mapping(result.get("said"))
+    told = numbers_of(said)
+    curves = [of_curve(curve) for curve in record.curves]
+    rate = throughput(told, curves)
+    samples = told.get("samples", 0.0)
+    if samples < 1:
+        samples = rate * seconds if rate and seconds else 0.0
+    parts = stages(started, ended, record.events, window)
+    shrunk = [clean(event.get("text"), 300) for event in map(mapping, record.events) if event.get("event") == "shrink"]
+    facts = Facts(
+        gpus=numbers,
+        nodes=rows,
+        window=window,
+        started=started,
+        ended=ended,
+        stages=parts,
+        said=told,
+        restarts=record.attempts,
+        shrunk=shrunk,
+        sampled_nodes=frozenset(node.name for node in record.nodes if node.sampled) if record.fetched else None,
+    )
+    start_up = window.start - started if window is not None and started is not None else None
+    state = clean(result.get("state"), 40)
+    code = mapping(plan.get("code"))
+    command = [clean(word, 500) for word in listed(plan.get("command"), MOST_WORDS) if isinstance(word, str)]
+    report: Report = {
+        "version": VERSION,
+        "run_id": record.run_id,
+        "made": now,
+        "state": state if state in STATES else "not over",
+        "verdict": "",
+        "reason": clean(result.get("reason")),
+        "started": started,
+        "ended": ended,
+        "seconds": seconds,
+        "world_size": whole(plan.get("world_size")),
+        "nnodes": len(rows),
+        "launcher": clean(plan.get("launcher"), 40),
+        "command": command,
+        "working_directory": clean(plan.get("working_directory"), 500),
+        "commit": clean(code.get("commit"), 60),
+        "dirty": code.get("dirty") is True,
+        "repeat": repeat(command, rows, clean(plan.get("launcher"), 40), clean(plan.get("working_directory"), 500)),
+        "environment": names_of_environment(plan),
+        "settings": {},
+        "metrics": metrics(said),
+        "samples_per_second": rate,
+        "samples": samples if samples >= 1 else None,
+        "curves": curves,
+        "links": record.links,
+        "gpus": numbers,
+        "processes": [process for node in record.nodes for process in node.processes],
+        "nodes": rows,
+        "stages": parts,
+        "findings": findings_of(facts),
+        "failure": failure(result, record.failure_log),
+        "cost": cost_of(rows, numbers, seconds, start_up, samples, clean(plan.get("currency"), 10) or "USD"),
+        "restarts": record.attempts,
+        "event_files": record.event_files,
+        "notes": notes(record, gpus),
+    }
+    report["verdict"] = verdict(report)
+    report["settings"] = settings(report, told)
+    return report
+
+
+def verdict(report: Report) -> str:
+    """How the run went, in one line."""
+    took = f" after {duration(report['seconds'])}" if report["seconds"] is not None else ""
+    size = f"{report['nnodes']} node{'' if report['nnodes'] == 1 else 's'}, world size {report['world_size']}"
+    failed = report["failure"]
+    why = f"; failed first: {where_failed(failed)}: {failed['error']}" if failed is not None else ""
+    reason = f"; {report['reason']}" if report["state"] == "stopped" and report["reason"] else ""
+    state = report["state"] if report["state"] in STATES else "is not over, or its verdict is not here"
+    return f"{report['run_id']} {state}{took}: {size}{why}{reason}"
+
+
+def where_failed(failed: Failure) -> str:
+    """The node and the rank that failed first."""
+    return failed["node"] + (f", rank {failed['rank']}" if failed["rank"] is not None else "")
+
+
+def failure(result: Mapping[str, Any], log: str) -> Failure | None:
+    """What failed first, with the end of its log."""
+    told = result.get("first_failure")
+    if not isinstance(told, Mapping):
+        return None
+    rank = number(told.get("rank"))
+    kept = [line[:LONGEST_SEEN] for line in listed(told.get("last_lines"), LOG_LINES) if isinstance(line, str)]
+    last_lines = log.splitlines() or kept
+    lines = [clean(line, LONGEST_LOG_LINE) for line in last_lines[-LOG_LINES:]]
+    error = told.get("error")
+    found = explain_failure(error if isinstance(error, str) else "", last_lines)
+    return {
+        "node": clean(told.get("node"), 100),
+        "node_rank": whole(told.get("node_rank")),
+        "rank": None if rank is None else int(rank),
+        "error": clean(error, 1000),
+        "log": clean(told.get("log"), 500),
+        "lines": lines,
+        "cause": None if found is None else {**found, "seen": clean(found["seen"], LONGEST_LOG_LINE)},
+    }
+
+
+def names_of_environment(plan: Mapping[str, Any]) -> list[str]:
+    """The names of the job's environment, never a value."""
+    own, variables = mapping(plan.get("environment")), listed(plan.get("variables"), 1000)
+    return sorted({clean(name, 200) for name in [*own, *variables]} - {""})
+
+
+def metrics(said: Mapping[str, Any]) -> list[Metric]:
+    """What the job reported, as numbers and short texts."""
+    found: list[Metric] = []
+    for name, value in list(said.items())[:MOST_METRICS]:
+        known: float | str | None = number(value)
+        if known is None:
+            known = clean(value, 300) or ("true" if value is True else "false" if value is False else None)
+        if known is not None and clean(str(name), 120):
+            found.append({"name": clean(str(name), 120), "value": known})
+    return found
+
+
+def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
+    """Samples a second of the whole job: as it reported, else the mean of the last half of a curve."""
+    for name, value in told.items():
+        if THROUGHPUT.match(name) and value > 0:
+            return value
+    for curve in curves:
+        if THROUGHPUT.match(curve["name"].partition(" (")[0]) and curve["points"]:
+            late = [point["mean"] for point in curve["points"]][len(curve["points"]) // 2 :]
+            mean = math.fsum(late) / len(late)
+            return mean if mean > 0 else None
+    return None
+
+
+def of_curve(curve: Curve) -> CurveNumbers:
+    """A curve in numbers, with points to draw it by step and, where it is known, by time."""
+    times = {}
+    for step, time in zip(curve.step, curve.time, strict=False):
+        if not math.isnan(time):
+            times[step] = time
+    steps = sorted(times)
+    points: list[CurvePoint] = []
+    place = 0
+    for part in drawn(curve):
+        while place + 1 < len(steps) and steps[place + 1] <= part.at:
+            place += 1
+        points.append(
+            {
+                "step": part.at,
+                "least": part.least,
+                "mean": part.mean,
+                "most": part.most,
+                "time": times[steps[place]] if steps else None,
+            }
+        )
+    return {
+        "name": curve.name,
+        "source": curve.source,
+        "values": len(curve.value),
+        "first": curve.value[0],
+        "last": curve.value[-1],
+        "least": min(curve.value),
+        "most": max(curve.value),
+        "last_step": curve.step[-1],
+        "points": points,
+    }
+
+
+def settings(report: Report, told: Mapping[str, float]) -> dict[str, str]:
+    """What was set for a run, by name, as far as it can differ from another one."""
+    rows = report["nodes"]
+    found = {
+        "nodes": str(report["nnodes"]),
+        "processes": str(report["world_size"]),
+        "launcher": report["launcher"],
+        "GPU": joined_values(row["gpu"] for row in rows),
+        "driver": joined_values(row["driver"] for row in rows),
+        "Python": joined_values(row["python"] for row in rows),
+        "torch": joined_values(row["torch"] for row in rows),
+        "CUDA": joined_values(row["cuda"] for row in rows),
+        "commit": report["commit"] + (" with changes" if report["dirty"] else ""),
+        "working directory": report["working_directory"],
+        "environment": " ".join(report["environment"]),
+    }
+    if "batch_size" in told:
+        found["batch size per rank"] = f"{told['batch_size']:g}"
+    found |= arguments(report["command"])
+    return {name: value for name, value in found.items() if value}
+
+
+def joined_values(values: Any) -> str:
+    """Different values, each once."""
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def arguments(command: list[str]) -> dict[str, str]:
+    """The job's own options by name, from what is started: the script and all that comes after it."""
+    start = script_at(command)
+    if start is None:
+        return {}
+    found = {"script": command[start]}
+    words = command[start + 1 :]
+    place = 0
+    while place < len(words):
+        name, joined, value = words[place].partition("=")
+        if OPTION.match(name):
+            if not joined and place + 1 < len(words) and not OPTION.match(words[place + 1]):
+                value = words[place + 1]
+                place += 1
+            found[name] = value or "set"
+        else:
+            found[f"argument {place + 1}"] = words[place]
+        place += 1
+    return found
+
+
+def script_at(command: list[str]) -> int | None:
+    """Where in the command the job's script stands."""
+    return next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+
+
+def repeat(command: list[str], rows: list[NodeRow], launcher: str, directory: str) -> str:
+    """The command that launches the same again, as far as the command of a node tells; "" where it does not."""
+    place = script_at(command)
+    slots = {row["slots"] for row in rows}
+    # what has braces Ansible would read as a template, and what was shortened is not what was typed
+    if place is None or len(slots) != 1 or any("{{" in word or "{%" in word or "…" in word for word in command):
+        return ""
+    job = {
+        "nnodes": len(rows),
+        "nproc_per_node": slots.pop(),
+        "launch_launcher": launcher,
+        "launch_working_directory": directory,
+        "launch_script": command[place],
+        "launch_args": command[place + 1 :],
+    }
+    return f"ansible-playbook launch.yml -e {shlex.quote(json.dumps(job, ensure_ascii=False))}"
+
+
+def notes(record: Record, gpus: list[Gpu]) -> list[str]:
+    """What could not be read, or is not there."""
+    found = list(record.notes)
+    if not record.fetched:
+        found.append(
+            "nothing was fetched of this run's nodes, so there are no samples of GPUs and no curves: fetch it with "
+            f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and make the report again"
+        )
+    elif not gpus:
+        found.append("there are no samples of GPUs: the nodes have none, or nvidia-smi gave no answer")
+    if not record.curves:
+        found.append(
+            "there are no curves: TensorBoard's event files, trainer_state.json and metrics.csv are taken from the run "
+            "directory (MUSTER_RUN_DIRECTORY), and repeated lines MUSTER_RESULT {...} are, too"
+        )
+    for link in record.links:
+        if not is_wandb(link):
+            found.append(f"the job printed the address of a run elsewhere: {clean(link, 300)}")
+    return [clean(note, 500) for note in found]

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Starts playbooks one after another, each a process of its own by ansible-runner, and hears what they say.
+
+A playbook that fails ends nothing here. When whoever waits is interrupted (Ctrl-C), the present playbook is ended, and
+then what it has launched is stopped on all nodes. Private to this collection, controller only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import beside
+
+INSTALL = "pip install 'ansible-runner>=2.4,<3'"
+
+
+class NoRunner(Exception):
+    """The package that starts playbooks is not there. The text says what to do."""
+
+
+class Ended(NamedTuple):
+    """How a playbook ended: exit status, the failures that its tasks told, seconds, and whether its time was over."""
+
+    code: int
+    failures: list[str]
+    seconds: float
+    late: bool
+
+
+def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
+    """The words of the command that was typed, with another playbook of this collection in the place of its own."""
+    return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
+
+
+class Launches:
+    """A sequence of playbooks with the same inventory and variables as the one that was typed."""
+
+    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
+        """typed: its words after `ansible-playbook`; directory: takes the output of each."""
+        try:
+            import ansible_runner  # large, and no other playbook needs it
+        except ImportError as problem:
+            raise NoRunner(f"this needs the Python package ansible-runner on this machine: {INSTALL}") from problem
+        self.runner = ansible_runner
+        self.typed, self.playbooks, self.directory = typed, playbooks, directory
+        self.interrupted = False
+        self.before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Launches:
+        """What Ansible gets of Ctrl-C it hands on to the process of the task, and waits for its end."""
+        self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        self.interrupted = True
+
+    def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
+        """Play a playbook of this collection to its end, or as many seconds as there is patience. log: its output."""
+        start = time.monotonic()
+        failures: list[str] = []
+
+        def heard(event: dict[str, Any]) -> None:
+            if event.get("event") == "runner_on_failed":
+                told = mapping(mapping(event.get("event_data")).get("res"))
+                if told.get("msg") and not mapping(event.get("event_data")).get("ignore_errors"):
+                    failures.append(clean(told["msg"], 1000))
+
+        over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
+        asked = name != "stop"  # which is what follows an interruption
+        words = [*words_of(self.typed, self.playbooks, name), "-e", json.dumps(dict(variables))]
+        place = Path(tempfile.mkdtemp(prefix="muster-"))
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            output, _errors, code = self.runner.run_command(
+                executable_cmd=shutil.which("ansible-playbook", path=os.path.dirname(os.path.abspath(sys.argv[0])))
+                or "ansible-playbook",
+                cmdline_args=words,
+                private_data_dir=str(place),
+                host_cwd=os.getcwd(),
+                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+                event_handler=heard,
+                cancel_callback=lambda: asked and (self.interrupted or over()),
+                quiet=True,
+            )
+            (self.directory / f"{log}.log").write_text(output, encoding="utf-8", errors="replace")
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return Ended(code, failures, time.monotonic() - start, over())
+
+    def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
+        """Launch a run and wait for its end; stop it everywhere where it has not come to one."""
+        ended = self.play("launch", run_id, {**variables, "run_id": run_id}, patience)
+        if ended.late or self.interrupted:
+            self.stop(run_id)
+        return ended
+
+    def stop(self, run_id: str) -> Ended:
+        """Stop a run on all nodes."""
+        return self.play("stop", f"{run_id}-stop", {"run_id": run_id})

@@ -1,0 +1,388 @@
+"""The work of the role container_image on a node: the same image on all nodes, fetched or built once.
+
+    image.py start REQUEST      begin in the background, or find that it has begun
+    image.py follow REQUEST     show how far it is, until it has ended
+
+The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. The others get an
+equal share of that from it and the rest from each other, in the way and with the proofs of stage.py, and hand it to
+their engines. An interrupted call is gone on with.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from typing import Any
+
+from engine import LABEL, Engine, Fault, Found, logged_in, read_archive, whole_name
+from stage import MARK, Stage, follow, start
+from transfer import Fault as StageFault
+from transfer import in_words
+from wanted import Entry, Piece, cut
+
+ARCHIVE = "image.tar"
+CHUNK = 2**20
+FAREWELL = 15.0  # seconds for which one that has failed is there for peers that begin a little later
+# How often an image's bytes lie on the engine's disk while it takes an archive: docker unpacks it first, beside them.
+COPIES = {"docker": 2, "podman": 1}
+
+
+class FirstNode:
+    """Where the image comes from: the node that has it, or gets it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_here(self, me: int) -> bool:
+        """Whether all of it lies on this node."""
+        return me == 0
+
+    def find(self, image: Image) -> list[Entry]:
+        """What is to be brought. Raises Fault."""
+        return image.list_wanted()
+
+
+class Image(Stage):
+    """One call on one node. The first of the nodes is the one that has the image, or gets it."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__({"port_variable": "container_image_port", **request})
+        self.engine = Engine(request["engine"])
+        self.name: str = request["name"]
+        self.idle = False  # nothing is brought to this node
+        self.asked = changed_at(os.path.join(self.own, "request.json"))
+        self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
+
+    def where_from(self) -> FirstNode:
+        """The source is the first node."""
+        return FirstNode(self.request["names"][0])
+
+    def say(self, doing: str) -> None:
+        """Tell what is going on."""
+        self.doing = doing
+        self.tell()
+
+    def tell(self, **more: Any) -> None:
+        """Write down how far it is."""
+        super().tell(**{"doing": self.doing, **more})
+
+    # - the first node
+
+    def list_wanted(self) -> list[Entry]:
+        """Have the image, and its archive where a node lacks it. Of the first node. Raises Fault."""
+        if self.me:
+            first = self.request["names"][0]
+            raise Fault(f"{first}, from which the image comes, has failed or does not answer: see what is said of it")
+        found = self.make()
+        if all(one == found.id for one in self.request["ids"][1:]):
+            self.idle = True
+            return []
+        size, sha256 = self.save(found)
+        self.say("")
+        return [Entry(ARCHIVE, found.id, size, str(found.size), sha256)]
+
+    def make(self) -> Found:
+        """Pull, load or build the image; give it its name. Raises Fault."""
+        request, found = self.request, self.engine.find(self.name)
+        if found and not request["refresh"]:
+            archive = bool(request["archive"])
+            if (
+                found.label == request["label"]
+                if request["label"]
+                else not archive or found.id in request["archive_ids"]
+            ):
+                return found
+        with logged_in(
+            self.engine,
+            request["base"],
+            request["registry_user"],
+            request["registry_password"],
+            os.path.join(self.own, "login"),
+        ):
+            if request["archive"]:
+                base = self.load(os.path.expanduser(request["archive"]))
+            elif request["context"]:
+                base = self.build(request["context"], "base", "" if request["requirements"] else request["label"])
+            else:
+                base = self.pull(request["base"])
+            if request["requirements"]:
+                self.give_name(base, self.own_name("base"))  # a builder knows names only
+                base = self.build("", "layer", request["label"])
+        self.give_name(base, self.name)
+        return self.must_find(self.name)
+
+    def must_find(self, name: str) -> Found:
+        """An image that must be there. Raises Fault."""
+        found = self.engine.find(name)
+        if not found:
+            raise Fault(f"{self.engine.name} does not have {name}, although it said that it took it")
+        return found
+
+    def pull(self, name: str) -> str:
+        """Have the image of a registry. Raises Fault."""
+        if self.engine.find(name) and not self.request["refresh"]:
+            return name
+        self.say(f"pulls {name}")
+        name = whole_name(name) if self.engine.name == "podman" else name
+        done = self.engine.run("pull", "--quiet", name)
+        if done.returncode:
+            raise self.engine.fault(f"{name} cannot be pulled", done)
+        return name
+
+    def load(self, path: str) -> str:
+        """Have the image of an archive; return its id. Raises Fault."""
+        ids = read_archive(path)
+        if not any(self.engine.find(one) for one in ids):
+            self.say(f"loads {path}")
+            done = self.engine.run("load", "--input", path)
+            if done.returncode:
+                raise self.engine.fault(f"{self.engine.name} does not take {path}", done)
+        known = [one for one in ids if self.engine.find(one)]
+        if not known:
+            raise Fault(f"{self.engine.name} has loaded {path}, and does not have the image that it names")
+        return known[0]
+
+    def own_name(self, part: str) -> str:
+        """The name of what is built on the way to the image."""
+        return f"localhost/muster-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}:{part}"
+
+    def layer(self) -> str:
+        """A Dockerfile that adds what a job requires to an image, in one layer."""
+        text = base64.b64encode(self.request["requirements"].encode()).decode()
+        return (
+            f"FROM {self.own_name('base')}\n"
+            f"RUN P=$(command -v python3 || command -v python) && echo {text} | base64 -d > /tmp/requirements.txt && "
+            'PIP_BREAK_SYSTEM_PACKAGES=1 "$P" -m pip install --no-cache-dir -r /tmp/requirements.txt && '
+            "rm /tmp/requirements.txt\n"
+        )
+
+    def build(self, context: str, part: str, label: str) -> str:
+        """Build from a directory with a Dockerfile, or without one add what a job requires; return the image's name."""
+        self.say(f"builds {self.name}")
+        name, text, file = self.own_name(part), "", os.path.join(context, self.request["dockerfile"])
+        if not context:
+            context, text, file = os.path.join(self.own, "context"), self.layer(), "-"
+            os.makedirs(context, exist_ok=True)
+        more = [f"--label={LABEL}={label}"] if label else []
+        done = self.engine.run("build", "--network=host", *more, f"--tag={name}", "--file", file, context, text=text)
+        if done.returncode:
+            # what has failed may have said so on either of the two
+            done.stderr = done.stdout[-2000:] + done.stderr[-2000:]
+            raise self.engine.fault(f"{self.name} cannot be built", done)
+        return name
+
+    def give_name(self, there: str, name: str) -> None:
+        """Give an image a name. Raises Fault."""
+        if there != name:
+            done = self.engine.run("tag", there, name)
+            if done.returncode:
+                raise self.engine.fault(f"{there} cannot be named {name}", done)
+
+    def save(self, found: Found) -> tuple[int, str]:
+        """Write the archive that the others get, unless it lies there; return its bytes and their SHA-256."""
+        path, note = os.path.join(self.root, ARCHIVE), os.path.join(self.own, "archive.json")
+        with contextlib.suppress(OSError, ValueError), open(note, encoding="utf-8") as stream:
+            identity, size, changed, sha256 = json.load(stream)
+            there = os.stat(path)
+            if [identity, size, changed] == [found.id, there.st_size, there.st_mtime_ns]:
+                return size, sha256
+        free = shutil.disk_usage(self.root).free
+        if free < found.size + self.reserve:
+            raise Fault(
+                f"{self.root} has {in_words(free)} free. Needed: {in_words(found.size)} for the archive of "
+                f"{self.name}, and a reserve of {self.request['reserve_gib']:g} GiB. Make room, or set "
+                "container_image_directory"
+            )
+        self.say(f"writes {self.name} into an archive")
+        digest, size = hashlib.sha256(), 0
+        try:
+            with open(path + ".new", "wb") as archive, subprocess.Popen(
+                [self.engine.name, "save", self.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as engine:
+                assert engine.stdout and engine.stderr
+                while True:
+                    chunk = engine.stdout.read(CHUNK)
+                    if not chunk:
+                        break
+                    digest.update(chunk)
+                    size += archive.write(chunk)
+                said = engine.stderr.read().decode("utf-8", "replace")
+            if engine.returncode:
+                done = subprocess.CompletedProcess([], engine.returncode, "", said)
+                raise self.engine.fault(f"{self.name} cannot be written into an archive", done)
+        except (OSError, Fault):  # the engine ends by itself: nobody reads what it writes
+            os.unlink(path + ".new")
+            raise
+        os.replace(path + ".new", path)
+        with open(note, "w", encoding="utf-8") as stream:
+            json.dump([found.id, size, os.stat(path).st_mtime_ns, digest.hexdigest()], stream)
+        return size, digest.hexdigest()
+
+    # - the others
+
+    @property
+    def reserve(self) -> float:
+        """Bytes that stay free."""
+        return float(self.request["reserve_gib"] * 2**30)
+
+    def share(self) -> list[Piece]:
+        """All pieces, each with the node that gets it from the first one, which gets none."""
+        others = max(1, len(self.nodes) - 1)
+        return [piece._replace(owner=piece.owner + 1) for piece in cut(self.entries, others)] if self.entries else []
+
+    def look(self) -> None:
+        """Find what is there, and whether there is room for the rest. Raises Fault."""
+        self.doing = ""
+        if not self.entries or (self.me and self.engine.find(self.entries[0].key)):
+            self.idle = True
+            self.pieces.clear()
+            return
+        if self.me:
+            self.check_room()
+            super().look()
+            return
+        one = self.entries[0]
+        self.index[one.path] = [one.size, os.stat(self.target(0)).st_mtime_ns, one.sha256]
+        self.first = [0]
+        with self.changed:
+            self.whole.add(0)
+            self.have.update(range(len(self.pieces)))
+            self.changed.notify_all()
+
+    def check_room(self) -> None:
+        """Raises Fault where the engine's disk has no room for the image, and for the archive if it lies there too."""
+        one, (root, free) = self.entries[0], self.engine.room()
+        needed = COPIES[self.engine.name] * max(one.size, int(one.etag))
+        if os.stat(self.root).st_dev == os.stat(root if os.path.isdir(root) else "/").st_dev:
+            needed += one.size
+        if free < needed + self.reserve:
+            raise Fault(
+                f"{root}, where {self.engine.name} keeps images, has {in_words(free)} free. Needed: {in_words(needed)} "
+                f"for {self.name} while it is loaded, and a reserve of {self.request['reserve_gib']:g} GiB. "
+                f"{self.engine.remedy()}"
+            )
+
+    def fetch_own(self, number: int) -> None:
+        """Bring a piece from the first node."""
+        piece = self.pieces[number]
+        while not self.failed and not self.gone[0]:
+            body = self.ask(0, f"/piece/{number}")
+            if body is not None and len(body) == piece.length:
+                self.write(number, body, "from_peers")
+                return
+        if not self.failed:
+            raise Fault(
+                f"{self.request['names'][0]}, from which the image comes, does not answer any more, or what came was "
+                f"changed on its way (see {self.own}/log). Run this again, and it goes on where it was"
+            )
+
+    def again(self, entry: int) -> None:
+        """What arrived is not what was sent. Raises Fault."""
+        os.unlink(self.part(entry))
+        raise Fault(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        """What a peer gets; from a node to which nothing is brought no piece."""
+        if self.idle and path.startswith("/piece/"):
+            return 410, b""
+        return super().answer(path)
+
+    def take(self) -> bool:
+        """Hand what has arrived to the engine; return whether it did not have it under its name. Raises Fault."""
+        if not self.me or not self.entries:
+            return bool(not self.me and self.must_find(self.name).id != self.request["ids"][0])
+        identity = self.entries[0].key
+        if not self.idle:
+            self.say(f"loads {self.name}")
+            done = self.engine.run("load", "--input", self.target(0))
+            if done.returncode:
+                raise self.engine.fault(f"{self.engine.name} does not take {self.name}", done)
+            if not self.engine.find(identity):
+                raise Fault(
+                    f"{self.engine.name} has taken {self.name}, but not with the digest {identity[:19]} that it has on "
+                    f"{self.request['names'][0]}. Needed: engines of one release, with one kind of store, on all nodes"
+                )
+        self.give_name(identity, self.name)
+        return self.request["ids"][self.me] != identity
+
+    def take_leave(self, since: float) -> None:
+        """Wait until each peer has heard that we have failed: who does not would look for us for a minute.
+
+        Not where the next call is about to begin: its nodes must not meet us.
+        since: when we did, by the monotonic clock.
+        """
+        others = [peer for peer in range(len(self.nodes)) if peer != self.me]
+        while time.monotonic() < since + FAREWELL and any(self.heard.get(peer, 0.0) < since for peer in others):
+            if self.asked != changed_at(os.path.join(self.own, "request.json")):
+                return
+            time.sleep(0.1)
+        time.sleep(0.5)  # for the answer to the last of them
+
+    def clear_up(self) -> None:
+        """Remove what was only for the way; on the first node not before all have it."""
+        if self.me or all(peer in self.done for peer in range(1, len(self.nodes))):
+            for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.own, "index.jsonl")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+        for name in os.listdir(self.own):
+            if name.endswith(".part") or name == "pieces":
+                os.unlink(os.path.join(self.own, name))
+
+
+def changed_at(path: str) -> int:
+    """When a file was written, in ns; 0 where it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def work(request: dict[str, Any]) -> None:
+    """Do it all, and write down how it ended."""
+    image = Image(request)
+    server = None
+    try:
+        server = image.serve()
+        image.bring()
+        changed = image.take()
+        image.doing = ""
+        image.tell(finished=True)
+        image.stay()
+        image.clear_up()
+        found = image.must_find(image.name)
+        result = {"changed": changed, "id": found.id, "size": found.size, "from_peers": image.from_peers}
+        image.tell(finished=True, result=result)
+        return
+    except (Fault, StageFault) as fault:
+        said = str(fault)
+    except OSError as error:
+        said = f"{error.filename or request['destination']}: {error.strerror or error}"
+        if "No space left" in said:
+            said = f"{request['destination']} is full. Make room, or set container_image_directory, and run this again"
+    except Exception as error:  # a fault of ours: peers should hear of it, too
+        traceback.print_exc()
+        said = f"{type(error).__name__}: {error} (see {image.own}/log)"
+    since = time.monotonic()  # before any peer can hear of it
+    image.failed = said
+    image.tell(fault=said)
+    if server:
+        image.take_leave(since)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[2], encoding="utf-8") as given:
+        asked = json.load(given)
+    try:
+        answer = start(asked, work) if sys.argv[1] == "start" else follow(asked)
+        print(MARK + json.dumps(answer), flush=True)
+    except StageFault as problem:
+        print(MARK + json.dumps({"fault": str(problem)}), flush=True)
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""What programs on a node share that move files: a fault in words, sizes, a pace, and the content of files.
+
+Standard library of Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from typing import Iterator
+
+MIB = 2**20
+CHUNK = MIB
+
+
+class Fault(Exception):
+    """What was found, what is needed and what to do, in one line."""
+
+
+def in_words(number: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.2f} TB"
+
+
+class Pace:
+    """Lets through so many bytes a second, 0 for as many as there are. For several threads."""
+
+    def __init__(self, bytes_a_second: float) -> None:
+        self.rate = bytes_a_second
+        self.free_at = 0.0
+        self.lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Wait until these bytes may go."""
+        if self.rate <= 0:
+            return
+        with self.lock:
+            now = time.monotonic()
+            start = max(now, self.free_at)
+            self.free_at = start + size / self.rate
+        time.sleep(start - now)
+
+
+def read_pieces(path: str, size: int) -> Iterator[bytes]:
+    """The content of a file, in pieces of so many bytes; at least one."""
+    with open(path, "rb") as stream:
+        piece = stream.read(size)
+        yield piece
+        while len(piece) == size:
+            piece = stream.read(size)
+            if piece:
+                yield piece
+
+
+def sha256_of(path: str) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    for piece in read_pieces(path, CHUNK):
+        digest.update(piece)
+    return digest.hexdigest()

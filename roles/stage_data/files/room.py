@@ -1,0 +1,53 @@
+"""Whether there is room on a node's disk for what is about to be brought, before anything is.
+
+    room.py DIRECTORY RESERVE_GIB < SIZES
+
+SIZES is JSON: bytes of the directories below DIRECTORY, by name. What lies in one already counts as there; the program
+that brings the files looks at each of them. Standard library of Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+
+from transfer import in_words
+
+MARK = "MUSTER-RESULT "
+
+
+def held(directory: str) -> int:
+    """Bytes of the files below a directory."""
+    size = 0
+    for place, _directories, files in os.walk(directory):
+        for name in files:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size
+
+
+def lacking(root: str, sizes: dict[str, int]) -> int:
+    """Bytes that are not there yet."""
+    return sum(max(0, size - held(os.path.join(root, name))) for name, size in sizes.items())
+
+
+def main() -> int:
+    """Print a result, or a fault."""
+    root, reserve = sys.argv[1], float(sys.argv[2])
+    needed, free = lacking(root, json.load(sys.stdin)), shutil.disk_usage(root).free
+    if needed and free < needed + reserve * 2**30:
+        fault = (
+            f"{root} has {in_words(free)} free. Needed: {in_words(needed)} and a reserve of {reserve:g} GiB. "
+            "Make room, or choose a larger disk"
+        )
+        print(MARK + json.dumps({"fault": fault}))
+        return 1
+    print(MARK + json.dumps({"changed": False, "needed": needed}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

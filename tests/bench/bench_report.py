@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long a report takes by the size of the run, how much memory, and how large the page is. Exits 1 beyond a limit.
+
+By hand: python -m tests.bench.bench_report
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HOUR = 3600
+
+
+class Size(NamedTuple):
+    """A run: nodes, GPUs of each, hours; and its curves, of so many values each."""
+
+    nodes: int
+    gpus: int
+    hours: int
+    curves: int = 12
+    values: int = 20_000
+
+
+SIZES = (Size(1, 1, 1), Size(2, 8, 8), Size(8, 8, 24))
+LIMITS = {"seconds": 10.0, "of a core": math.inf, "memory (MB)": 300.0, "page (MB)": 2.0}
+"""Of the last of SIZES."""
+EXPLANATION = """\
+Of a record with a sample of each GPU every 15 s and 12 curves of 20,000 values, in a process of its own: what it takes
+until page, numbers, plots (SVG and PNG) and log book are written, and the largest that the process has been."""
+
+
+def measure(size: Size, directory: Path) -> dict[str, float]:
+    """Write a record and its report, and measure the report."""
+    from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_report
+
+    started, used = time.perf_counter(), time.process_time()
+    written = write_report(directory / "runs" / "run", directory / "logbook", time.time())
+    taken, used = time.perf_counter() - started, time.process_time() - used
+    if written.without_pictures:
+        raise SystemExit(written.without_pictures)
+    if len(written.report["gpus"]) != size.nodes * size.gpus or len(written.report["curves"]) != size.curves:
+        raise SystemExit("The report lacks GPUs or curves of its record.")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return dict(zip(LIMITS, (taken, used, memory, written.page.stat().st_size / 1e6), strict=True))
+
+
+def make_record(size: Size, directory: Path) -> None:
+    """GPUs that never do the same for long, which no picture can shorten, and curves."""
+    from tests.unit.plugins.plugin_utils.report.records import Sample, write_events, write_record
+
+    def sample(node: int, gpu: int, second: float) -> Sample:
+        noise = hash((node, gpu, second))  # of numbers: the same in each process
+        return (noise % 101, noise % 40000, 40 + noise % 45, noise % 400)
+
+    record = write_record(
+        directory / "runs", "run", nodes=size.nodes, gpus=size.gpus, seconds=size.hours * HOUR, sample=sample
+    )
+    for number in range(size.curves):
+        values = (2 / (1 + step / 500) + 0.1 * math.sin(step) for step in range(size.values))
+        write_events(record / "logs" / "node0" / f"{number:02d}" / "events.out.tfevents.1", f"curve {number}", values)
+
+
+def measure_apart(size: Size) -> dict[str, float]:
+    """measure() in a process of its own, so that its peak memory is its own and not that of writing the record."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory:
+        namespace = Path(directory, "ansible_collections", "muster")
+        namespace.mkdir(parents=True)
+        (namespace / "training").symlink_to(CHECKOUT)
+        make_record(size, Path(directory))
+        command = [sys.executable, "-m", "tests.bench.bench_report", "--measure", directory, json.dumps(size)]
+        found: dict[str, float] = json.loads(
+            subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=CHECKOUT).stdout
+        )
+        return found
+
+
+def main(arguments: list[str]) -> int:
+    """Print the figures; the exit code says whether those of the largest run are within the limits."""
+    if arguments[:1] == ["--measure"]:
+        sys.path.insert(0, arguments[1])
+        print(json.dumps(measure(Size(*json.loads(arguments[2])), Path(arguments[1]))))
+        return 0
+    print(EXPLANATION)
+    print(f"\n{'run':<24}" + "".join(f"{what:>14}" for what in LIMITS), flush=True)
+    found: dict[str, float] = {}
+    for size in SIZES:
+        found = measure_apart(size)
+        many = f"{size.nodes * size.gpus} GPU{'s' if size.nodes * size.gpus > 1 else ''}, {size.hours} h"
+        print(f"{many:<24}" + "".join(f"{found[what]:>14.1f}" for what in LIMITS), flush=True)
+    print(
+        f"{'limit':<24}" + "".join(f"{limit:>14.1f}" if limit < math.inf else f"{'':>14}" for limit in LIMITS.values())
+    )
+    return 1 if any(found[what] > limit for what, limit in LIMITS.items()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

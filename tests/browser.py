@@ -1,0 +1,171 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real browser without a screen, Chromium, for tests that look at pages. It is driven through two pipes: it opens no
+port, and nothing but Python is needed beside it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 120.0  # seconds that an answer may take: only a hang reaches it
+WORDS = (
+    "--headless=new",
+    "--no-sandbox",  # root has none
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--remote-debugging-pipe",
+)
+
+Box = tuple[float, float, float, float]  # x, y, width and height in pixels of a page
+COUNT = """
+async (picture, boxes) => {
+  const image = new Image();
+  image.src = "data:image/png;base64," + picture;
+  await image.decode();
+  const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+  context.drawImage(image, 0, 0);
+  return boxes.map(([x, y, width, height]) => {
+    const data = context.getImageData(x, y, Math.max(1, width), Math.max(1, height)).data, found = {};
+    for (let at = 0; at < data.length; at += 4) {
+      const color = "#" + (1 << 24 | data[at] << 16 | data[at + 1] << 8 | data[at + 2]).toString(16).slice(1);
+      found[color] = (found[color] || 0) + 1;
+    }
+    return found;
+  });
+}
+"""
+
+
+def program() -> str | None:
+    """The browser of this machine, None where there is none."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+class BrowserError(Exception):
+    """The browser has ended, gives no answer, or refuses what it was asked."""
+
+
+class Browser:
+    """One browser with one page. It closes with the block of `with`."""
+
+    def __init__(self) -> None:
+        found = program()
+        if found is None:
+            raise BrowserError("there is no Chromium on this machine")
+        self.profile = tempfile.mkdtemp(prefix="muster-browser-")
+        theirs_in, self.to_browser = os.pipe()
+        self.from_browser, theirs_out = os.pipe()
+        # it reads what it is asked from descriptor 3 and answers on 4
+        script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        self.process = subprocess.Popen(
+            ["bash", "-c", script, "bash", found, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.numbers = itertools.count(1)
+        self.unread = b""
+        self.session = ""
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.ask("Page.enable")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.to_browser)  # it ends with this
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.from_browser)
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Have the browser do something, by the DevTools protocol, and return its answer."""
+        number = next(self.numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        with open(self.to_browser, "wb", closefd=False) as stream:
+            stream.write(json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.next_message()
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise BrowserError(f"{method}: {answer['error'].get('message')}")
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def next_message(self) -> dict[str, Any]:
+        """What the browser says next: an answer, or that something has happened."""
+        until = time.monotonic() + PATIENCE
+        while b"\0" not in self.unread:
+            ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
+            piece = os.read(self.from_browser, 1 << 20) if ready else b""
+            if not piece:
+                raise BrowserError("the browser gives no answer" if not ready else "the browser has ended")
+            self.unread += piece
+        text, _zero, self.unread = self.unread.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def open(self, page: Path | None = None) -> None:
+        """Open a file, an empty page without one, and wait until it is there."""
+        self.ask("Page.navigate", url=page.resolve().as_uri() if page else "about:blank")
+        while self.next_message().get("method") != "Page.loadEventFired":
+            pass
+
+    def show(self, width: int, dark: bool = False, height: int = 900, medium: str = "screen") -> None:
+        """Set how wide the window is, in pixels, and what the user prefers."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression of JavaScript in the page; of a promise what it gives."""
+        told = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in told:
+            raise BrowserError(str(told["exceptionDetails"].get("exception", {}).get("description", told)))
+        return told["result"].get("value")
+
+    def picture(self) -> bytes:
+        """A picture of the whole page, as a PNG."""
+        told = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(told["data"])
+
+    def colors(self, picture: bytes, boxes: Sequence[Box]) -> list[dict[str, int]]:
+        """How many pixels of each color, such as "#0072b2", each part of a picture has. It leaves the page."""
+        self.open()
+        given = json.dumps([base64.b64encode(picture).decode(), boxes])
+        found: list[dict[str, int]] = self.evaluate(f"({COUNT})(...{given})")
+        return found

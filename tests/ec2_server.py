@@ -1,0 +1,696 @@
+"""EC2 for tests: moto's machines behind a door that has what moto lacks, on any address of this machine.
+
+    with EC2Server(hosts=[Host("10.89.0.2", "10.89.0.2")]) as ec2:
+        ec2.client().run_instances(...)
+        # clients take ec2.url, ec2.region, ec2.access_key and ec2.secret_key
+
+It stands in for the EC2 API of one region, and for the few answers of SSM, Pricing and Service Quotas that go with it.
+What the door adds to moto: client tokens (a request under the same token is carried out once, another one is refused),
+placement groups, instances that cannot be seen at once and states that last (pending, shutting-down), types that do not
+exist, groups, subnets and networks that are still needed, refusals on demand by zone, type and market, answers lost on
+purpose, a meter of what costs, and other people's things to compare. Nobody has held it against the live service. moto
+keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
+By hand: python -m tests.ec2_server --address 127.0.0.1 --port 9000
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import dataclasses
+import datetime
+import functools
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+import boto3
+from botocore.config import Config
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.amis import Ami
+from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from tests.lab.virtual_machine import free_port
+
+Environ = dict[str, Any]
+Parameters = dict[str, str]
+
+#: Requests of this client are the meter's and move nothing on.
+METER = "muster-meter"
+
+#: HTTP statuses of codes that are not 400.
+STATUSES = {
+    "InsufficientInstanceCapacity": 500,
+    "InsufficientHostCapacity": 500,
+    "InternalError": 500,
+    "Unavailable": 503,
+    "RequestLimitExceeded": 503,
+    "UnauthorizedOperation": 403,
+}
+
+#: US dollars an hour; types that are not here cost 1, a spot instance a third. gp3: a GB and month of a volume.
+#: Imagined, but near to what they cost.
+PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
+VOLUME_GIB = 0.0001
+ADDRESS = 0.005
+
+
+DEEP_LEARNING = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"
+#: What instances can be made of: id, name, owner and day of each image.
+IMAGES = (
+    ("ami-0dee90000000000a1", f"{DEEP_LEARNING} 20250101", "898082745236", "2025-01-01"),
+    ("ami-0dee90000000000a2", f"{DEEP_LEARNING} 20260101", "898082745236", "2026-01-01"),
+    ("ami-0aaaa0000000000b1", "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server", "099720109477", "2026-01-01"),
+)
+#: The public parameters of SSM that lead to them.
+PARAMETERS = {
+    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": IMAGES[1][0],
+}
+
+
+class Host(NamedTuple):
+    """Addresses of a test host that an instance can be."""
+
+    private: str
+    public: str
+
+
+class Cost(NamedTuple):
+    """A thing that costs. usd: US dollars an hour."""
+
+    kind: str
+    key: str
+    usd: float
+
+
+@dataclasses.dataclass
+class Fault:
+    """What a request is answered with: a code of EC2's, or with an empty one nothing, because the answer is lost.
+
+    action, zone, market (spot, on-demand) and instance_type say whom it hits, None is all. skip: requests to let pass
+    first. times: how often, None is always. carried_out: whether the request is, all the same.
+    """
+
+    code: str = ""
+    action: str | None = "RunInstances"
+    zone: str | None = None
+    market: str | None = None
+    instance_type: str | None = None
+    skip: int = 0
+    times: int | None = 1
+    carried_out: bool = False
+    message: str = "Refused on purpose."
+
+    def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
+        """Whether this request is hit; counts it."""
+        given = ((self.action, action), (self.zone, zone), (self.market, market), (self.instance_type, instance_type))
+        if any(wanted not in (None, is_) for wanted, is_ in given) or self.times == 0:
+            return False
+        if self.skip > 0:
+            self.skip -= 1
+            return False
+        if self.times is not None:
+            self.times -= 1
+        return True
+
+
+def broken_off(skip: int, *, carried_out: bool) -> list[Fault]:
+    """The client reaches EC2 no more, after so many requests. carried_out: whether the next one still is."""
+    return [Fault(action=None, skip=skip, carried_out=carried_out), Fault(action=None, skip=skip, times=None)]
+
+
+class Refused(Exception):
+    """The answer is an error of EC2's."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Answer(NamedTuple):
+    """A response. body None: the connection ends without one."""
+
+    status: int
+    body: bytes | None
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "text/xml"),)
+
+
+class _Quiet(WSGIRequestHandler):
+    """As in HTTP/1.1 a connection is used again, and requests are not told on the terminal."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_words: Any) -> None:
+        """Say nothing."""
+
+
+class EC2Server:
+    """A server of EC2; `with` starts and ends it.
+
+    Attributes to change while it runs:
+        faults: the first that applies to a request hits it.
+        hidden: so many lists of instances do not show yet what was made.
+        pending, shutting_down: for so many lists an instance stays in that state.
+        prices, quotas, parameters: what Pricing (by type), Service Quotas (by code) and SSM (by name) answer.
+        requests: action and parameters of what came, in order, without the meter's own.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1",
+        *,
+        port: int = 0,
+        region: str = "us-east-1",
+        hosts: Sequence[Host] | None = None,
+    ) -> None:
+        self.address = address
+        self.port = port
+        self.region = region
+        self.hosts = hosts
+        self.access_key = "AKIATESTTESTTESTTEST"
+        self.secret_key = "test/secret+key="
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._server: BaseWSGIServer | None = None
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._empty()
+
+    def _empty(self) -> None:
+        """What an account is that nobody has used."""
+        self.faults: list[Fault] = []
+        self.hidden = 0
+        self.pending = 0
+        self.shutting_down = 1
+        self.prices = dict(PRICES)
+        self.quotas: dict[str, float] = {}
+        self.parameters = dict(PARAMETERS)
+        self.requests: list[tuple[str, Parameters]] = []
+        self.foreign: set[str] = set()
+        self._tokens: dict[str, tuple[Parameters, Answer]] = {}
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._group_of: dict[str, str] = {}
+        self._needs: dict[str, set[str]] = {}
+        self._lists_left: dict[str, int] = {}
+        self._host_of: dict[str, Host] = {}
+        self._changing: dict[str, list[Any]] = {}
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{self.address}:{self.port}"
+
+    @property
+    def backend(self) -> Any:
+        """What moto knows of the region."""
+        return ec2_backends[DEFAULT_ACCOUNT_ID][self.region]
+
+    def client(self, service: str = "ec2", **options: Any) -> Any:
+        """A boto3 client that tries once, one for all who ask for the same."""
+        settings = {"retries": {"total_max_attempts": 1}, **options}
+        name = f"{service} {settings}"
+        if name not in self._clients:
+            self._clients[name] = self._made_client(service, settings)
+        return self._clients[name]
+
+    def _made_client(self, service: str, settings: dict[str, Any]) -> Any:
+        return _session().client(
+            service,
+            endpoint_url=self.url,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=Config(**settings),
+        )
+
+    def __enter__(self) -> EC2Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def start(self) -> None:
+        """Listen, with an empty account."""
+        self.port = self.port or free_port(self.address)
+        self._server = make_server(self.address, self.port, self._serve, threaded=True, request_handler=_Quiet)
+        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.reset(self.hosts)
+
+    def reset(self, hosts: Sequence[Host] | None = None) -> None:
+        """The account that everybody begins with: a network, a subnet a zone, a security group, images."""
+        with self._lock:
+            self._empty()
+            self.hosts = hosts
+            with mock.patch.dict(os.environ, MOTO_EC2_LOAD_DEFAULT_AMIS="false"):  # 1300 of them, and none is wanted
+                self.backend.reset()
+            for image_id, name, owner, day in IMAGES:
+                self.backend.amis[image_id] = Ami(
+                    self.backend,
+                    image_id,
+                    name=name,
+                    description=name,
+                    owner_id=owner,
+                    owner_alias="amazon",
+                    public=True,
+                    virtualization_type="hvm",
+                    architecture="x86_64",
+                    creation_date=datetime.datetime.fromisoformat(day),
+                    root_device_type="ebs",
+                    root_device_name="/dev/sda1",
+                )
+        self.mark_foreign()
+
+    # --- The meter, and other people's things
+
+    def everything(self) -> dict[str, Any]:
+        """All that can be told apart, by its id, as the API describes it."""
+        ec2 = self.client(user_agent_extra=METER)
+        instances = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+        found = {one["InstanceId"]: one for one in instances if one["State"]["Name"] != "terminated"}
+        for part, key, describe in (
+            ("Volumes", "VolumeId", ec2.describe_volumes),
+            ("SecurityGroups", "GroupId", ec2.describe_security_groups),
+            ("Subnets", "SubnetId", ec2.describe_subnets),
+            ("Vpcs", "VpcId", ec2.describe_vpcs),
+            ("KeyPairs", "KeyPairId", ec2.describe_key_pairs),
+            ("Addresses", "AllocationId", ec2.describe_addresses),
+            ("PlacementGroups", "GroupId", ec2.describe_placement_groups),
+            ("InternetGateways", "InternetGatewayId", ec2.describe_internet_gateways),
+            ("RouteTables", "RouteTableId", ec2.describe_route_tables),
+        ):
+            found |= {one[key]: one for one in describe()[part]}
+        for one in found.values():
+            one.pop("AvailableIpAddressCount", None)  # of a subnet, which many share
+        return found
+
+    def mark_foreign(self) -> None:
+        """All that is there now is other people's."""
+        self.foreign = set(self.everything())
+
+    def foreign_bytes(self, everything: dict[str, Any] | None = None) -> bytes:
+        """All that is other people's, as bytes to compare. everything: as asked for just before."""
+        everything = self.everything() if everything is None else everything
+        kept = {key: everything.get(key) for key in sorted(self.foreign)}
+        return json.dumps(kept, sort_keys=True, default=str).encode()
+
+    def left_over(self) -> list[str]:
+        """Ids of all that is not other people's: empty when a cluster is gone without a trace."""
+        return sorted(set(self.everything()) - self.foreign)
+
+    def costs(self, everything: dict[str, Any] | None = None) -> list[Cost]:
+        """All that costs and is not other people's: instances that are not stopped, volumes, addresses."""
+        found = []
+        for key, one in (self.everything() if everything is None else everything).items():
+            if key in self.foreign:
+                continue
+            if key.startswith("i-") and one["State"]["Name"] not in ("stopped", "shutting-down"):
+                usd = self.prices.get(one["InstanceType"], 1.0)
+                found.append(Cost("instance", key, usd / 3 if one.get("InstanceLifecycle") == "spot" else usd))
+            elif key.startswith("vol-"):
+                found.append(Cost("volume", key, VOLUME_GIB * one["Size"]))
+            elif key.startswith("eipalloc-"):
+                found.append(Cost("address", key, ADDRESS))
+        return found
+
+    def usd_per_hour(self) -> float:
+        """The meter: what all that is not other people's costs now, in US dollars an hour."""
+        return sum(cost.usd for cost in self.costs())
+
+    # --- What happens to instances without a request
+
+    def interrupt(self, instance_id: str) -> None:
+        """The service takes a spot instance back."""
+        with self._lock:
+            instance = self.backend.get_instance(instance_id)
+            instance.terminate()
+            instance.state_reason.code = "Server.SpotInstanceTermination"
+            instance.state_reason.message = "Server.SpotInstanceTermination: Instance terminated by the service"
+            self._change(instance, "shutting-down", 32, self.shutting_down, "terminated", 48)
+
+    def guest_powers_off(self, instance_id: str) -> None:
+        """Somebody typed `poweroff` in the instance."""
+        with self._lock:
+            instance = self.backend.get_instance(instance_id)
+            if instance.instance_initiated_shutdown_behavior == "terminate":
+                instance.terminate()
+                self._change(instance, "shutting-down", 32, self.shutting_down, "terminated", 48)
+            else:
+                instance.stop()
+
+    def an_hour_passes(self) -> None:
+        """What is terminated is in no list any more."""
+        with self._lock:
+            kept = self.backend.reservations
+            for key in [key for key, one in kept.items() if all(i.state == "terminated" for i in one.instances)]:
+                for instance in kept.pop(key).instances:
+                    for of_instances in (self._group_of, self._needs, self._host_of, self._changing):
+                        of_instances.pop(instance.id, None)
+
+    def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:
+        """Let a state last for so many lists."""
+        if lists > 0:
+            instance._state.name, instance._state.code = state, code
+            self._changing[instance.id] = [lists, instance, then, then_code]
+
+    def _time_passes(self) -> None:
+        """Somebody lists the instances."""
+        for key, entry in list(self._changing.items()):
+            entry[0] -= 1
+            if entry[0] < 0:
+                _left, instance, name, code = self._changing.pop(key)
+                instance._state.name, instance._state.code = name, code
+
+    # --- Requests
+
+    def _serve(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        environ["wsgi.input"] = io.BytesIO(body)
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        with self._lock:
+            answer = self._aside(target, body) or self._ec2(environ, body)
+        if answer.body is None:
+            with contextlib.suppress(OSError):
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        start_response(f"{answer.status} X", [*answer.headers, ("Content-Length", str(len(answer.body)))])
+        return [answer.body]
+
+    def _pass_on(self, environ: Environ) -> Answer:
+        """What moto answers."""
+        told: list[Any] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Callable[[bytes], None]:
+            told.extend([int(status.split()[0]), headers])
+            return lambda _data: None
+
+        body = b"".join(self._moto(environ, start_response))
+        kept = tuple((name, value) for name, value in told[1] if name.lower() != "content-length")
+        return Answer(told[0], body, kept)
+
+    def _aside(self, target: str, body: bytes) -> Answer | None:
+        """The few answers of SSM, Pricing and Service Quotas; None where the request is for somebody else."""
+        given = json.loads(body) if target else {}
+        content: Any
+        if target == "AmazonSSM.GetParameter" and given["Name"] in self.parameters:
+            name = given["Name"]
+            content = {"Parameter": {"Name": name, "Type": "String", "Value": self.parameters[name], "Version": 1}}
+        elif target == "AWSPriceListService.GetProducts":
+            wanted = {one["Field"]: one["Value"] for one in given.get("Filters", [])}
+            price = self.prices.get(wanted.get("instanceType") or wanted.get("volumeApiName") or "")
+            content = {"FormatVersion": "aws_v1", "PriceList": [] if price is None else [_product(wanted, price)]}
+        elif target == "ServiceQuotasV20190624.GetServiceQuota":
+            if given["QuotaCode"] not in self.quotas:
+                problem = {"__type": "NoSuchResourceException", "Message": "No such quota"}
+                return Answer(400, json.dumps(problem).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+            content = {"Quota": {"QuotaCode": given["QuotaCode"], "Value": self.quotas[given["QuotaCode"]]}}
+        else:
+            return None
+        return Answer(200, json.dumps(content).encode(), (("Content-Type", "application/x-amz-json-1.1"),))
+
+    def _ec2(self, environ: Environ, body: bytes) -> Answer:
+        given = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        action = given.get("Action", "")
+        if METER in environ.get("HTTP_USER_AGENT", ""):
+            return self._placement_group(action, given) or self._pass_on(environ)
+        self.requests.append((action, given))
+        fault = next((fault for fault in self.faults if fault.applies(action, *self._of_launch(given))), None)
+        try:
+            if fault and fault.code and not fault.carried_out:
+                raise Refused(fault.code, fault.message)
+            answer = self._carry_out(action, given, environ) if not fault or fault.carried_out else None
+            if fault and fault.code:
+                raise Refused(fault.code, fault.message)
+        except Refused as refused:
+            return _error(refused)
+        return answer if answer and not fault else Answer(200, None)
+
+    def _of_launch(self, given: Parameters) -> tuple[str, str, str]:
+        """Zone, market and type of a launch; empty where it does not say."""
+        zone = given.get("Placement.AvailabilityZone", "")
+        subnet = given.get("SubnetId") or given.get("NetworkInterface.1.SubnetId")
+        if subnet:
+            zones = [zone for zone, subnets in self.backend.subnets.items() if subnet in subnets]
+            zone = zones[0] if zones else zone
+        market = "spot" if given.get("InstanceMarketOptions.MarketType") == "spot" else "on-demand"
+        return zone, market, given.get("InstanceType", "")
+
+    def _carry_out(self, action: str, given: Parameters, environ: Environ) -> Answer:
+        if given.get("DryRun") == "true":
+            return self._pass_on(environ)
+        if action == "RunInstances":
+            return self._run(given, environ)
+        if action == "DescribeInstances":
+            self._time_passes()
+            return self._without_hidden(environ)
+        if action == "TerminateInstances":
+            ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
+            there = [i for i in ids if (found := self._instance(i)) and found._state.name != "terminated"]
+            changing = [i for i in there if self._changing.get(i, [0, 0, ""])[2] == "terminated"]
+            answer = self._pass_on(environ)
+            if answer.status == 200:
+                for key in there:
+                    left = self._changing[key][0] if key in changing else self.shutting_down
+                    self._change(self._instance(key), "shutting-down", 32, left, "terminated", 48)
+                if self.shutting_down and there:
+                    body = (answer.body or b"").replace(b"<code>48</code>", b"<code>32</code>")
+                    answer = answer._replace(
+                        body=body.replace(b"<name>terminated</name>", b"<name>shutting-down</name>")
+                    )
+            return answer
+        if action in ("DeleteSecurityGroup", "DeleteSubnet", "DeleteVpc"):
+            self._check_needed(given)
+        return self._placement_group(action, given) or self._pass_on(environ)
+
+    def _instance(self, instance_id: str) -> Any:
+        """moto's instance, None where there is none."""
+        for reservation in self.backend.reservations.values():
+            for instance in reservation.instances:
+                if instance.id == instance_id:
+                    return instance
+        return None
+
+    def _without_hidden(self, environ: Environ) -> Answer:
+        """A list without what nobody can see yet."""
+        reservations = self.backend.reservations
+        kept = copy.copy(reservations)
+        for key, left in list(self._lists_left.items()):
+            if left > 0:
+                reservations.pop(key, None)
+                self._lists_left[key] = left - 1
+        try:
+            return self._pass_on(environ)
+        finally:
+            self.backend.reservations = kept
+
+    def _run(self, given: Parameters, environ: Environ) -> Answer:
+        token = given.get("ClientToken", "")
+        meant = {name: value for name, value in given.items() if name not in ("ClientToken", "Version", "Action")}
+        if token in self._tokens:
+            before, answer = self._tokens[token]
+            if before != meant:
+                raise Refused("IdempotentParameterMismatch", f"The client token {token} was used for another request")
+            return answer
+        if given.get("InstanceType") not in INSTANCE_TYPES:
+            raise Refused("InvalidParameterValue", f"Invalid value '{given.get('InstanceType')}' for InstanceType.")
+        if int(given.get("MinCount", 1)) > int(given.get("MaxCount", 1)):
+            raise Refused("InvalidParameterCombination", "MinCount is greater than MaxCount")
+        group = given.get("Placement.GroupName", "")
+        if group and group not in self._groups:
+            raise Refused("InvalidPlacementGroup.Unknown", f"The placement group '{group}' is unknown.")
+        free = self._free_hosts()
+        if free is not None and len(free) < int(given.get("MinCount", 1)):
+            raise Refused("InsufficientInstanceCapacity", "There is no capacity for this instance type at the moment.")
+        before_it = set(self.backend.reservations)
+        answer = self._pass_on(environ)
+        made = [self.backend.reservations[key] for key in self.backend.reservations if key not in before_it]
+        for reservation in made:
+            self._lists_left[reservation.id] = self.hidden
+            for instance in reservation.instances:
+                groups = {group.id for nic in instance.nics.values() for group in nic.group_set}
+                self._needs[instance.id] = {*groups, str(instance.subnet_id), str(instance.vpc_id)}
+                if group:
+                    self._group_of[instance.id] = group
+                if free:
+                    answer = self._settle(instance, free.pop(0), answer)
+                self._change(instance, "pending", 0, self.pending, "running", 16)
+        if token and answer.status == 200:
+            self._tokens[token] = (meant, answer)
+        return answer
+
+    def _free_hosts(self) -> list[Host] | None:
+        if self.hosts is None:
+            return None
+        for key in list(self._host_of):
+            if self._instance(key)._state.name == "terminated":
+                del self._host_of[key]
+        return [host for host in self.hosts if host not in self._host_of.values()]
+
+    def _settle(self, instance: Any, host: Host, answer: Answer) -> Answer:
+        """Make an instance the test host, in moto's answer too."""
+        nic = instance.nics[0]
+        former = str(nic.private_ip_address).encode()
+        nic.private_ip_address, nic.public_ip = host.private, host.public
+        nic.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": host.private}]
+        self._host_of[instance.id] = host
+        return answer._replace(body=(answer.body or b"").replace(b">" + former + b"<", f">{host.private}<".encode()))
+
+    def _check_needed(self, given: Parameters) -> None:
+        """Refuse to delete what an instance that is not terminated needs, a group that others name, a full network."""
+        wanted = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
+        needing = [
+            key
+            for key, needs in self._needs.items()
+            if wanted in needs and self._instance(key)._state.name != "terminated"
+        ]
+        groups = [group for groups in self.backend.groups.values() for group in groups.values()]
+        for group in groups:
+            rules = [*group.ingress_rules, *group.egress_rules]
+            named = {(rule.source_group or {}).get("GroupId") for rule in rules}
+            if wanted in named and group.id != wanted:
+                needing.append(group.id)
+        if "VpcId" in given:
+            needing += [
+                key for subnets in self.backend.subnets.values() for key, s in subnets.items() if s.vpc_id == wanted
+            ]
+            needing += [group.id for group in groups if group.vpc_id == wanted and group.name != "default"]
+        if needing:
+            raise Refused("DependencyViolation", f"resource {wanted} has a dependent object")
+
+    # --- Placement groups
+
+    def _placement_group(self, action: str, given: Parameters) -> Answer | None:
+        """What moto does not have; None for another action."""
+        name = given.get("GroupName", "")
+        if action == "CreatePlacementGroup":
+            if name in self._groups:
+                raise Refused("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
+            key = "pg-" + hashlib.sha256(f"{name}{time.monotonic_ns()}".encode()).hexdigest()[:17]
+            self._groups[name] = {"id": key, "strategy": given.get("Strategy", "cluster"), "tags": _tags(given)}
+            return _xml(action, f"<placementGroup>{self._told(name)}</placementGroup>")
+        if action == "DescribePlacementGroups":
+            names = [value for key, value in given.items() if key.startswith("GroupName.")]
+            unknown = [one for one in names if one not in self._groups]
+            if unknown:
+                return _error(
+                    Refused("InvalidPlacementGroup.Unknown", f"The placement group '{unknown[0]}' is unknown.")
+                )
+            items = "".join(
+                f"<item>{self._told(name)}</item>"
+                for name, group in self._groups.items()
+                if (not names or name in names) and all(_passes(name, group, *one) for one in _filters(given))
+            )
+            return _xml(action, f"<placementGroupSet>{items}</placementGroupSet>")
+        if action == "DeletePlacementGroup":
+            if name not in self._groups:
+                raise Refused("InvalidPlacementGroup.Unknown", f"The placement group '{name}' is unknown.")
+            if any(
+                self._instance(i)._state.name != "terminated" for i, group in self._group_of.items() if group == name
+            ):
+                raise Refused("InvalidPlacementGroup.InUse", f"The placement group '{name}' is in use.")
+            del self._groups[name]
+            return _xml(action, "<return>true</return>")
+        return None
+
+    def _told(self, name: str) -> str:
+        group = self._groups[name]
+        tags = "".join(
+            f"<item><key>{escape(key)}</key><value>{escape(value)}</value></item>"
+            for key, value in group["tags"].items()
+        )
+        arn = f"arn:aws:ec2:{self.region}:{DEFAULT_ACCOUNT_ID}:placement-group/{name}"
+        return (
+            f"<groupName>{escape(name)}</groupName><strategy>{group['strategy']}</strategy><state>available</state>"
+            f"<groupId>{group['id']}</groupId><groupArn>{escape(arn)}</groupArn><tagSet>{tags}</tagSet>"
+        )
+
+
+@functools.cache
+def _session() -> Any:
+    """One for all: the description of EC2 is large, and a session reads it once."""
+    return boto3.Session()
+
+
+def _tags(given: Parameters) -> dict[str, str]:
+    keys = {name: value for name, value in given.items() if re.fullmatch(r"TagSpecification\.\d+\.Tag\.\d+\.Key", name)}
+    return {value: given.get(name[: -len("Key")] + "Value", "") for name, value in keys.items()}
+
+
+def _filters(given: Parameters) -> list[tuple[str, list[str]]]:
+    numbers = sorted({name.split(".")[1] for name in given if name.startswith("Filter.")})
+    return [
+        (given[f"Filter.{n}.Name"], [v for name, v in given.items() if name.startswith(f"Filter.{n}.Value.")])
+        for n in numbers
+    ]
+
+
+def _passes(name: str, group: dict[str, Any], wanted: str, values: list[str]) -> bool:
+    known = {"group-name": name, "strategy": group["strategy"], "state": "available", "group-id": group["id"]}
+    known |= {f"tag:{key}": value for key, value in group["tags"].items()}
+    return known.get(wanted) in values
+
+
+def _xml(action: str, content: str) -> Answer:
+    space = "http://ec2.amazonaws.com/doc/2016-11-15/"
+    return Answer(
+        200, f'<{action}Response xmlns="{space}"><requestId>0</requestId>{content}</{action}Response>'.encode()
+    )
+
+
+def _error(refused: Refused) -> Answer:
+    error = f"<Error><Code>{refused.code}</Code><Message>{escape(refused.message)}</Message></Error>"
+    text = f"<Response><Errors>{error}</Errors><RequestID>0</RequestID></Response>"
+    return Answer(STATUSES.get(refused.code, 400), text.encode())
+
+
+def _product(wanted: dict[str, str], price: float) -> str:
+    """A product as Pricing tells it: JSON in JSON."""
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price:.10f}"}}
+    return json.dumps(
+        {
+            "product": {"productFamily": "Compute Instance", "attributes": wanted, "sku": "TEST"},
+            "serviceCode": "AmazonEC2",
+            "terms": {"OnDemand": {"TEST.T": {"priceDimensions": {"TEST.T.D": dimension}, "sku": "TEST"}}},
+            "publicationDate": "2026-01-01T00:00:00Z",
+        }
+    )
+
+
+def main() -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m tests.ec2_server", description=__doc__)
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
+    parser.add_argument("--region", default="us-east-1")
+    arguments = parser.parse_args()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with EC2Server(arguments.address, port=arguments.port, region=arguments.region) as ec2:
+        keys = f"AWS_ACCESS_KEY_ID={ec2.access_key} AWS_SECRET_ACCESS_KEY={ec2.secret_key}"
+        print(f"AWS_ENDPOINT_URL={ec2.url} AWS_REGION={ec2.region} {keys}", flush=True)
+        stopped.wait()
+
+
+if __name__ == "__main__":
+    main()

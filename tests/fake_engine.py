@@ -1,0 +1,94 @@
+"""A container engine for tests: images are files of a directory, an archive is a tar with a manifest, as Docker's.
+
+ENGINE_STORE: the directory. What it is asked for goes into `calls` there. A file `refuse` there names the registry's
+login (USER PASSWORD) without which nothing is pulled; a file `full` lets it have no room for what is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+STORE = Path(os.environ.get("ENGINE_STORE", "/nowhere"))
+
+
+def fail(said: str) -> None:
+    print(said, file=sys.stderr)
+    sys.exit(1)
+
+
+def body_of(name: str) -> bytes:
+    """The content of an image, by a name or its id."""
+    names = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
+    path = STORE / f"image-{names.get(name, name)}"
+    if not path.exists():
+        fail(f"Error response from daemon: No such image: {name}")
+    return path.read_bytes()
+
+
+def keep(body: bytes, *names: str) -> None:
+    """Have an image under these names."""
+    identity = hashlib.sha256(body).hexdigest()
+    (STORE / f"image-{identity}").write_bytes(body)
+    known = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
+    (STORE / "names").write_text(json.dumps({**known, **dict.fromkeys(names, identity)}))
+
+
+def archive_of(body: bytes) -> bytes:
+    """What docker save would write."""
+    identity, packed = hashlib.sha256(body).hexdigest(), io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, data in (("body", body), ("manifest.json", json.dumps([{"Config": f"{identity}.json"}]).encode())):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def main(words: list[str]) -> None:
+    with (STORE / "calls").open("a") as calls:
+        calls.write(" ".join(words) + "\n")
+    login = Path(words[1]) if words[0] == "--config" else None
+    verb, *rest = words[2:] if login else words
+    if verb == "info":
+        print(STORE)
+    elif verb == "image":
+        body = body_of(rest[-1])
+        label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
+        labels = {"muster.source": label.removeprefix("label ")} if label else None
+        identity = "sha256:" + hashlib.sha256(body).hexdigest()
+        print(json.dumps({"Id": identity, "Size": len(body), "Config": {"Labels": labels}}))
+    elif verb == "login":
+        assert login, "the login is to lie in a directory of its own"
+        (login / "config.json").write_text(f"{rest[1]} {sys.stdin.read()}")
+    elif verb == "pull":
+        known = (login / "config.json").read_text() if login else ""
+        if (STORE / "refuse").exists() and (STORE / "refuse").read_text() != known:
+            fail(f"Error response from daemon: pull access denied for {rest[-1]}: authentication required")
+        keep(f"pulled {rest[-1]}\n".encode() * 4000, rest[-1])
+    elif verb == "load":
+        if (STORE / "full").exists():
+            fail("write /layer.tar: no space left on device")
+        with tarfile.open(rest[-1]) as archive:
+            stream = archive.extractfile("body")
+            assert stream
+            keep(stream.read())
+    elif verb == "save":
+        sys.stdout.buffer.write(archive_of(body_of(rest[-1])))
+    elif verb == "tag":
+        keep(body_of(rest[0]), rest[1])
+    elif verb == "build":
+        given = dict(word.split("=", 1) for word in rest if word.startswith("--") and "=" in word)
+        file = rest[rest.index("--file") + 1]
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        label = given.get("--label", "").removeprefix("muster.source=")
+        keep((f"label {label}\n" if label else "").encode() + text.encode(), given["--tag"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

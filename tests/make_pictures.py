@@ -1,0 +1,204 @@
+"""Record what commands print, and draw it as the pictures of docs/: make pictures
+
+A recording is the output of real plays on nodes of this machine, with its colours, in tests/pictures; names, times and
+places that differ from run to run are replaced by those of REPLACED. The pictures are drawn of the recordings alone,
+load nothing, and need no font but the reader's. tests/unit/test_pictures.py fails where they no longer fit.
+
+    python -m tests.make_pictures          draw them
+    python -m tests.make_pictures record   record all anew first: a minute, and root for the one of site.yml
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from tests.make_site import CHECKOUT
+from tests.unit.supervised import free_port
+from tests.unit.typed import give_collection
+
+RECORDINGS = CHECKOUT / "tests" / "pictures"
+PICTURES = CHECKOUT / "docs" / "pictures"
+COLUMNS = 118
+"""Characters of a line in a picture, and of the terminal in which is recorded."""
+
+TRAIN = """\
+import os
+import time
+
+time.sleep(1)  # as long as it takes until all nodes have checked in, which is said first
+if os.environ["NODE_RANK"] == "0":
+    for epoch in range(1, 4):
+        print(f"epoch {epoch}/3 loss {2.3 / epoch**2:.4f} accuracy {1 - 0.35 / epoch**2:.4f}")
+    print('MUSTER_RESULT {"accuracy": 0.9611}')
+"""
+BREAKS = """\
+import os
+import time
+
+if os.environ["NODE_RANK"] == "1":
+    raise ValueError("Attempting to unscale FP16 gradients.")
+time.sleep(3600)
+"""
+
+CONFIGURATION = """\
+[defaults]
+inventory = local.yml
+stdout_callback = muster.training.roll
+callback_result_format = yaml
+"""
+SETTINGS = """\
+launch_launcher: env
+launch_working_directory: {place}
+launch_node_directory: {runs}
+launch_master_port: {master_port}
+launch_lifeline_port: {lifeline_port}
+launch_report: false
+launch_skip: [busy]
+"""
+
+
+class Play(NamedTuple):
+    """What is recorded: a title, a command as a person types it, and whether it ends with an error."""
+
+    title: str
+    typed: str
+    fails: bool = False
+
+
+PLAYS = {
+    "launch": Play("a job on two nodes", "./muster launch -n 2 train.py"),
+    "status": Play("where a run stands", "./muster status"),
+    "failure": Play("a job that fails on one of them", "./muster launch -n 2 breaks.py", fails=True),
+    "site": Play(
+        "what would be changed on the nodes",
+        "./muster site --check --tags base_packages,firewall,pytorch,python_env",
+    ),
+}
+"""In this order: status tells of the run before it."""
+REPLACED = (
+    (r"\b(train|breaks)-\d{8}-\d{6}-[0-9a-f]{4}\b", r"\1-20260301-101500-1a2b"),
+    (r"\b\d:\d\d:\d\d\b", "0:00:04"),
+    (r"\b\d+(?:\.\d)? (?:s|min(?: \d+ s)?) ago\b", "12 s ago"),
+    (r"\b\d\d:\d\d:\d\d\b", "10:15:04"),
+    (r"\bport \d{5}\b", "port 29500"),
+    (r"\S*/bin/python\b", "/opt/muster/env/bin/python"),
+)
+"""What differs from run to run, as a pattern, and what stands in recordings for it."""
+
+
+def project(directory: Path) -> Path:
+    """What `init` writes for two nodes of this machine, as far as it is needed here; with scripts and settings."""
+    give_collection(directory)
+    place = directory / "project"
+    (place / "group_vars").mkdir(parents=True)
+    for playbook in (CHECKOUT / "playbooks").glob("*.yml"):
+        text = f"- import_playbook: muster.training.{playbook.stem}\n"
+        (place / playbook.name).write_text(text, encoding="utf-8")
+    (place / "local.yml").write_bytes((CHECKOUT / "inventories" / "local.yml").read_bytes())
+    (place / "ansible.cfg").write_text(CONFIGURATION, encoding="utf-8")
+    words = (CHECKOUT / "roles" / "init" / "files" / "muster.py").read_text(encoding="utf-8")
+    (place / "muster").write_text(f"#!{sys.executable}\n{words}", encoding="utf-8")
+    (place / "muster").chmod(0o755)
+    (place / "train.py").write_text(TRAIN, encoding="utf-8")
+    (place / "breaks.py").write_text(BREAKS, encoding="utf-8")
+    settings = SETTINGS.format(
+        place=place, runs=directory / ".muster" / "runs", master_port=free_port(), lifeline_port=free_port()
+    )
+    (place / "group_vars" / "training.yml").write_text(settings, encoding="utf-8")
+    return place
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """The environment of somebody whose home is a directory and who has the collection there."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(directory),
+        "LC_ALL": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+    }
+
+
+def played(play: Play, directory: Path, place: Path) -> str:
+    """What a command prints to a terminal, as bytes of it that mean colours are left, with REPLACED."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    words = play.typed.split()
+    command = subprocess.Popen(
+        words, cwd=place, env=environment(directory), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    printed = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed: what Linux says at the end of a terminal
+            break
+        if not part:
+            break
+        printed += part
+    os.close(ours)
+    text = printed.decode("utf-8").replace("\r\n", "\n")
+    if (command.wait() != 0) != play.fails:
+        raise RuntimeError(f"{play.typed} ended with {command.returncode}:\n{text}")
+    return f"$ {play.typed}\n{normal(text, directory, place)}"
+
+
+def normal(text: str, directory: Path, place: Path) -> str:
+    """A text without what differs from run to run."""
+    for path, name in ((place, "/home/me/project"), (directory, "/home/me"), (CHECKOUT, "/home/me/training")):
+        text = text.replace(str(path), name)
+    for pattern, replacement in REPLACED:
+        text = re.sub(pattern, replacement, text, flags=re.M)
+    return text
+
+
+def drawn(name: str, recording: str) -> str:
+    """The picture of a recording, as SVG."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        for line in recording.rstrip("\n").split("\n"):
+            console.print(Text.from_ansi(line), soft_wrap=False)
+        console.print()  # else the last line loses what hangs below it
+        svg = console.export_svg(title=PLAYS[name].title, theme=MONOKAI, unique_id=f"muster-{name}")
+    svg = re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->", "", svg, flags=re.S)
+    svg = svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
+    return "".join(f"{line.rstrip()}\n" for line in svg.splitlines())
+
+
+def record(names: list[str]) -> dict[str, str]:
+    """Play anew what is named, in one project, and return what was printed."""
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        place = project(directory)
+        return {name: played(PLAYS[name], directory, place) for name in PLAYS if name in names}
+
+
+def main() -> None:
+    """Draw all pictures; with `record`, of new recordings."""
+    for directory in (RECORDINGS, PICTURES):
+        directory.mkdir(exist_ok=True)
+    if sys.argv[1:] == ["record"]:
+        for name, text in record(list(PLAYS)).items():
+            (RECORDINGS / f"{name}.txt").write_text(text, encoding="utf-8")
+    for name in PLAYS:
+        recording = (RECORDINGS / f"{name}.txt").read_text(encoding="utf-8")
+        (PICTURES / f"{name}.svg").write_text(drawn(name, recording), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What the tests of the scenario share: a project as init writes it, and the commands that are typed in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import drive
+from tests.lab import Lab
+from tests.paperspace_server.server import PaperspaceServer
+
+# How this machine logs in to the test hosts, which a rented machine knows by its owner's key.
+LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")
+
+
+class Project:
+    """A directory made by muster.training.init, and the commands that are typed in it."""
+
+    def __init__(self, directory: Path, server: PaperspaceServer) -> None:
+        self.directory = directory
+        self.environment = os.environ | {
+            "ANSIBLE_NOCOLOR": "1",
+            "PATH": f"{drive.CHECKOUT}/.venv/bin:{os.environ['PATH']}",
+            "PAPERSPACE_API_KEY": server.key,
+            "PAPERSPACE_API_URL": server.url,
+        }
+        # The project's own ansible.cfg counts, not the one of the checkout.
+        self.environment.pop("ANSIBLE_CONFIG", None)
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            command.split(),
+            check=False,
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=540,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def set_up(self, lab: Lab, settings: dict[str, Any], inventory: str = "") -> None:
+        """Have init write it, and tell it how to log in to the test hosts and what to run.
+
+        settings: further variables of the group. inventory: further lines of paperspace.yml.
+        """
+        self.run("ansible-playbook muster.training.init -e source=paperspace")
+        hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]
+        login = {name: hosts[name] for name in LOGIN if name in hosts}
+        (self.directory / "group_vars" / "training.yml").write_text(yaml.safe_dump({**login, **settings}))
+        with (self.directory / "paperspace.yml").open("a") as file:
+            file.write(f"\nuser: {hosts['ansible_user']}\n{inventory}")
+
+
+# torch is there already; that site.yml brings it too is seen in the scenario `site`. A test host shares its kernel with
+# this machine, but for settings of the network.
+SETTINGS: dict[str, Any] = {
+    "launch_script": str(drive.JOBS / "loop.py"),
+    "launch_args": ["--steps", "5"],
+    "base_packages_sysctl": {"net.core.somaxconn": 5000},
+    "python_env_enabled": False,
+    "pytorch_enabled": False,
+}

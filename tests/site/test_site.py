@@ -1,0 +1,68 @@
+"""The documentation site as it was built: it is whole, and loads nothing from elsewhere. `make docs` runs this."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.make_site import CHECKOUT, markdown_pages
+
+SITE = CHECKOUT / "build" / "docs"
+PAGES = sorted(SITE.rglob("*.html"))
+LOADING = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+"""Elements that a browser fetches something for, and the attribute that says what. What a person clicks is none."""
+
+
+class Loaded(HTMLParser):
+    """What a page has a browser load, and what it links to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag in LOADING:
+            self.loads += [values.get(LOADING[tag]) or ""]
+        if tag == "a":
+            self.links += [values.get("href") or ""]
+
+
+def test_there_is_a_page_for_each_page_of_the_repository_each_role_and_each_plugin() -> None:
+    written = {str(page.relative_to(SITE).with_suffix("")) for page in PAGES}
+    wanted = {"index" if page == "README.md" else page.removesuffix(".md") for page in markdown_pages()}
+    wanted |= {f"reference/{path.name}_role" for path in (CHECKOUT / "roles").iterdir()}
+    for kind, singular in (("modules", "module"), ("filter",) * 2, ("lookup",) * 2, ("inventory",) * 2):
+        names = {path.stem for path in (CHECKOUT / "plugins" / kind).iterdir() if path.suffix in (".py", ".yml")}
+        wanted |= {f"reference/{name}_{singular}" for name in names}
+    assert wanted - written == set()
+
+
+@pytest.mark.parametrize("pattern", ["*.css", "*.js"])
+def test_no_style_sheet_and_no_script_loads_from_elsewhere(pattern: str) -> None:
+    files = sorted(SITE.rglob(pattern))
+    assert files
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert re.findall(r"(?:url\(|@import|fetch\(|importScripts\()\s*[\"']?(?:https?:)?//[^\"')]*", text) == [], file
+
+
+def test_no_page_loads_from_elsewhere_and_each_link_within_the_site_leads_somewhere() -> None:
+    assert len(PAGES) > 100
+    for page in PAGES:
+        found = Loaded(page)
+        assert [load for load in found.loads if re.match(r"(https?:)?//", load)] == [], page
+        for target in found.loads + found.links:
+            path = target.partition("#")[0].partition("?")[0]
+            if path and not re.match(r"[a-z]+:|//", path):
+                assert (page.parent / path).exists(), f"{page}: {target}"
+
+
+def test_the_theme_has_nothing_to_complain_of() -> None:
+    for page in PAGES:
+        assert "ERROR: Adding a table of contents" not in page.read_text(encoding="utf-8"), page

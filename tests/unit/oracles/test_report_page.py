@@ -1,0 +1,161 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pages of reports in a real browser, narrow and wide, light and dark: a checker of accessibility finds nothing, no
+page is wider than its window, and what is seen are the plots and the numbers of report.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import gpu_row, money, value_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_comparison, write_report
+from tests import browser
+from tests.browser import Browser
+from tests.unit.plugins.plugin_utils.report.records import START, write_events, write_record
+from tests.unit.plugins.plugin_utils.report.test_write import hostile_record
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+AXES = sorted((CHECKOUT / "build").glob("axe-*/**/axe.min.js"))
+ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
+PAPER = {False: "#ffffff", True: "#14171a"}
+# What lies in a picture is one thing to who cannot see it, and has a name; its colours are test_plots' business.
+CHECK = "axe.run({exclude: [['svg > *']]}, {resultTypes: ['violations']}).then(told => told.violations)"
+FIGURES = """
+[...document.querySelectorAll("figure")].map(figure => {
+  const box = figure.getBoundingClientRect(), svg = figure.querySelector("svg"), drawn = svg?.getBoundingClientRect();
+  const region = svg?.parentElement.getBoundingClientRect();
+  return {
+    left: box.left, right: box.right, caption: figure.querySelector("figcaption").innerText,
+    name: svg?.getAttribute("aria-label"),
+    picture: svg && [drawn.left, drawn.top + scrollY, Math.min(drawn.right, region.right) - drawn.left, drawn.height],
+  };
+})
+"""
+TABLE = """
+(name => [...document.querySelector(`[aria-label="${name}"] tbody`).rows].map(
+  row => [...row.cells].map(cell => cell.innerText)
+))
+"""
+
+pytestmark = [
+    pytest.mark.skipif(browser.program() is None, reason="there is no Chromium on this machine"),
+    pytest.mark.skipif(not AXES, reason="make has not installed axe-core into build"),
+]
+
+
+def rich_record(runs: Path, run_id: str) -> Path:
+    """A record with everything that a page can show."""
+    failure = {
+        "node": "gpu1",
+        "node_rank": 1,
+        "rank": 2,
+        "error": "ValueError: no",
+        "log": "/x/node1/ranks/2/stderr.log",
+    }
+    directory = write_record(
+        runs,
+        run_id,
+        nodes=2,
+        gpus=2,
+        sample=lambda node, gpu, second: (
+            97 - 40 * node - 7 * gpu,
+            9000 * (1 + node + 2 * gpu),
+            60 + 5 * node + 2 * gpu,
+            210 + 90 * gpu + 30 * node,
+        ),
+        result={"state": "failed", "first_failure": failure, "said": {"accuracy": 0.25, "place": "/x/" * 60}},
+    )
+    node = directory / "logs" / "node0"
+    write_events(node / "events.out.tfevents.1", "train/loss", [2 / (1 + step) for step in range(900)])
+    (node / "nvidia-smi.txt").write_text("NVIDIA-SMI 550\n")
+    for path, text in (
+        (node / "ranks" / "0" / "stdout.log", "View run at https://wandb.ai/team/x/runs/1\n"),
+        (directory / "logs" / "node1" / "ranks" / "2" / "stderr.log", f"Traceback\n{ERROR}\n"),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return directory
+
+
+def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
+    """What holds of each page."""
+    where = f"{page.parent.name}, {width} px"
+    there.show(width, dark)
+    there.open(page)
+    assert there.evaluate("document.documentElement.scrollWidth") == width, where
+    figures = there.evaluate(FIGURES)
+    for one in figures:
+        assert 0 <= one["left"] < one["right"] <= width and one["caption"], (where, one)
+    there.evaluate(f"{AXES[-1].read_text()}; 0")
+    found = [(one["id"], one["help"], [node["html"][:300] for node in one["nodes"]]) for one in there.evaluate(CHECK)]
+    assert found == [], where
+    drawn = [one for one in figures if one["picture"]]
+    assert [one["name"] for one in drawn] == [name_of(spec) for spec in specs(page)], where
+    shown = there.colors(there.picture(), [(0, 0, 1, 1), *(one["picture"] for one in drawn)])
+    assert shown[0] == {PAPER[dark]: 1}, where
+    for colors, spec in zip(shown[1:], specs(page), strict=True):
+        for line in lines_of(spec):
+            assert sum(count for color, count in colors.items() if alike(color, line)) > 30, (where, spec["title"])
+        assert colors[PAPER[dark]] > sum(colors.values()) / 3, (where, spec["title"])
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether a pixel has a line's colour, or most of it: a line need not fill the pixels at its edges."""
+    pairs = zip(bytes.fromhex(one[1:]), bytes.fromhex(other[1:]), strict=True)
+    return all(abs(value - wanted) < 96 for value, wanted in pairs)
+
+
+def specs(page: Path) -> list[dict[str, Any]]:
+    """The specifications of the plots of a page, curves before GPUs, in the order of the page."""
+    order = ("curve-", "gpu-utilization", "gpu-memory", "gpu-power", "gpu-temperature")
+    paths = [path for word in order for path in sorted((page.parent / "plots").glob(f"{word}*.vl.json"))]
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def name_of(spec: dict[str, Any]) -> str:
+    name: str = spec["description"]
+    return name
+
+
+def lines_of(spec: dict[str, Any]) -> list[str]:
+    """The colours of the lines that a plot must show; of lines that may lie under each other the last."""
+    text = json.dumps(spec)
+    several = re.findall(r'"range": \[("#[0-9A-F]{6}"(?:, "#[0-9A-F]{6}")*)\]', text)
+    if several:
+        return [str(json.loads(f"[{several[-1]}]")[-1])]
+    return re.findall(r'"type": "line", "strokeWidth": [0-9.]+, "color": "(#[0-9A-F]{6})"', text)
+
+
+def test_pages_are_seen_and_heard_as_they_are_meant(tmp_path: Path) -> None:
+    """One browser looks at all of them: it takes a second to start."""
+    runs, book = tmp_path / "runs", tmp_path / "logbook"
+    rich, other, hostile = rich_record(runs, "rich"), rich_record(runs, "other"), hostile_record(runs)
+    report = write_report(rich, book, START).report
+    write_report(hostile, book, START)
+    compared, _why = write_comparison([rich, other], book, None, START)
+    with Browser() as there:
+        for page in (rich / "report.html", hostile / "report.html", compared):
+            for width, dark in VIEWS:
+                check_view(there, page, width, dark)
+        for width, dark in VIEWS:
+            there.show(width, dark)
+            there.open(rich / "report.html")
+            numbers = json.loads((rich / "report.json").read_text())
+            seen = " ".join(there.evaluate("document.body.innerText").split())
+            for words in (
+                numbers["verdict"],
+                money(numbers["cost"]["run"], "USD"),
+                numbers["failure"]["cause"]["remedy"],
+                *(one["found"] for one in numbers["findings"]),
+                *(value_of(one["value"]) for one in numbers["metrics"]),
+            ):
+                assert " ".join(words.split()) in seen, words
+            assert there.evaluate(f"{TABLE}('GPUs')") == [gpu_row(gpu) for gpu in report["gpus"]]
+            assert [row[0] for row in there.evaluate(f"{TABLE}('Nodes')")] == ["gpu0", "gpu1"]

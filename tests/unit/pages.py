@@ -1,0 +1,82 @@
+"""What the Markdown pages hold, for tests: fences with their marks, code, links and headings.
+
+A mark is a comment on the line above a fence, which readers of the page do not see:
+
+    <!-- run: local -->            these commands are run, on nodes of this machine, in the order of the page
+    <!-- run: fails -->            the same, and the last of them ends with an error
+    <!-- not run: machines -->     they are not, for a reason of REASONS
+    <!-- file: train.py -->        the fence is written to this file
+    <!-- shows -->                 each line stands in what was printed so far; `...` is any text
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.make_site import CHECKOUT, markdown_pages
+
+REASONS = {
+    "machines": "needs machines that SSH reaches, and root there",
+    "cloud": "needs an account that costs money",
+    "network": "downloads",
+    "checkout": "is a target of make, or a tool of the tests",
+}
+FENCE = re.compile(r"^(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```$", re.M | re.S)
+
+
+class Fence(NamedTuple):
+    """A fenced block: its page and line there, language, mark ("" without one) and text."""
+
+    page: str
+    line: int
+    language: str
+    mark: str
+    body: str
+
+
+def text_of(page: str) -> str:
+    """The text of a page, by its path in the repository."""
+    return (CHECKOUT / page).read_text(encoding="utf-8")
+
+
+def fences(page: str) -> list[Fence]:
+    """The fenced blocks of a page, in order."""
+    text = text_of(page)
+    return [
+        Fence(page, text[: found.start()].count("\n") + 1, found["language"], found["mark"] or "", found["body"])
+        for found in FENCE.finditer(text)
+    ]
+
+
+def spans(page: str) -> list[str]:
+    """The code spans of a page outside fences."""
+    return re.findall(r"`([^`\n]+)`", FENCE.sub("", text_of(page)))
+
+
+def commands(page: str) -> list[str]:
+    """What stands in code: the lines of fences of shell, without their comments, and code spans."""
+    lines = [line for fence in fences(page) if fence.language == "sh" for line in fence.body.splitlines()]
+    return [*(re.sub(r"(^|\s)#\s.*", "", line).strip() for line in lines), *spans(page)]
+
+
+def links(page: str) -> list[str]:
+    """The targets of links and pictures outside fences and code."""
+    text = re.sub(r"`[^`\n]*`", "`", FENCE.sub("", text_of(page)))
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: list[str] = []
+    for title in re.findall(r"^#{1,6} (.+)$", FENCE.sub("", text_of(page)), re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title.replace("`", "").replace("\\", ""))
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+PAGES = markdown_pages()
+GUIDES = [page for page in PAGES if page == "README.md" or Path(page).parent.name == "docs"]
+"""Pages for users, and not those of a single role."""

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""benchmark.yml as it is typed, on two nodes of this machine, one of which is slow for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
+from tests.unit.plugins.plugin_utils.benchmark.measurements import document
+from tests.unit.plugins.plugin_utils.report.records import write_record
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+NODES = ["swift", "slow"]
+# Read by each Python of the job before anything else: on the second node a product takes twice its time.
+SLOW = """
+import os, sys, threading, time
+
+pytestmark = pytest.mark.one_core  # it needs torch
+def slow_down():
+    while not hasattr(sys.modules.get("torch"), "compile"):
+        time.sleep(0.05)
+    import torch
+    product = torch.mm
+    def mm(*given, **more):
+        start = time.perf_counter()
+        found = product(*given, **more)
+        time.sleep(time.perf_counter() - start)
+        return found
+    torch.mm = mm
+if os.environ.get("GROUP_RANK") == "1":
+    threading.Thread(target=slow_down, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, which are this machine, and the record of an earlier benchmark."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    for place, name in enumerate(NODES):
+        text = text.replace(f"local{place}", name)
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_node_directory: {tmp_path}/nodes\n    benchmark_directory: {tmp_path}/program\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        f"    launch_environment: {{PYTHONPATH: {tmp_path}/slow}}\n"
+        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
+        "    benchmark_seconds: 20\n    benchmark_largest: 1024\n    benchmark_collectives: [all_reduce]\n"
+    )
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
+    earlier = write_record(tmp_path / "runs", "before", nodes=2)
+    fast = document(2, model="cpu", tflops=lambda _rank: 1000.0)
+    (earlier / "benchmark.json").write_text(json.dumps(judge(read_measured(fast, NODES), None, "before")))
+    write_record(tmp_path / "runs", "training")
+    return tmp_path
+
+
+def run(directory: Path, *more: str) -> tuple[int, str]:
+    done = typed(directory, ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *more])
+    return done.returncode, done.stdout
+
+
+def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path) -> None:
+    more = ["-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true"]
+    code, output = run(directory, *more)
+    assert "run now-again succeeded" in output, output
+    assert "problem: slow rank 0 is slow:" in output and "swift rank 0 is slow" not in output, output
+    assert "matmul on swift rank 0: " in output and " TFLOP/s, and 1e+03 in before" in output, output
+    assert code == 2 and "benchmark_fail_on_slow is set" in output, output
+    record = directory / "runs" / "now"
+    found = json.loads((record / "benchmark.json").read_text())
+    assert found["complete"] and {one["op"] for one in found["collectives"]} == {"all_reduce"}
+    assert output.count(f"\nreport: {record}/report.html") == 1, output
+    assert "Figures of the benchmark" in (record / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed_words", "said"),
+    [
+        ("baseline=nothing", "there is no record"),
+        ("baseline=training", "baseline is training, and that was no benchmark"),
+        ("launch_script=mine.py", "launch_script is given with -e, and the benchmark is a job of its own"),
+        ("benchmark_seconds=3000", "benchmark_seconds is 3000, and it takes 5 to 400"),
+        ("benchmark_second=30", "did you mean benchmark_seconds?"),
+        ('{"benchmark_collectives": ["all_recude"]}', "all_recude"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, typed_words: str, said: str) -> None:
+    code, output = run(directory, "-e", typed_words)
+    assert code == 2 and said in " ".join(output.split()), output
+    assert not (directory / "nodes").exists() and not (directory / "program").exists()

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A launch runs the code that is here: what differs on the node is brought first, and what a job has written stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervised import free_port
+from tests.unit.typed import give_collection, typed
+
+pytestmark = [
+    pytest.mark.one_core,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the role code asks for root"),
+    pytest.mark.skipif(not shutil.which("rsync"), reason="the role code needs rsync"),
+]
+
+
+def launch(directory: Path, *more: str) -> str:
+    done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machine.yml", *more])
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_an_edited_script_is_what_runs(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    settings = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+        "launch_node_directory": str(tmp_path / "runs"),
+        "launch_python": sys.executable,
+        "launch_launcher": "env",
+        "launch_script": "train.py",
+        "code_source": str(tmp_path / "project"),
+        "code_directory": str(tmp_path / "node"),
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+    }
+    hosts = {"a": {"node_address": "127.0.4.1", "node_slots": 1}}
+    (tmp_path / "machine.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
+    (tmp_path / "project" / "outputs").mkdir(parents=True)
+    (tmp_path / "project" / "train.py").write_text("print('as it was')\n")
+    (tmp_path / "project" / "outputs" / "mine").touch()
+    shutil.copytree(tmp_path / "project", tmp_path / "node", ignore=shutil.ignore_patterns("outputs"))
+    (tmp_path / "node" / "ckpt.pt").write_text("step 20")
+    assert "code-older" not in launch(tmp_path, "--check")
+
+    (tmp_path / "project" / "train.py").write_text("print('edited')\n")
+    os.utime(tmp_path / "project" / "train.py", (2_000_000_000, 2_000_000_000))
+    output = launch(tmp_path, "--check")
+    assert "WARNING code-older on a: " in output and "train.py is older there" in output
+    assert "left so by code: as_is: train.py is older there" in launch(tmp_path, "--check", "-e", "code=as_is")
+    assert (tmp_path / "node" / "train.py").read_text() == "print('as it was')\n"
+
+    output = launch(tmp_path)
+    assert "bringing the code of " in output and "\nedited\n" in output and "code-older" not in output
+    left = {path.name for path in (tmp_path / "node").iterdir()}
+    assert left == {"train.py", "ckpt.pt", ".muster-code.json"}

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""fetch.yml on a run of two nodes that are this machine: what the job wrote comes home, once, and not unasked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+pytestmark = pytest.mark.one_core
+LARGE = 1_100_000_000  # bytes, of which the disk has none
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, two nodes with what a job has written there, and the record of its run."""
+    give_collection(tmp_path)
+    settings = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "launch_node_directory": str(tmp_path / "nodes"),
+    }
+    group = {"hosts": {"a": {}, "b": {}}, "vars": settings}
+    (tmp_path / "machines.yml").write_text(json.dumps({"training": group}))
+    nodes = [{"name": name, "slots": 1, "first_rank": rank} for rank, name in enumerate("ab")]
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "model.pt").write_text("model")
+    for rank, node in enumerate(nodes):
+        run = tmp_path / "nodes" / "first" / f"node{rank}"
+        (run / "checkpoints").mkdir(mode=0o700, parents=True)
+        run.chmod(0o700)
+        run.parent.chmod(0o700)
+        own = {"node": {**node, "node_rank": rank}, "working_directory": str(work), "outputs": ["model.*"]}
+        (run / "plan.json").write_text(json.dumps({"run_id": "first", **own}))
+        (run / "checkpoints" / "last.pt").write_text("alike")
+        (run / "checkpoints" / "rank.pt").write_text(str(rank))
+    record = tmp_path / "runs" / "first"
+    record.mkdir(parents=True)
+    (record / "plan.json").write_text(json.dumps({"run_id": "first", "world_size": 2, "nodes": nodes}))
+    return tmp_path
+
+
+def fetch(directory: Path, *words: str) -> tuple[int, str, dict[str, str | int]]:
+    """Type it; return its exit code, what it says, and the texts, or sizes of large files, that are here."""
+    done = typed(directory, ["ansible-playbook", "-i", "machines.yml", "-e", "run_id=first", *words])
+    outputs = directory / "runs" / "first" / "outputs"
+    files = [path for path in outputs.rglob("*") if path.is_file()]
+    found = {str(path.relative_to(outputs)): path for path in files}
+    return (
+        done.returncode,
+        done.stdout,
+        {name: path.read_text() if path.stat().st_size < 1000 else path.stat().st_size for name, path in found.items()},
+    )
+
+
+HOME = {
+    "node0/run/checkpoints/last.pt": "alike",
+    "node0/run/checkpoints/rank.pt": "0",
+    "node0/work/model.pt": "model",
+    "node1/run/checkpoints/rank.pt": "1",
+}
+
+
+def test_what_a_job_wrote_comes_home_once_and_again_only_where_it_is_new(directory: Path) -> None:
+    code, output, files = fetch(directory, "muster.training.fetch")
+    assert code == 0, output
+    assert files == HOME
+    assert "outputs of the run: 4 files, 0 MB" in output and "come once: 2 files" in output
+    (directory / "nodes" / "first" / "node1" / "checkpoints" / "rank.pt").write_text("one")
+    code, output, files = fetch(directory, "muster.training.logs", "-e", "fetch=outputs")
+    assert code == 0 and files == {**HOME, "node1/run/checkpoints/rank.pt": "one"}, output
+    assert "here already: 3 files" in output and "to be brought: 1 file," in output
+
+
+def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
+    large = directory / "nodes" / "first" / "node0" / "checkpoints" / "large.pt"
+    with large.open("wb") as stream:
+        stream.truncate(LARGE)
+    code, output, files = fetch(directory, "muster.training.fetch")
+    assert code == 2 and files == {}, output
+    assert "nothing was brought: 1.1 GB need a yes." in " ".join(output.split())
+    large.unlink()
+
+
+def test_a_run_that_is_not_there(directory: Path) -> None:
+    code, output, files = fetch(directory, "muster.training.fetch", "-e", "run_id=other")
+    assert code == 2 and files == {} and "there is no record" in output, output

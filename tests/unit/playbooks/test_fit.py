@@ -1,0 +1,116 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""fit.yml as it is typed, on two nodes of this machine: a job whose memory is limited for real; interrupted, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+NODES = ["one", "other"]
+# Takes 100 MiB a batch where 1 GiB is the limit, on the second node; waits for ever as long as a file lies beside it.
+JOB = """
+import os, resource, sys, time
+
+pytestmark = pytest.mark.one_core  # it needs ansible-runner
+batch = int(sys.argv[1])
+while os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "wait")):
+    time.sleep(0.1)
+if os.environ["NODE_RANK"] == "1":
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    kept = bytearray(batch * (100 << 20))
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, and a job."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    for place, name in enumerate(NODES):
+        text = text.replace(f"local{place}", name)
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
+    )
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+def words(directory: Path, *more: str) -> list[str]:
+    job = ["-e", f"launch_script={directory}/job.py", "-e", '{"fit_args": ["{batch_size}"]}', "-e", "fit_multiple=4"]
+    return ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", *job, *more]
+
+
+def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_interruption(directory: Path) -> None:
+    (directory / "wait").touch()
+    process = subprocess.Popen(
+        words(directory, "-e", "fit_start=8", "-e", "fit_max=12"),
+        cwd=directory,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    status = directory / "nodes" / "fit-b8" / "node1" / "status.json"
+    try:
+        eventually(
+            lambda: (
+                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
+            ),
+            240,
+        )
+    finally:
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        output, _none = process.communicate(timeout=240)
+    assert process.returncode != 0, output
+    assert json.loads(status.read_text())["state"] != "running", "the run was stopped before the command ended"
+    assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
+    (directory / "wait").unlink()
+    done = typed(directory, words(directory, "-e", "fit_start=8", "-e", "fit_max=12"))
+    assert done.returncode == 0, done.stdout
+    assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
+    assert "fit: the largest batch a rank is 4, after 3 probes" in done.stdout, done.stdout
+    known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
+    assert [one["run_id"] for one in known["history"]] == ["fit-b8-2", "fit-b12", "fit-b4"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            '{"fit_args": ["--batch_size", "8"]}',
+            "fit_args has no {batch_size}: write it where the script takes its batch",
+        ),
+        ("fit_strat=4", "did you mean fit_start?"),
+        ("fit_start=9000", "fit_start is 9000, and it takes 1 to fit_max, which is 4096"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, more: str, said: str) -> None:
+    done = typed(directory, words(directory, "-e", more))
+    assert done.returncode == 2 and said in " ".join(done.stdout.split()), done.stdout
+    assert not (directory / "runs").exists() and not (directory / "nodes").exists()
+
+
+def test_a_mistake_in_the_script_ends_the_search_at_its_first_launch(directory: Path) -> None:
+    (directory / "job.py").write_text("print(modle)\n")
+    done = typed(directory, words(directory))
+    assert done.returncode == 2 and "fit-b8 failed, and not for want of memory: NameError" in done.stdout, done.stdout
+    assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b8"]

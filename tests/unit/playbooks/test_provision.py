@@ -1,0 +1,191 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""provision.yml, cost.yml and teardown.yml as they are typed; what they do is tested beside the action."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import machine, network
+from tests.paperspace_server.server import PaperspaceServer
+
+pytestmark = pytest.mark.one_core
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+KEY = "a-key-that-nobody-may-read"
+NODES = ["-e", "nnodes=3", "-e", "region=ny2", "-e", "machine_types=A6000x2"]
+
+
+@pytest.fixture
+def server() -> Iterator[PaperspaceServer]:
+    """An account with two of three nodes, one of them off, and a stranger's machine."""
+    home = network(21, name="muster-bert")["id"]
+    machines = [
+        machine(1, name="bert-0", networkId=home, dtCreated="2026-01-01T00:00:00Z"),
+        machine(2, name="bert-1", networkId=home, state="off", publicIp=None),
+        machine(3, name="photos", networkId="nwshared"),
+    ]
+    with PaperspaceServer(Account(machines, [network(21, name="muster-bert")]), key=KEY) as started:
+        yield started
+
+
+def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key: str = KEY) -> tuple[int, str]:
+    (directory / "here.ini").write_text("localhost ansible_connection=local\n")
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
+    done = subprocess.run(
+        [*command, "-i", str(directory / "here.ini"), *words],
+        cwd=CHECKOUT,
+        env={**os.environ, "PAPERSPACE_API_KEY": key, "PAPERSPACE_API_URL": server.url, "HOME": str(directory)},
+        stdin=subprocess.DEVNULL,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert KEY not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert [one.method for one in server.requests if one.method != "GET"] == []
+    assert not (directory / ".muster" / "clusters" / "bert.json").exists()
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
+    assert code == 0, said
+    for line in (
+        "there: machine bert-0 (ps000001) of type A6000x2, ready, 3.78 USD an hour while it is on",
+        "to make: machine bert-2 of type A6000x2 with 250 GB",
+        "to start: machine bert-1 (ps000002)",
+        "bert: 11.34 USD an hour, 272.16 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 30.00 USD",
+        '+  "bert-2": "ready"',
+        '-  "bert-1": "off"',
+    ):
+        assert line in said, said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-e", "cluster=bert", *NODES), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
+        (("-e", "cluster=bert", *NODES, "-e", "provision_disk=500"), "did you mean provision_disk_gb?"),
+        (("-e", "cluster=bert", *NODES, "-e", "idle_watch_afer=2h"), "did you mean idle_watch_after?"),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "idle_watch_enabled=true", "-e", "idle_watch_ttl=5m"),
+            "ttl is '5m'. Needed: a number and its unit",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
+            "region 'mars1' is none of Paperspace's. There are: ny2 (East Coast (NY2))",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
+            ".ssh/none.pub cannot be read: No such file or directory. Make a pair with `ssh-keygen -t ed25519`",
+        ),
+        (
+            ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
+            "ssh_public_key is no public key of SSH",
+        ),
+        (
+            ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
+            "Needed: a lower-case letter, then up to 30",
+        ),
+    ],
+)
+def test_what_is_typed_wrongly_is_one_line(
+    server: PaperspaceServer, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    code, said = play(server, tmp_path, "provision", *words)
+    assert (code, message in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("", "no API key: the option api_key, PAPERSPACE_API_KEY, "), ("wrong", "The API key is wrong or was deleted")],
+)
+def test_without_the_right_key_nothing_is_made(
+    server: PaperspaceServer, tmp_path: Path, key: str, message: str
+) -> None:
+    code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "-e", "max_usd_per_hour=20", key=key)
+    assert (code, message in said) == (2, True), said
+
+
+def test_a_template_is_planned_and_no_machine_is_imaged_that_was_not_cleaned(
+    server: PaperspaceServer, tmp_path: Path
+) -> None:
+    words = ["-e", "cluster=bert", "-e", "template=golden"]
+    code, said = play(server, tmp_path, "image", *words, "--check")
+    assert code == 0, said
+    assert "to make: template golden of bert-0, which is off meanwhile; it costs 11.00 USD a month" in said
+    code, said = play(server, tmp_path, "image", *words)
+    assert code == 2
+    assert "bert-0 was not cleaned, so no template was made of it" in said
+
+
+def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost")
+    assert code == 0, said
+    row = next(line for line in said.splitlines() if line.startswith("bert "))
+    assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
+    assert "besides: 1 machines of no cluster, 1 of them on, 3.78 USD an hour" in said
+
+
+def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[].[cluster,per_hour]")
+    assert code == 0, said
+    assert json.loads(said[said.index("[\n") :]) == [["bert", 3.78]]
+    code, said = play(server, tmp_path, "cost", "-e", "jmespath=clusters[")
+    assert code == 2
+    assert "is wrong at its end, where something is missing" in said
+
+
+def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "cost", "-e", "idle_watch_ttl=2d")
+    assert code == 0, said
+    assert "more than its ttl of 48:00:00" in said
+    assert "3.78 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
+    assert "ttl" not in play(server, tmp_path, "cost", "-e", "idle_watch_ttl=off")[1]
+
+
+def test_what_is_provisioned_is_watched(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "provision", "--list-tasks")
+    assert code == 0, said
+    assert "idle_watch : Do what is wanted with the watch" in said
+
+
+def test_a_teardown_lists_and_wants_the_name(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert")
+    assert code == 2
+    assert "to remove: machine bert-1 (ps000002)" in said
+    assert "nothing was touched: the name bert was not typed" in said
+
+
+def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_path: Path) -> None:
+    record = tmp_path / "runs" / "first"
+    record.mkdir(parents=True)
+    (record / "token").write_text("secret")
+    plan = {"nodes": [{"name": "bert-0", "address": server.account.machines[0]["privateIp"]}]}
+    (record / "plan.json").write_text(json.dumps(plan))
+    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
+    assert code == 2
+    assert "bert may be at work: " in said
+    assert f"has no end of first. See with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
+
+
+def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost")
+    assert code == 2
+    assert "leave --limit away" in said
+
+
+def test_of_what_is_not_there_nothing_is_left(server: PaperspaceServer, tmp_path: Path) -> None:
+    code, said = play(server, tmp_path, "teardown", "-e", "cluster=gpt")
+    assert code == 0, said
+    assert "nothing of gpt is left, 0 USD an hour" in said

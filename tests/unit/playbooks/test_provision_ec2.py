@@ -1,0 +1,134 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""provision.yml, cost.yml and teardown.yml as they are typed, with the inventory of EC2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action.ec2_nodes import own_address
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import Work
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import provide
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
+from tests.ec2_server import EC2Server
+
+pytestmark = pytest.mark.one_core
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
+NODES = ["-e", "cluster=bert", "-e", "nnodes=3", "-e", "machine_types=g4dn.xlarge"]
+KEYS = ["-e", "provision_ssh_from=203.0.113.7", "-e", f"provision_ssh_public_key='{KEY}'"]
+ASK = Ask(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", ssh_key=KEY, max_usd_per_hour=5.0)
+
+
+class Clients:
+    """boto3's session of the one server."""
+
+    def __init__(self, server: EC2Server) -> None:
+        self.server = server
+
+    def client(self, service: str, **_given: object) -> object:
+        return self.server.client(service)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EC2Server]:
+    """An account with two of three nodes, which are there already, and a stranger's machine."""
+    with EC2Server() as started:
+        started.client().run_instances(ImageId=ASK.image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1)
+        started.mark_foreign()
+        yield started
+
+
+@pytest.fixture
+def directory(server: EC2Server, tmp_path: Path) -> Path:
+    """A project whose cluster has two nodes."""
+    (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
+    records = tmp_path / ".muster" / "clusters"
+    records.mkdir(parents=True)
+    aws = Aws(Clients(server), "us-east-1", lambda _line: None)
+    provide(Work("bert", aws, read_record(records, "bert", "ec2"), say=lambda _line: None), ASK)
+    return tmp_path
+
+
+def play(server: EC2Server, directory: Path, name: str, *words: str) -> tuple[int, str]:
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{name}.yml"]
+    done = subprocess.run(
+        [*command, "-i", str(directory / "aws_ec2.yml"), *words],
+        cwd=CHECKOUT,
+        env={
+            **os.environ,
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "HOME": str(directory),
+        },
+        stdin=subprocess.DEVNULL,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert server.secret_key not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
+    before = server.foreign_bytes()
+    server.requests.clear()
+    code, said = play(server, directory, "provision", *NODES, *KEYS, "--check", "--diff")
+    assert code == 0, said
+    for line in (
+        "of type g4dn.xlarge, running, 0.53 USD an hour while it is on",
+        "to make: machine bert-2 of type g4dn.xlarge with 150 GB",
+        "bert (g4dn.xlarge on demand in us-east-1a): 1.59 USD an hour",
+        '+  "bert-2": "ready"',
+    ):
+        assert line in said, said
+    code, said = play(server, directory, "cost")
+    assert code == 0, said
+    row = next(line for line in said.splitlines() if line.startswith("bert "))
+    assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
+    assert "besides: 1 machines of no cluster, 1 of them on, unknown an hour" in said
+    code, said = play(server, directory, "teardown", "-e", "cluster=bert")
+    assert code == 2
+    assert "to remove: security group muster-bert" in said
+    assert "nothing was touched: the name bert was not typed" in said
+    assert [action for action, _given in server.requests if not action.startswith(("Describe", "Get")) and action] == []
+    code, said = play(server, directory, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
+    assert code == 0, said
+    assert "nothing of bert is left, 0 USD an hour" in said
+    assert (server.left_over(), server.usd_per_hour(), server.foreign_bytes()) == ([], 0, before)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*NODES, *KEYS), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, and nobody could log in"),
+        ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
+    ],
+)
+def test_what_is_typed_wrongly_is_one_line(
+    server: EC2Server, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "aws_ec2.yml").write_text("plugin: amazon.aws.aws_ec2\nregions: [us-east-1]\n")
+    server.requests.clear()
+    code, said = play(server, tmp_path, "provision", *words)
+    assert (code, message in said) == (2, True), said
+    assert {action for action, _given in server.requests} <= {"DescribeInstances"}, "the inventory's own"
+
+
+def test_an_address_that_cannot_be_read_is_asked_for(server: EC2Server) -> None:
+    with pytest.raises(PlanRefused, match=r"Say from where SSH is to be open: -e provision_ssh_from=203.0.113.7"):
+        own_address(server.url)

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""report.yml as it is typed, and the report that a run has at its end without anybody asking for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from tests.unit.plugins.plugin_utils.report.records import write_record
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+PLAYBOOK = "ansible-playbook muster.training.{} -i machines.yml"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """The collection, an inventory of two nodes, which are this machine, and a job of each kind."""
+    give_collection(tmp_path)
+    # addresses of their own: a node on which another test has a run would be busy
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("127.0.0.", "127.0.7.")
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    node_slots: 1\n    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n".replace(
+            "    node_slots: 2\n", ""
+        )
+    )
+    (tmp_path / "good.py").write_text("print('MUSTER_RESULT {\"accuracy\": 0.5}')\n")
+    (tmp_path / "bad.py").write_text("raise ValueError('boom <script>')\n")
+    yield tmp_path
+    for name in ("local0", "local1"):
+        for run in ("failing", "detached"):
+            run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
+
+
+def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: Path) -> None:
+    runs = directory / "runs"
+    for name in ("first", "second"):
+        write_record(runs, name, nodes=2)
+    (runs / "latest").symlink_to("second")
+    done = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "fetch=false"])
+    assert done.returncode == 0, done.stdout
+    assert f"\nreport: {runs}/second/report.html\n" in done.stdout
+    assert not (runs / "first" / "report.html").exists()
+    assert "](../runs/second/report.html)" in next((directory / "logbook").glob("*second.md")).read_text()
+    done = typed(
+        directory, [*PLAYBOOK.format("report").split(), "-e", "runs=fir,second", "-e", "report_directory=mine"]
+    )
+    assert done.returncode == 0, done.stdout
+    assert "\nreport: " in done.stdout and (directory / "mine" / "report.html").exists()
+    done = typed(directory, [*PLAYBOOK.format("report").split(), "-e", "run_id=third"])
+    assert done.returncode == 2 and "there is no record" in done.stdout, done.stdout
+
+
+def test_a_run_that_fails_ends_with_its_report_and_fails_all_the_same(directory: Path) -> None:
+    job = ["-e", "run_id=failing", "-e", f"launch_script={directory}/bad.py"]
+    done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
+    page = directory / "runs" / "failing" / "report.html"
+    assert done.returncode == 2, done.stdout
+    assert done.stdout.count(f"\nreport: {page}") == 1, done.stdout
+    assert done.stdout.index("run failing failed after") < done.stdout.index("\nreport: ")
+    assert "ValueError: boom &lt;script&gt;" in page.read_text()
+    # a log book that cannot be written is told, and changes nothing else
+    shutil.rmtree(directory / "logbook")
+    (directory / "logbook").write_text("")
+    again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]
+    done = typed(directory, [*PLAYBOOK.format("launch").split(), *again])
+    assert done.returncode == 0, done.stdout
+    assert "the report of failing-again could not be made" in " ".join(done.stdout.split())
+
+
+def test_a_run_that_nobody_has_watched_has_its_report_from_status(directory: Path) -> None:
+    job = ["-e", "run_id=detached", "-e", "detach=true", "-e", f"launch_script={directory}/good.py"]
+    done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])
+    assert done.returncode == 0 and "\nreport: " not in done.stdout, done.stdout
+    record = directory / "runs" / "detached"
+    for _look in range(50):  # each takes seconds
+        done = typed(directory, PLAYBOOK.format("status").split())
+        if (record / "result.json").exists():
+            break
+    assert done.stdout.count(f"\nreport: {record}/report.html") == 1, done.stdout
+    assert json.loads((record / "report.json").read_text())["state"] == "succeeded"
+    done = typed(directory, [*PLAYBOOK.format("status").split(), "-e", "run_id=deta"])
+    assert done.returncode == 0 and "detached" in done.stdout, "the beginning of its name will do"
+    assert "\nreport: " not in done.stdout, "once is enough"

@@ -1,0 +1,77 @@
+"""How much of what a job has written is about to be brought, and whether somebody is to be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.action.choose_outputs import UNASKED, ActionModule
+
+
+def file(name: str, size: int) -> dict[str, Any]:
+    return {"name": name, "size": size, "mtime": 1}
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, directory: Path, told: dict[str, Any], **given: Any) -> dict[str, Any]:
+    action = ActionModule.__new__(ActionModule)
+    arguments = {"nodes": ["a", "b"], "told": told, "directory": str(directory), **given}
+    action._task = type("Task", (), {"check_mode": False, "args": arguments})()
+    monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
+    return action.run(None, {})
+
+
+def test_what_nodes_have_alike_is_compared_and_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = file("run/last.pt", 3_000_000)
+    told = {"a": {"files": [same]}, "b": {"files": [same, file("run/rank1.pt", 1_000_000)]}}
+    assert chosen(monkeypatch, tmp_path, told)["compare"] == {"a": ["run/last.pt"], "b": ["run/last.pt"]}
+    assert capsys.readouterr().out == ""
+    hashes = {name: {"hashes": {"run/last.pt": "x"}} for name in told}
+    answer = chosen(monkeypatch, tmp_path, told, compared=hashes)
+    assert answer["wanted"] == {
+        "a": {"directory": f"{tmp_path}/node0", "files": [same]},
+        "b": {"directory": f"{tmp_path}/node1", "files": [file("run/rank1.pt", 1_000_000)]},
+    }
+    assert (answer["count"], answer["size"], answer["ask"]) == (2, 4_000_000, False)
+    assert capsys.readouterr().out == (
+        "outputs of the run: 2 files, 4 MB\n  that several nodes have alike, and come once: 1 file\n"
+        f"  to be brought: 2 files, 4 MB, into {tmp_path}\n"
+    )
+
+
+def test_somebody_is_asked_about_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"a": {"files": [file("run/1", UNASKED)]}, "b": {"files": []}}
+    assert not chosen(monkeypatch, tmp_path, told, compared={})["ask"]
+    told["b"] = {"files": [file("run/2", 1)]}
+    assert chosen(monkeypatch, tmp_path, told, compared={})["ask"]
+    assert not chosen(monkeypatch, tmp_path, told, compared={}, confirm=True)["ask"]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"a": {"files": [file("../x", 1)]}, "b": {"files": []}}, "a has files that are not brought"),
+        ({"a": {"files": [], "more": True}, "b": {"files": []}}, "a has files that cannot be told of"),
+        ({"a": {"files": []}}, "b: not in this inventory"),
+    ],
+)
+def test_what_is_not_brought_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    told: dict[str, Any],
+    words: str,
+) -> None:
+    answer = chosen(monkeypatch, tmp_path, told, compared={})
+    assert (answer["count"], answer["size"]) == (0, 0)
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_answers_of_any_kind_are_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"a": None, "b": {"files": "x", "hashes": 1}}
+    answer = chosen(monkeypatch, tmp_path, told, compared={"a": None, "b": {"hashes": []}})
+    assert answer["count"] == 0

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""When code is brought before a launch, and when a node's copy is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.action.compare_code import in_words, why_left
+
+NODES = [{"name": "a", "address": "10.0.0.1"}, {"name": "b", "address": "10.0.0.2"}]
+HERE = [{"name": "a", "address": "127.0.0.1"}, {"name": "b", "address": "127.0.0.2"}]
+IDLE: dict[str, Any] = {"runs": []}
+BUSY: dict[str, Any] = {"runs": [{"run_id": "other", "address": "127.0.0.9"}]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "answered", "wanted", "busy_is_right", "left"),
+    [
+        (NODES, {"a": IDLE, "b": IDLE}, "synced", False, ""),
+        (NODES, {"a": IDLE, "b": IDLE}, "as_is", False, "as_is"),
+        (NODES, {"a": IDLE}, "synced", False, "refused"),
+        (NODES, {"a": IDLE, "b": BUSY}, "synced", False, "refused"),
+        (NODES, {"a": IDLE, "b": BUSY}, "synced", True, ""),
+        # a run of other nodes that are this machine too
+        (HERE, {"a": BUSY, "b": BUSY}, "synced", False, ""),
+    ],
+)
+def test_code_is_brought_where_a_run_is_going_to_start(
+    nodes: list[dict[str, Any]], answered: dict[str, Any], wanted: str, busy_is_right: bool, left: str
+) -> None:
+    assert why_left(nodes, answered, wanted, busy_is_right) == left
+
+
+def test_what_is_brought_is_said_in_few_lines_and_cannot_draw_on_the_terminal() -> None:
+    def older(name: str) -> dict[str, Any]:
+        return {"counts": {"older": 1}, "names": {"older": [name]}}
+
+    many = {f"node{number}": older("train.py") for number in range(64)}
+    said = in_words({"source": "/me/project"}, many).splitlines()
+    assert said == [
+        "bringing the code of /me/project",
+        "  node0, node1, node2 and 61 more: train.py is older there",
+    ]
+    each = {f"node{number}": older(f"{number}\x1b[2J.py") for number in range(64)}
+    said = in_words({"source": "/me/project"}, each).splitlines()
+    assert len(said) == 4 and said[-1] == "  and 62 more" and "\x1b" not in "".join(said)

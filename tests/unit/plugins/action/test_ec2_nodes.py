@@ -1,0 +1,601 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster is made and removed at EC2 over HTTP: wholly, wherever it is broken off, and nobody else's is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Done, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import Provided, provide
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
+from tests.ec2_server import EC2Server, Fault
+
+pytestmark = pytest.mark.one_core
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
+IMAGE = "ami-0dee90000000000a2"
+ASK = Ask(
+    nnodes=2,
+    machine_types=["g4dn.xlarge"],
+    image=IMAGE,
+    ssh_key=KEY,
+    ssh_from=["203.0.113.7/32"],
+    max_usd_per_hour=10.0,
+)
+READS = ("Describe", "Get")
+SHORT = "InsufficientInstanceCapacity"
+
+
+class Killed(BaseException):
+    """The command ends here, as if by a signal that cannot be caught."""
+
+
+class CutAws(Aws):
+    """Requests that are counted, and end at one of them."""
+
+    bench: Bench
+
+    def _once(self, service: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
+        bench, change = self.bench, not action.startswith(("describe", "get"))
+        bench.sent += 1
+        bench.changed += change
+        if action == "run_instances":
+            record = json.loads((bench.directory / "bert.json").read_text())
+            named = [one for one in record["entries"] if one["what"] == "machine" and not one["id"]]
+            assert len(named) >= given["MinCount"], "the intent is recorded before the request"
+        if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
+            raise Killed
+        answer = super()._once(service, action, given)
+        if change and bench.changed == bench.kill_after:
+            raise Killed
+        return answer
+
+
+class Bench:
+    """One account behind one server, a clock that only sleeping moves, and requests that can be cut."""
+
+    def __init__(self, server: EC2Server, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self.now = 1_800_000_000.0
+        self.said: list[str] = []
+        self.kill_before: int | None = None
+        self.kill_change: int | None = None
+        self.kill_after: int | None = None
+        self.sent = self.changed = 0
+        self.clients: dict[str, Any] = {}
+        self.fresh()
+
+    def fresh(self) -> None:
+        """Another account, with other people's things in it, and no record."""
+        self.server.reset()
+        sprinkle(self.server)
+        self.foreign = self.server.foreign_bytes()
+        for path in self.directory.glob("*.json"):
+            path.unlink()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def work(self) -> Work:
+        self.sent = self.changed = 0
+        keys = {"aws_access_key_id": self.server.access_key, "aws_secret_access_key": self.server.secret_key}
+        aws = CutAws(session(self.server, **keys), self.server.region, self.said.append, self.sleep, self.clients)
+        aws.bench = self
+        record = read_record(self.directory, "bert", "ec2")
+        return Work("bert", aws, record, "", self.said.append, self.sleep, self.clock)
+
+    def clock(self) -> float:
+        return self.now
+
+    def provide(self, **changes: Any) -> Provided:
+        return provide(self.work(), ASK._replace(**changes))
+
+    def remove(self) -> Done:
+        return remove(self.work())
+
+    def own(self, everything: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
+        """Instances that are not other people's and not gone, by the name that the console shows."""
+        found = self.server.everything() if everything is None else everything
+        own = [one for key, one in found.items() if key.startswith("i-") and key not in self.server.foreign]
+        alive = [one for one in own if one["State"]["Name"] not in ("shutting-down", "terminated")]
+        named = {next(tag["Value"] for tag in one["Tags"] if tag["Key"] == "Name"): one for one in alive}
+        assert len(named) == len(alive), "each node is there once"
+        return named
+
+    def groups(self, found: dict[str, Any]) -> list[str]:
+        """Security and placement groups that are not other people's."""
+        own = [key for key in found if key not in self.server.foreign and key.startswith(("sg-", "pg-"))]
+        return sorted(f"{key[:3]}{found[key]['GroupName']}" for key in own)
+
+    def changes(self) -> list[str]:
+        """Requests that change something."""
+        return [action for action, _given in self.server.requests if action and not action.startswith(READS)]
+
+    def nothing_left(self) -> None:
+        """What every teardown promises."""
+        found = self.server.everything()
+        assert sorted(set(found) - self.server.foreign) == []
+        assert self.server.costs(found) == []
+        assert self.server.foreign_bytes(found) == self.foreign
+
+
+class Session:
+    """boto3's session, of one server."""
+
+    region_name = None
+
+    def __init__(self, url: str, keys: dict[str, str]) -> None:
+        self.real = boto3.Session(**keys)
+        self.url = url
+
+    def client(self, service: str, **given: Any) -> Any:
+        return self.real.client(service, endpoint_url=self.url, **given)
+
+
+SESSIONS: dict[str, Session] = {}
+
+
+def session(server: EC2Server, **keys: str) -> Session:
+    """One for all tests: it reads the description of EC2 once."""
+    name = f"{server.url} {keys}"
+    if name not in SESSIONS:
+        SESSIONS[name] = Session(server.url, keys)
+    return SESSIONS[name]
+
+
+def sprinkle(server: EC2Server) -> None:
+    """Other people's things, as near to the cluster's as they can be."""
+    ec2 = server.client()
+    ours = {"muster:cluster": "bert", "muster:made-by": "muster.training", "muster:numbers": "0-1", "Name": "bert-0"}
+
+    def run(name: str, tags: dict[str, str], **more: Any) -> None:
+        pairs = [{"Key": key, "Value": value} for key, value in {**tags, "Name": name}.items()]
+        tagged = [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
+        ec2.run_instances(
+            ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, TagSpecifications=tagged, **more
+        )
+
+    vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    for name in ("bert", "muster-bertha", "muster-bert-2"):
+        ec2.create_security_group(GroupName=name, Description="theirs", VpcId=vpc)
+    ec2.create_placement_group(GroupName="muster-bert-2", Strategy="cluster")
+    ec2.create_volume(AvailabilityZone="us-east-1a", Size=10)
+    ec2.allocate_address(Domain="vpc")
+    run("bert-0", {})
+    run("bert-1", {"muster:cluster": "bert"})
+    run("bert-0", ours)  # "launch more like this": all tags of a node, and none of our requests
+    run("bertha-0", {**ours, "muster:cluster": "bertha"}, ClientToken="muster-bertha")
+    server.mark_foreign()
+    server.requests.clear()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EC2Server]:
+    with EC2Server() as started:
+        yield started
+
+
+@pytest.fixture
+def bench(server: EC2Server, tmp_path: Path) -> Bench:
+    return Bench(server, tmp_path)
+
+
+# --- Broken off anywhere
+
+
+def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
+    """Run a command that is broken off at one request; return whether it came so far.
+
+    at: the number of the request or change before or after which it is killed, or which is not answered.
+    """
+    bench.kill_before = at if how == "killed before" else None
+    bench.kill_change = at if how == "killed before a change" else None
+    bench.kill_after = at if how == "killed after a change" else None
+    if how == "answer lost":
+        bench.server.faults.append(LostChange(action=None, skip=at - 1, carried_out=True))
+    with contextlib.suppress(Killed, ClusterError):
+        command()
+    bench.kill_before = bench.kill_change = bench.kill_after = None
+    bench.server.faults.clear()
+    return (bench.sent if how == "killed before" else bench.changed) >= at
+
+
+class LostChange(Fault):
+    """The answer to one of the changes is lost, whichever they are."""
+
+    def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
+        return not action.startswith("Describe") and super().applies(action, zone, market, instance_type)
+
+
+@pytest.mark.parametrize(
+    ("how", "hidden"),
+    [
+        ("killed before a change", 0),
+        ("killed after a change", 3),
+        ("answer lost", 3),
+        # a question changes nothing: before it all is as before the next change
+        pytest.param("killed before", 0, marks=pytest.mark.thorough),
+    ],
+)
+def test_broken_off_at_any_request_and_run_again(bench: Bench, how: str, hidden: int) -> None:
+    """Exactly the nodes and one of each group; then nothing at all, and the meter at 0. Other people's are as before.
+
+    hidden: so many lists do not show yet what was made.
+    """
+    bench.server.hidden = hidden
+    for at in range(1, 100):
+        bench.server.an_hour_passes()
+        came = broken_off(bench, how, at, bench.provide)
+        bench.provide()
+        found = bench.server.everything()
+        assert sorted(bench.own(found)) == ["bert-0", "bert-1"], at
+        assert bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
+        came = broken_off(bench, how, at, bench.remove) or came
+        assert bench.remove().left == [], at
+        bench.nothing_left()
+        if not came:
+            return
+    raise AssertionError("no command ends")
+
+
+# --- Provision
+
+
+def launches(bench: Bench) -> list[dict[str, str]]:
+    """Parameters of the requests that make machines."""
+    return [given for action, given in bench.server.requests if action == "RunInstances"]
+
+
+def zones(bench: Bench) -> set[str]:
+    return {one["Placement"]["AvailabilityZone"] for one in bench.own().values()}
+
+
+def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
+    done = bench.provide(machine_types=["g5.xlarge"], market="spot")
+    assert done.changed
+    assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
+    (given,) = launches(bench)
+    assert (given["MinCount"], given["MaxCount"]) == ("2", "2"), "all or nothing"
+    assert re.fullmatch(r"muster-[0-9a-f]{48}", given["ClientToken"])
+    assert given["Placement.GroupName"] == "muster-bert"
+    assert given["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert given["MetadataOptions.HttpTokens"] == "required"
+    assert given["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
+    tagged = {value for key, value in given.items() if key.endswith(".ResourceType")}
+    assert tagged == {"instance", "volume", "network-interface", "spot-instances-request"}, "at birth"
+    new = [one for key, one in bench.server.everything().items() if key not in bench.server.foreign]
+    assert {one["Size"] for one in new if "Size" in one} == {150}
+    group = next(
+        one for one in bench.server.everything().values() if one.get("GroupName") == "muster-bert" and "VpcId" in one
+    )
+    among, ssh = group["IpPermissions"]
+    assert (among["IpProtocol"], [pair["GroupId"] for pair in among["UserIdGroupPairs"]]) == ("-1", [group["GroupId"]])
+    assert among["IpRanges"] == []
+    assert (ssh["FromPort"], ssh["ToPort"], [one["CidrIp"] for one in ssh["IpRanges"]]) == (22, 22, ["203.0.113.7/32"])
+    for one in bench.own().values():
+        tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+        assert tags["muster:cluster"] == "bert"
+        assert float(tags["muster:usd-per-hour"]) > 0.005
+        assert tags["muster:price-source"].startswith("AWS's history of spot prices")
+
+
+def test_a_second_run_changes_nothing(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    assert not bench.provide().changed
+    assert not bench.provide(nnodes=1).changed, "nothing is counted down"
+    assert bench.changes() == []
+
+
+def test_an_interrupted_node_is_made_again_beside_the_others(bench: Bench) -> None:
+    bench.provide(nnodes=3, zones=["us-east-1c"], market="spot")
+    lost = bench.own()["bert-1"]["InstanceId"]
+    bench.server.interrupt(lost)
+    bench.server.requests.clear()
+    bench.provide(nnodes=3, market="spot-else-on-demand")
+    own = bench.own()
+    assert sorted(own) == ["bert-0", "bert-1", "bert-2"]
+    assert own["bert-1"]["InstanceId"] != lost
+    assert zones(bench) == {"us-east-1c"}
+    assert [given["MaxCount"] for given in launches(bench)] == ["1"]
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
+    done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
+    assert done.changed
+    assert bench.changes() == []
+    assert done.cost["per_hour"] == pytest.approx(2 * (0.526 + 0.005))
+    assert done.cost["disks_per_month"] == pytest.approx(2 * 150 * 0.08)
+    for line in (
+        "to make: security group muster-bert",
+        "to make: placement group muster-bert",
+        "to make: machine bert-1 of type g4dn.xlarge with 150 GB",
+        "to open: muster-bert among the nodes, and to SSH from 203.0.113.7/32 alone",
+        "whether the quota for g4dn.xlarge on demand suffices is not known: it cannot be read",
+    ):
+        assert line in bench.said
+    assert any(
+        "1.06 USD an hour, 25.49 USD a day (AWS's price list and 0.005 for its address, 2026-01-01)" in line
+        for line in bench.said
+    )
+
+
+def stranger(server: EC2Server, kind: str) -> None:
+    """Somebody else's group of the cluster's name."""
+    ec2 = server.client()
+    if kind == "placement group":
+        ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster")
+    else:
+        vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+        ec2.create_security_group(GroupName="muster-bert", Description="theirs", VpcId=vpc)
+
+
+def twice(server: EC2Server) -> None:
+    """Two groups of the cluster, in two networks."""
+    ec2 = server.client()
+    tags = [{"Key": "muster:cluster", "Value": "bert"}, {"Key": "muster:made-by", "Value": "muster.training"}]
+    tagged = [{"ResourceType": "security-group", "Tags": tags}]
+    for vpc in (ec2.describe_vpcs()["Vpcs"][0]["VpcId"], ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]):
+        ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=vpc, TagSpecifications=tagged)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "changes", "words"),
+    [
+        (
+            None,
+            {"max_usd_per_hour": 1.0},
+            "with g4dn.xlarge on demand it costs 1.06 USD an hour, and max_usd_per_hour is 1",
+        ),
+        (
+            None,
+            {"machine_types": ["g4dn.xlrage"]},
+            "EC2 has no instance type 'g4dn.xlrage' in us-east-1; did you mean g4dn",
+        ),
+        (None, {"machine_types": ["g5g.xlarge"]}, "g5g.xlarge is of arm64, and the image Deep Learning Base"),
+        (None, {"image": "ami-0dee90000000000ff"}, "there is no image ami-0dee90000000000ff in us-east-1"),
+        (None, {"image": "/aws/service/none"}, "AWS has no image under /aws/service/none in us-east-1"),
+        (None, {"disk_gb": 10}, "disk_gb is 10, and the image Deep Learning Base OSS"),
+        (None, {"key_name": "laptop"}, "there is no key pair laptop in us-east-1"),
+        (None, {"zones": ["us-east-1z"]}, "no machine can be made in us-east-1z: there are subnets in us-east-1a, us-"),
+        (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was refused"),
+        (lambda one: stranger(one, "security group"), {}, "the name bert is taken: security group muster-bert (sg-"),
+        (lambda one: stranger(one, "placement group"), {}, "the name bert is taken: placement group muster-bert (pg-"),
+        (twice, {}, "2 networks are called muster-bert: sg-"),
+        (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown here"),
+        (
+            lambda one: one.quotas.update({"L-DB2E81BA": 4.0}),
+            {},
+            "2 g4dn.xlarge on demand need 8 vCPUs, and the account may have 4 of this family (L-DB2E81BA)",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_one_line_and_nothing_made(
+    bench: Bench, prepare: Callable[[EC2Server], object] | None, changes: dict[str, Any], words: str
+) -> None:
+    if prepare:
+        prepare(bench.server)
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused) as refused:
+        bench.provide(**changes)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert bench.changes() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            Fault("AuthFailure", "DescribeInstances", message="not able to validate"),
+            "AWS does not accept the credentials: not",
+        ),
+        (
+            Fault("RequestExpired", "DescribeInstances", message="Request has expired."),
+            "this machine's clock is wrong, says",
+        ),
+        (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user has no right to describe_instances"),
+    ],
+)
+def test_a_key_that_is_wrong_is_one_line(bench: Bench, fault: Fault, words: str) -> None:
+    bench.server.faults = [fault]
+    with pytest.raises(Ec2Error) as refused:
+        bench.provide()
+    assert str(refused.value).startswith(words)
+    assert bench.changes() == []
+
+
+def test_what_is_there_is_never_retyped(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    for changes, words in (
+        ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, wanted is g5.xlarge"),
+        ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, wanted are 300"),
+    ):
+        with pytest.raises(PlanRefused, match=words):
+            bench.provide(**changes)
+    assert bench.changes() == []
+
+
+def test_ssh_is_open_from_where_one_is_now(bench: Bench) -> None:
+    bench.provide()
+    group = next(given["GroupId"] for action, given in bench.server.requests if action.startswith("Authorize"))
+    by_hand = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}
+    bench.server.client().authorize_security_group_ingress(GroupId=group, IpPermissions=[by_hand])
+    assert bench.provide(ssh_from=["198.51.100.9/32"]).changed
+    rules = bench.server.everything()[group]["IpPermissions"]
+    sources = {one["CidrIp"] for rule in rules for one in rule["IpRanges"]}
+    assert sources == {"198.51.100.9/32", "192.0.2.1/32"}, "what somebody added by hand is theirs"
+
+
+# --- Shortage
+
+
+def test_zones_types_and_markets_in_order(bench: Bench) -> None:
+    bench.server.faults = [
+        Fault(SHORT, market="spot", instance_type="g5.xlarge", times=None),
+        Fault(SHORT, market="spot", zone="us-east-1b", times=None),
+    ]
+    bench.provide(
+        machine_types=["g5.xlarge", "g4dn.xlarge"], market="spot-else-on-demand", zones=["us-east-1b", "us-east-1a"]
+    )
+    own = list(bench.own().values())
+    assert {(one["InstanceType"], one.get("InstanceLifecycle")) for one in own} == {("g4dn.xlarge", "spot")}
+    assert zones(bench) == {"us-east-1a"}
+    tried = [(given["InstanceType"], given["NetworkInterface.1.SubnetId"]) for given in launches(bench)]
+    assert [name for name, _subnet in tried] == ["g5.xlarge", "g5.xlarge", "g4dn.xlarge", "g4dn.xlarge"]
+    assert len({given["ClientToken"] for given in launches(bench)}) == 4
+
+
+def test_without_a_spot_quota_one_request_tells_and_it_is_on_demand(bench: Bench) -> None:
+    bench.server.faults = [Fault("MaxSpotInstanceCountExceeded", market="spot", times=None)]
+    bench.provide(market="spot-else-on-demand")
+    assert [given.get("InstanceMarketOptions.MarketType") for given in launches(bench)] == ["spot", None]
+
+
+def test_where_no_way_has_capacity_nothing_is_left(bench: Bench) -> None:
+    bench.server.faults = [Fault(SHORT, times=None)]
+    with pytest.raises(ClusterError) as failed:
+        bench.provide(zones=["us-east-1a"])
+    assert "g4dn.xlarge on demand in us-east-1a: run_instances was refused: Refused on purpose" in str(failed.value)
+    assert "Nothing of bert is left, 0 USD an hour" in str(failed.value)
+    bench.nothing_left()
+    bench.server.faults = [Fault(SHORT, times=3)]
+    bench.provide(zones=["us-east-1a"], wait_minutes=20.0)
+    assert sorted(bench.own()) == ["bert-0", "bert-1"]
+
+
+def test_a_refusal_that_is_our_fault_ends_it_and_leaves_nothing(bench: Bench) -> None:
+    bench.server.faults = [Fault("OptInRequired", times=None)]
+    with pytest.raises(ClusterError, match="OptInRequired"):
+        bench.provide()
+    assert len(launches(bench)) == 1
+    bench.nothing_left()
+
+
+def test_a_node_that_goes_while_it_starts_takes_the_others_with_it(bench: Bench) -> None:
+    """All or nothing: then the next zone."""
+    bench.server.pending = 3
+    sleep, first = bench.sleep, [True]
+
+    def interrupt(seconds: float) -> None:
+        sleep(seconds)
+        if first and (own := [key for key in bench.server.left_over() if key.startswith("i-")]):
+            first.clear()
+            bench.server.interrupt(own[0])
+
+    bench.sleep = interrupt  # type: ignore[method-assign]
+    bench.provide(zones=["us-east-1a", "us-east-1b"], market="spot")
+    assert zones(bench) == {"us-east-1b"}
+    assert sorted(bench.own()) == ["bert-0", "bert-1"]
+
+
+def test_a_token_that_was_used_with_other_words_finds_its_machines(bench: Bench) -> None:
+    """Killed after the request, and the record's minute is over: the price in the tags is another one by now."""
+    bench.server.hidden = 6
+    assert broken_off(bench, "killed after a change", 4, bench.provide)
+    bench.now += 100
+    bench.server.prices["g4dn.xlarge"] = 0.6
+    bench.provide()
+    assert sorted(bench.own()) == ["bert-0", "bert-1"]
+
+
+def test_another_cluster_of_the_same_name_has_other_tokens(bench: Bench) -> None:
+    """AWS remembers a token for a day, and would return what is gone."""
+    bench.provide()
+    bench.remove()
+    bench.server.an_hour_passes()
+    bench.provide()
+    assert sorted(bench.own()) == ["bert-0", "bert-1"]
+    assert len({given["ClientToken"] for given in launches(bench)}) == 2
+
+
+# --- Stop and teardown
+
+
+def test_stopped_and_started_again(bench: Bench) -> None:
+    bench.provide()
+    done = stop(bench.work())
+    assert done.changed
+    assert {one["State"]["Name"] for one in bench.own().values()} == {"stopped"}
+    assert "bert: 2 machines are off; 0 USD an hour; its disks, on or off, 24.00 USD a month" in done.words
+    bench.server.requests.clear()
+    bench.provide()
+    assert bench.changes() == ["StartInstances"]
+    assert {one["State"]["Name"] for one in bench.own().values()} == {"running"}
+
+
+def test_spot_machines_are_not_stopped(bench: Bench) -> None:
+    bench.provide(market="spot")
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused, match="bert-0, bert-1 of bert cannot be stopped: spot machines are there or gone"):
+        stop(bench.work())
+    assert bench.changes() == []
+
+
+def test_somebody_elses_machine_in_the_group_stays_and_is_named(bench: Bench) -> None:
+    bench.provide()
+    group = next(given["GroupId"] for action, given in bench.server.requests if action.startswith("Authorize"))
+    face = {"DeviceIndex": 0, "SubnetId": bench.own()["bert-0"]["SubnetId"], "Groups": [group]}
+    made = bench.server.client().run_instances(
+        ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, NetworkInterfaces=[face]
+    )
+    theirs = made["Instances"][0]["InstanceId"]
+    done = bench.remove()
+    assert done.left == [
+        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"
+    ]
+    assert [key for key in bench.server.left_over() if key.startswith("i-")] == [theirs]
+    assert bench.server.foreign_bytes() == bench.foreign
+
+
+def test_a_protected_machine_is_named_and_the_others_go(bench: Bench) -> None:
+    bench.provide()
+    kept = bench.own()["bert-1"]["InstanceId"]
+    protect = bench.server.client().modify_instance_attribute
+    protect(InstanceId=kept, DisableApiTermination={"Value": True})
+    done = bench.remove()
+    assert list(bench.own()) == ["bert-1"]
+    assert done.left[0].startswith(f"machine bert-1 ({kept}): terminate_instances was refused: ")
+    assert done.words.startswith("bert is not gone, 0.53 USD an hour. Left: ")
+    protect(InstanceId=kept, DisableApiTermination={"Value": False})
+    assert bench.remove().words == "nothing of bert is left, 0 USD an hour"
+    bench.nothing_left()
+
+
+def test_the_record_is_no_need_for_a_teardown(bench: Bench) -> None:
+    bench.provide()
+    (bench.directory / "bert.json").unlink()
+    assert bench.remove().left == []
+    bench.nothing_left()
+    assert not bench.remove().changed
+
+
+def test_at_work_nothing_is_touched(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+
+    def disagree(machines: Any) -> None:
+        raise PlanRefused(f"{len(machines)} may be at work")
+
+    for command in (stop, remove):
+        with pytest.raises(PlanRefused, match="2 may be at work"):
+            command(bench.work(), agree=disagree)
+    assert bench.changes() == []

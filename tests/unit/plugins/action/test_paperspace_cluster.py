@@ -1,0 +1,720 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster is made and removed over real HTTP: wholly, wherever it is broken off, and nobody else's is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import http.client
+import json
+import re
+import stat
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+)
+from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import Response
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import first_boot
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.image import (
+    Imaged,
+    make_image,
+    remove_image,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.leave import Done, remove, stop
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import ClusterError, Work
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.provide import Provided, provide
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.way import Ask
+from tests.paperspace_server.account import Account, Outcome
+from tests.paperspace_server.faults import Fault, bad_gateway, too_many
+from tests.paperspace_server.objects import custom_template, machine, network
+from tests.paperspace_server.server import PaperspaceServer
+from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+
+pytestmark = pytest.mark.one_core
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
+ASK = Ask(
+    nnodes=2,
+    machine_types=["A6000x2"],
+    region="ny2",
+    template="ML-in-a-Box",
+    disk_gb=250,
+    drive_gb=250,
+    public_ip="static",
+    max_usd_per_hour=10.0,
+    first_boot=first_boot(KEY, {}),
+)
+
+
+class LostChange(Fault):
+    """The answer to one of the changes is lost, whichever they are."""
+
+    def applies(self, method: str, path: str) -> bool:
+        self.method = method
+        return method != "GET" and super().applies(method, path)
+
+
+class EverySecond(Fault):
+    """It goes wrong at every second request."""
+
+    def applies(self, method: str, path: str) -> bool:
+        self.skip = 1 - self.skip
+        return self.skip == 1
+
+
+class Killed(BaseException):
+    """The command ends here, as if by a signal that cannot be caught."""
+
+
+def exchange(method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float) -> Response:
+    """One request by http.client, which takes a fiftieth of the time that Ansible's own takes."""
+    split = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(split.netloc, timeout=timeout)
+    try:
+        connection.request(method, f"{split.path}?{split.query}".rstrip("?"), body, dict(headers))
+        with connection.getresponse() as reply:
+            return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionFailedError(f"the connection failed: {error}") from error
+    finally:
+        connection.close()
+
+
+class Bench:
+    """One account behind one server, a clock that only sleeping moves, and a transport that can be cut."""
+
+    def __init__(self, server: PaperspaceServer, directory: Path) -> None:
+        self.server = server
+        self.directory = directory
+        self.now = 1_800_000_000.0
+        self.said: list[str] = []
+        self.kill_before: int | None = None
+        self.kill_after: int | None = None
+        self.sent = self.changed = 0
+        self.fresh()
+
+    def fresh(self) -> None:
+        """Another account, with other people's things in it, and no record."""
+        self.account = self.server.account = Account(
+            now=lambda: datetime.datetime.fromtimestamp(self.now, datetime.UTC)
+        )
+        sprinkle(self.account, "bert")
+        self.foreign = foreign_bytes(self.account)
+        self.server.faults.clear()
+        self.server.requests.clear()
+        for path in self.directory.glob("*.json"):
+            path.unlink()
+
+    def transport(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float
+    ) -> Response:
+        self.sent += 1
+        self.changed += method != "GET"
+        if method == "POST":
+            record = json.loads((self.directory / "bert.json").read_text())
+            assert [one for one in record["entries"] if not one["id"]], "the intent is recorded before the request"
+        if self.sent == self.kill_before:
+            raise Killed
+        answer = exchange(method, url, headers, body, timeout)
+        if method != "GET" and self.changed == self.kill_after:
+            raise Killed
+        return answer
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def work(self) -> Work:
+        self.sent = self.changed = 0
+        client = Client("test-key", self.server.url, transport=self.transport, sleep=self.sleep, clock=lambda: self.now)
+        record = read_record(self.directory, "bert", "paperspace")
+        return Work("bert", client, record, "", self.said.append, self.sleep, lambda: self.now)
+
+    def provide(self, ask: Ask = ASK, **changes: Any) -> Provided:
+        return provide(self.work(), ask._replace(**changes))
+
+    def remove(self, remove_drive: bool = True, remove_templates: bool = True) -> Done:
+        return remove(self.work(), remove_drive, remove_templates=remove_templates)
+
+    def image(self, node: str = "bert-0", name: str = "golden", **more: Any) -> Imaged:
+        return make_image(self.work(), node, name, **more)
+
+    def changes(self) -> list[str]:
+        """Requests that change something."""
+        return [f"{one.method} {one.path}" for one in self.server.requests if one.method != "GET"]
+
+    def nodes(self) -> list[str]:
+        return sorted(one["name"] for one in self.account.machines if one["id"] not in self.account.foreign)
+
+    def own(self) -> dict[str, dict[str, Any]]:
+        """Machines that are not other people's, by name."""
+        return {one["name"]: one for one in self.account.machines if one["id"] not in self.account.foreign}
+
+    def nothing_left(self) -> None:
+        """What every teardown promises."""
+        assert left_over(self.account) == []
+        assert self.account.usd_per_hour() == 0
+        assert foreign_bytes(self.account) == self.foreign
+
+    def networks(self) -> list[str]:
+        return [one["name"] for one in self.account.networks if one["id"] not in self.account.foreign]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PaperspaceServer]:
+    with PaperspaceServer() as started:
+        yield started
+
+
+@pytest.fixture
+def bench(server: PaperspaceServer, tmp_path: Path) -> Bench:
+    return Bench(server, tmp_path)
+
+
+@pytest.fixture
+def unjudged(server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many requests: nothing is held against the API document. All other tests do, with the same requests."""
+    monkeypatch.setattr(server, "document", None)
+
+
+# --- Broken off anywhere
+
+
+def broken_off(bench: Bench, how: str, at: int, command: Callable[[], object]) -> bool:
+    """Run a command that is broken off at one request; return whether it came so far.
+
+    at: the number of the request before which it is killed, or of the change after which it is killed or unanswered.
+    """
+    bench.kill_before = at if how == "killed before" else None
+    bench.kill_after = at if how == "killed after a change" else None
+    if how == "answer lost":
+        bench.server.faults.append(LostChange(skip=at - 1, times=1, drop=True))
+    with contextlib.suppress(Killed, ClusterError):
+        command()
+    bench.kill_before = bench.kill_after = None
+    bench.server.faults.clear()
+    return (bench.sent if how == "killed before" else bench.changed) >= at
+
+
+@pytest.mark.parametrize(
+    ("how", "visible_after"),
+    [("killed before", 0), ("killed after a change", 0), ("killed after a change", 3), ("answer lost", 3)],
+)
+def test_broken_off_at_any_request_and_run_again(bench: Bench, unjudged: None, how: str, visible_after: int) -> None:
+    """Exactly the nodes and one network; then nothing at all, and the meter at 0. Other people's things are as before.
+
+    visible_after: so many lists do not show yet what was made.
+    """
+    for at in range(1, 100):
+        bench.fresh()
+        bench.account.hidden_lists = visible_after
+        came = broken_off(bench, how, at, bench.provide)
+        bench.provide()
+        assert bench.nodes() == ["bert-0", "bert-1"], at
+        assert bench.networks() == ["muster-bert"], at
+        came = broken_off(bench, how, at, bench.remove) or came
+        assert bench.remove().left == [], at
+        bench.nothing_left()
+        if not came:
+            return
+    raise AssertionError("no command ends")
+
+
+def test_torn_down_right_after_a_provision_was_killed(bench: Bench) -> None:
+    bench.account.hidden_lists = 10
+    assert broken_off(bench, "killed after a change", 5, bench.provide)
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_busy_at_each_call(bench: Bench) -> None:
+    """429 to every second request, with and without the seconds to wait."""
+    for retry_after in (None, 7):
+        bench.fresh()
+        bench.server.faults.append(EverySecond(**dataclasses.asdict(too_many(times=None, retry_after=retry_after))))
+        bench.provide()
+        assert bench.nodes() == ["bert-0", "bert-1"]
+        bench.remove()
+        bench.nothing_left()
+
+
+def test_each_post_is_answered_by_a_proxy_and_carried_out(bench: Bench) -> None:
+    bench.server.faults.append(bad_gateway(times=None))
+    bench.provide()
+    assert (bench.nodes(), bench.networks()) == (["bert-0", "bert-1"], ["muster-bert"])
+    assert any(line.startswith("found machine bert-1 (") for line in bench.said)
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_service_that_is_down_leaves_what_is_there_and_says_so(bench: Bench) -> None:
+    bench.server.faults.append(Fault("/machines", "POST", skip=1, status=503, carried_out=False))
+    with pytest.raises(ClusterError, match=r"Recorded, and paid for: bert-0 \(ps\w+\), bert-1 \(asked for, without an"):
+        bench.provide()
+    bench.server.faults.clear()
+    bench.provide()
+    assert bench.nodes() == ["bert-0", "bert-1"]
+
+
+# --- Provision
+
+
+def test_the_nodes_are_as_they_are_wanted(bench: Bench) -> None:
+    done = bench.provide()
+    assert done.changed
+    assert [(one["name"], one["state"]) for one in done.now["nodes"]] == [("bert-0", "ready"), ("bert-1", "ready")]
+    network = next(one for one in bench.account.networks if one["name"] == "muster-bert")
+    posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
+    script = next(one for one in bench.account.scripts if one["name"].startswith("muster-bert-first-boot-"))
+    assert posted[1] == {
+        "name": "bert-1",
+        "machineType": "A6000x2",
+        "templateId": "twnlo3zj",
+        "diskSize": 250,
+        "region": "ny2",
+        "networkId": network["id"],
+        "publicIpType": "static",
+        "startOnCreate": True,
+        "emailPassword": False,
+        "startupScriptId": script["id"],
+    }
+    assert KEY in bench.account.script_texts[script["id"]]
+    of_networks = [one.body for one in bench.server.requests if one.path == "/private-networks" and one.body]
+    assert of_networks[0]["migrateMachines"] is False, "everybody's machines of the account would be moved"
+
+
+def test_the_record_is_its_owners_alone_and_holds_no_secret(bench: Bench) -> None:
+    bench.provide()
+    path = bench.directory / "bert.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    record = json.loads(path.read_text())
+    assert all(one["settled"] and one["id"] for one in record["entries"])
+    password = next(one["password"] for one in bench.account.drives if one["name"] == "bert-data")
+    for secret in (password, "test-key"):
+        assert secret not in path.read_text() + "\n".join(bench.said)
+
+
+def test_a_second_run_changes_nothing(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    assert not bench.provide().changed
+    assert bench.changes() == []
+
+
+def test_a_missing_node_is_filled_and_one_that_is_off_is_started(bench: Bench) -> None:
+    bench.provide(nnodes=3, max_usd_per_hour=12.0)
+    own = bench.own()
+    bench.account.guest_powers_off(own["bert-2"]["id"])
+    bench.account.machines.remove(own["bert-1"])  # in the console
+    bench.server.requests.clear()
+    bench.provide(nnodes=3, max_usd_per_hour=12.0)
+    assert bench.nodes() == ["bert-0", "bert-1", "bert-2"]
+    assert bench.changes() == ["POST /machines", f"PATCH /machines/{own['bert-2']['id']}/start"]
+    assert own["bert-2"]["state"] == "ready"
+
+
+def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
+    done = provide(bench.work(), ASK._replace(max_usd_per_hour=None), check=True)
+    assert done.changed
+    assert bench.changes() == []
+    assert done.cost["per_hour"] == pytest.approx(7.56)
+    assert "to make: machine bert-1 of type A6000x2 with 250 GB" in bench.said
+    assert any("7.56 USD an hour, 181.44 USD a day" in line for line in bench.said)
+    assert "the team has 5 of the 20 machines that it may have" in bench.said
+
+
+def occupy(bench: Bench) -> None:
+    """Another network of the cluster's name."""
+    for number in (1, 2):
+        bench.account.networks.append(network(number + 20, name="muster-bert"))
+
+
+def settle_in(bench: Bench) -> None:
+    """A network of the cluster's name, with other people's machines in it."""
+    bench.account.networks.append(network(21, name="muster-bert"))
+    bench.account.machines.append(machine(77, name="photos", networkId=network(21)["id"]))
+
+
+def foreign_template(bench: Bench) -> None:
+    """A template of the team's own in another region."""
+    bench.account.templates.append(custom_template(9, name="golden", region="ams1"))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "changes", "words"),
+    [
+        (None, {"max_usd_per_hour": 7.55}, "with A6000x2 it costs 7.56 USD an hour, and max_usd_per_hour is 7.55"),
+        (None, {"nnodes": 16}, "16 machines are to be made, and the team has 5 of the 20 that it may have"),
+        (None, {"machine_types": ["A6000x3"]}, "no machine type 'A6000x3'; did you mean A6000"),
+        (None, {"machine_types": ["H100x8"], "template": "t0nspur5"}, "with H100x8 it costs 95.20 USD an hour"),
+        (None, {"machine_types": ["C5"]}, "no C5 can be made from the template ML-in-a-Box in ny2"),
+        (None, {"template": "Fedora"}, "no template is called 'Fedora'. There are: ML-in-a-Box"),
+        (None, {"disk_gb": 10}, "disk_gb is 10, and the template ML-in-a-Box needs 50"),
+        (foreign_template, {"template": "golden"}, "the template golden lies in ams1"),
+        (occupy, {}, "2 networks are called muster-bert: nw0000015 in ny2, nw0000016 in ny2"),
+        (settle_in, {}, "the name bert is taken: the network muster-bert (nw0000015) holds photos"),
+        (lambda bench: bench.account.unavailable.add("A6000x2"), {}, "no A6000x2 is to be had in ny2 now"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line_and_nothing_made(
+    bench: Bench, prepare: Callable[[Bench], object] | None, changes: dict[str, Any], words: str
+) -> None:
+    if prepare:
+        prepare(bench)
+    with pytest.raises(PlanRefused) as refused:
+        bench.provide(**{"max_usd_per_hour": 70.0, **changes})
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert bench.changes() == []
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(7200, "2:00:00 behind"), (-400, "0:06:40 ahead of")])
+def test_a_wrong_clock_is_one_line_and_nothing_made(bench: Bench, seconds: float, words: str) -> None:
+    """seconds: how much later it is at the API."""
+    bench.account.now = lambda: datetime.datetime.fromtimestamp(bench.now + seconds, datetime.UTC)
+    with pytest.raises(PlanRefused, match=f"this machine's clock is {words} the API's.*timedatectl set-ntp true"):
+        bench.provide()
+    assert bench.changes() == []
+
+
+def test_a_wrong_key_is_told_before_anything_else(bench: Bench) -> None:
+    work = bench.work()
+    work.client = Client("wrong", bench.server.url, transport=bench.transport)
+    with pytest.raises(AuthenticationError, match="The API key is wrong"):
+        provide(work, ASK)
+
+
+def test_a_type_that_is_out_or_too_dear_is_passed_over(bench: Bench) -> None:
+    bench.account.unavailable.add("A6000x2")
+    bench.provide(machine_types=["A100-80Gx8", "A6000x2", "A5000x2"], template="t0nspur5")
+    kinds = {one["machineType"] for one in bench.own().values()}
+    assert kinds == {"A5000x2"}
+
+
+# --- Shortage
+
+
+def test_three_of_four_are_removed_again_and_the_next_type_is_tried(bench: Bench) -> None:
+    bench.account.capacity["A6000x2"] = 3 + 2  # two are other people's
+    bench.provide(nnodes=4, machine_types=["A6000x2", "A5000x2"], max_usd_per_hour=20.0)
+    own = list(bench.own().values())
+    assert [(one["name"], one["machineType"], one["state"]) for one in own] == [
+        (f"bert-{number}", "A5000x2", "ready") for number in range(4)
+    ]
+    assert "trying A5000x2 instead" in bench.said
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_without_another_type_nothing_is_left(bench: Bench) -> None:
+    bench.account.capacity["A6000x2"] = 3
+    with pytest.raises(ClusterError) as failed:
+        bench.provide(nnodes=4, max_usd_per_hour=20.0)
+    assert re.search(r"of 4 A6000x2 are ready, bert-\d found no capacity in ny2 \(off after", str(failed.value))
+    assert "nothing of bert is left, 0 USD an hour" in str(failed.value)
+    bench.nothing_left()
+
+
+def test_a_settled_cluster_is_not_rolled_back(bench: Bench) -> None:
+    """What stood whole before stays; one that was off, and was started, is off again."""
+    bench.provide()
+    own = bench.own()["bert-1"]
+    bench.account.guest_powers_off(own["id"])
+    bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
+    with pytest.raises(ClusterError, match="bert-2 create failed: no host found"):
+        bench.provide(nnodes=3, max_usd_per_hour=20.0)
+    assert bench.nodes() == ["bert-0", "bert-1"]
+    assert own["state"] == "off"
+
+
+def test_a_rollback_takes_nothing_that_may_be_in_use(bench: Bench) -> None:
+    """What a command made that was killed before it ended goes with the next one's, but only within the hour."""
+    for minutes, left in ((59, []), (61, ["bert-0", "bert-1"])):
+        bench.fresh()
+        assert broken_off(bench, "killed after a change", 5, bench.provide)
+        assert bench.nodes() == ["bert-0", "bert-1"]
+        bench.now += minutes * 60
+        bench.account.outcomes["create bert-2"] = Outcome("error", "no host found")
+        with pytest.raises(ClusterError, match="no host found"):
+            bench.provide(nnodes=3, max_usd_per_hour=20.0)
+        assert bench.nodes() == left
+        assert len(bench.networks()) == bool(left)
+
+
+def test_a_rollback_that_is_refused_ends_everything(bench: Bench) -> None:
+    bench.account.capacity["A6000x2"] = 1 + 2
+    body = '{"code": "BAD_REQUEST", "message": "no"}'
+    bench.server.faults.append(Fault(r"/machines/\w+", "DELETE", status=400, body=body))
+    with pytest.raises(ClusterError) as failed:
+        bench.provide(machine_types=["A6000x2", "A5000x2"])
+    own = [one["id"] for one in bench.own().values()]
+    assert len(own) == 2
+    assert all(machine_id in str(failed.value) for machine_id in own)
+    assert "https://console.paperspace.com" in str(failed.value)
+    assert not any("A5000x2" in str(one.body) for one in bench.server.requests), "no further type is tried"
+
+
+def test_capacity_that_comes_back_is_waited_for(bench: Bench) -> None:
+    bench.account.capacity["A6000x2"] = 3
+    until = bench.now + 600
+
+    def sleep(seconds: float) -> None:
+        bench.now += seconds
+        if bench.now > until:
+            bench.account.capacity.clear()
+
+    work = bench.work()
+    work.sleep = sleep
+    provide(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
+    assert bench.nodes() == [f"bert-{number}" for number in range(4)]
+    posts = [one for one in bench.changes() if one == "POST /machines"]
+    assert len(posts) == 4, "none is made anew"
+
+
+def test_capacity_that_does_not_come_back_is_given_up(bench: Bench, unjudged: None) -> None:
+    bench.account.capacity["A6000x2"] = 3
+    began = bench.now
+    with pytest.raises(ClusterError, match="found no capacity"):
+        bench.provide(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait", wait_minutes=10.0)
+    assert 600 <= bench.now - began < 1800
+    bench.nothing_left()
+
+
+def test_a_machine_that_is_stuck_is_named_and_left(bench: Bench, unjudged: None) -> None:
+    bench.account.outcomes["create bert-1"] = Outcome(stuck=True)
+    with pytest.raises(ClusterError, match=r"bert-1 \(ps\w+\) is provisioning since .* support ticket"):
+        bench.provide()
+    assert bench.nodes() == ["bert-0", "bert-1"]
+
+
+def test_an_error_without_a_text_is_no_error(bench: Bench) -> None:
+    bench.account.outcomes["create bert-1"] = Outcome("error", None, machine_state="ready")
+    bench.provide()
+
+
+# --- Stop, and teardown
+
+
+def test_stopped_machines_come_back(bench: Bench) -> None:
+    bench.provide()
+    done = stop(bench.work())
+    assert "2 machines are off; 0 USD an hour; its disks, on or off, 20.00 USD a month" in done.words
+    assert {one["state"] for one in bench.own().values()} == {"off"}
+    assert not stop(bench.work()).changed
+    bench.provide()
+    assert {one["state"] for one in bench.own().values()} == {"ready"}
+
+
+def test_torn_down_twice(bench: Bench) -> None:
+    bench.provide()
+    assert bench.remove().words == "nothing of bert is left, 0 USD an hour"
+    assert not (bench.directory / "bert.json").exists()
+    bench.server.requests.clear()
+    again = bench.remove()
+    assert (again.changed, again.words) == (False, "nothing of bert is left, 0 USD an hour")
+    assert bench.changes() == []
+
+
+def test_a_teardown_that_is_only_planned_sends_nothing_but_questions(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    assert remove(bench.work(), check=True).changed
+    assert bench.changes() == []
+
+
+def test_without_the_record_all_is_found(bench: Bench) -> None:
+    bench.provide()
+    (bench.directory / "bert.json").unlink()
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_addresses_of_machines_that_were_removed_in_the_console_are_given_back(bench: Bench) -> None:
+    bench.provide()
+    stop(bench.work())
+    work = bench.work()
+    own = list(bench.own().values())
+    work.record.note_addresses({one["publicIp"]: one["id"] for one in own})
+    for one in own:
+        bench.account.delete_machine(one["id"])
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_machines_that_must_be_off_to_be_removed_are_stopped_first(bench: Bench) -> None:
+    bench.provide()
+    bench.account.delete_needs_off = True
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_machines_on_their_way_up_are_removed(bench: Bench) -> None:
+    bench.provide()
+    stop(bench.work())
+    for one in bench.own().values():
+        bench.account.act(one["id"], "start")
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_drive_stays_with_its_network_unless_it_is_named(bench: Bench) -> None:
+    bench.provide()
+    done = bench.remove(remove_drive=False)
+    assert (done.left, bench.nodes(), bench.networks()) == ([], [], ["muster-bert"])
+    assert "no machine of bert is left; the drive bert-data" in done.words
+    assert "nothing of bert is left" not in done.words
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_one_machine_that_cannot_be_removed_is_told_and_the_others_go(bench: Bench) -> None:
+    bench.provide()
+    kept = bench.own()["bert-0"]
+    body = '{"code": "BAD_REQUEST", "message": "it is reserved"}'
+    bench.server.faults.append(Fault(f"/machines/{kept['id']}", "DELETE", status=400, body=body))
+    done = bench.remove()
+    assert bench.nodes() == ["bert-0"]
+    assert f"machine bert-0 ({kept['id']})" in done.words
+    assert "it is reserved" in done.words
+    assert "nothing of bert" not in done.words
+    bench.server.faults.clear()
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_somebody_in_our_network_stays_and_so_does_the_network(bench: Bench) -> None:
+    bench.provide()
+    home = next(one["id"] for one in bench.account.networks if one["name"] == "muster-bert")
+    bench.account.machines.append(machine(77, name="photos", networkId=home))
+    done = bench.remove()
+    assert bench.nodes() == ["photos"]
+    assert bench.networks() == ["muster-bert"]
+    assert done.left == ["the network muster-bert stays: photos (ps00004d) in it are not of this cluster"]
+
+
+def test_an_address_that_was_given_to_somebody_else_is_not_given_back(bench: Bench) -> None:
+    bench.provide()
+    own = bench.own()["bert-0"]
+    ip = own["publicIp"]
+    bench.work().record.note_addresses({ip: own["id"]})
+    other = next(one for one in bench.account.machines if one["name"] == "bert")
+    bench.account.assign_public_ip(ip, other["id"])
+    bench.remove()
+    assert [one["ip"] for one in bench.account.public_ips if one.get("assignedMachineId") == other["id"]] == [ip]
+    assert bench.nodes() == []
+
+
+# --- A template of a node, and machines from it
+
+
+def templates(bench: Bench) -> list[str]:
+    return [one["name"] for one in bench.account.templates if one["id"] not in bench.account.foreign]
+
+
+@pytest.mark.parametrize(
+    ("how", "visible_after"), [("killed before", 0), ("killed after a change", 3), ("answer lost", 0)]
+)
+def test_a_template_is_made_once_wherever_it_is_broken_off(
+    bench: Bench, unjudged: None, how: str, visible_after: int
+) -> None:
+    """One template, the node on again, machines from it; then nothing at all. Other people's things are as before."""
+    for at in range(1, 60):
+        bench.fresh()
+        bench.provide(nnodes=1)
+        bench.account.hidden_lists = visible_after
+        came = broken_off(bench, how, at, bench.image)
+        bench.image()
+        assert templates(bench) == ["golden"], at
+        assert [one["state"] for one in bench.own().values()] == ["ready"], at
+        bench.provide(template="golden")
+        (golden,) = [one["id"] for one in bench.account.templates if one["name"] == "golden"]
+        posted = [one.body for one in bench.server.requests if (one.method, one.path) == ("POST", "/machines")]
+        assert posted[-1]["templateId"] == golden
+        came = broken_off(bench, how, at, bench.remove) or came
+        bench.remove()
+        bench.nothing_left()
+        if not came:
+            return
+    raise AssertionError("no command ends")
+
+
+def test_a_template_that_is_there_is_not_made_again(bench: Bench) -> None:
+    bench.provide()
+    first = bench.image()
+    assert (first.changed, bool(first.template_id)) == (True, True)
+    assert "it costs 11.00 USD a month (Paperspace's page of custom templates, 2023)" in " ".join(bench.said)
+    bench.server.requests.clear()
+    again = bench.image()
+    assert (again.changed, again.template_id) == (False, first.template_id)
+    assert bench.changes() == []
+
+
+def test_a_template_that_is_only_planned_sends_nothing_but_questions(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    assert bench.image(check=True).changed
+    assert bench.changes() == []
+
+
+def test_a_node_that_was_to_stay_off_stays_off(bench: Bench) -> None:
+    bench.provide()
+    bench.image(start=False)
+    assert bench.own()["bert-0"]["state"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "words"),
+    [
+        ("bert-7", "golden", "bert has no machine 'bert-7'. Its machines: bert-0, bert-1"),
+        ("bert-0", "muster-bert-2", "was made of another machine"),
+    ],
+)
+def test_what_cannot_be_imaged_is_one_line_and_nothing_stopped(bench: Bench, node: str, name: str, words: str) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused, match=re.escape(words)):
+        bench.image(node, name)
+    assert bench.changes() == []
+
+
+def test_a_template_that_fails_is_told_in_the_words_of_the_service_and_may_be_asked_for_again(bench: Bench) -> None:
+    bench.provide()
+    bench.account.outcomes["template-create"] = Outcome("error", "no space in the store")
+    with pytest.raises(ClusterError, match="no template of bert-0 was made: template-create failed: no space in the"):
+        bench.image()
+    assert bench.image().changed
+    assert templates(bench) == ["golden"]
+
+
+def test_a_template_outlives_the_cluster_and_that_is_said(bench: Bench) -> None:
+    bench.provide()
+    bench.image()
+    done = bench.remove(remove_templates=False)
+    assert re.search(r"no machine of bert is left; the template golden \(\w+\) stays, and goes with", done.words)
+    assert templates(bench) == ["golden"]
+    again = bench.remove(remove_templates=False)  # its machine is gone by now; the record knows
+    assert "the template golden" in again.words
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_template_alone_is_removed(bench: Bench) -> None:
+    bench.provide()
+    bench.image()
+    assert remove_image(bench.work(), "golden").changed
+    assert templates(bench) == []
+    assert not remove_image(bench.work(), "golden").changed
+    with pytest.raises(PlanRefused, match="left alone"):
+        remove_image(bench.work(), "muster-bert-2")

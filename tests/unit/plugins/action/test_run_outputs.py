@@ -1,0 +1,144 @@
+"""What a job has written is brought here, whatever becomes of it on the way."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.muster.training.plugins.action import run_outputs
+from ansible_collections.muster.training.plugins.action.run_outputs import ActionModule
+from ansible_collections.muster.training.plugins.plugin_utils import _disk_room
+from ansible_collections.muster.training.plugins.plugin_utils._output_choice import PARTIAL
+
+CONTENT = {"run/deep/last.pt": b"0123456789", "work/empty": b"", "root/scratch/log": b"abcdef"}
+FILES = [{"name": name, "size": len(text), "mtime": 1_700_000_000_000_000_000} for name, text in CONTENT.items()]
+
+
+class Node:
+    """A node with these files; after so many calls the connection breaks."""
+
+    def __init__(self, calls: int = 1000, problems: dict[str, str] | None = None) -> None:
+        self.calls, self.problems, self.asked = calls, problems or {}, list[tuple[str, int, int]]()
+
+    def __call__(self, _action: object, _modules: object, request: dict[str, Any], _variables: object) -> Any:
+        if self.calls == 0:
+            raise AnsibleConnectionFailure("the network is gone")
+        self.calls -= 1
+        self.asked += [(part["name"], part["offset"], part["length"]) for part in request["parts"]]
+        return {"parts": [self.answer(part) for part in request["parts"]]}
+
+    def answer(self, part: dict[str, Any]) -> Any:
+        if part["name"] in self.problems:
+            return {"problem": self.problems[part["name"]]}
+        data = CONTENT[part["name"]][part["offset"] : part["offset"] + part["length"]]
+        return {"data": base64.b64encode(data).decode("ascii")}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a call carry four bytes."""
+    monkeypatch.setattr(run_outputs, "PIECE", 4)
+    monkeypatch.setattr(ActionBase, "run", lambda *_arguments: {})
+
+
+def fetch(monkeypatch: pytest.MonkeyPatch, node: Any, target: Path, files: Any = None, **task: Any) -> dict[str, Any]:
+    monkeypatch.setattr(run_outputs, "call_node", node)
+    action = ActionModule.__new__(ActionModule)
+    args = {"state": "fetched", "run_id": "first", "files": files or FILES, "directory": str(target)}
+    action._task = types.SimpleNamespace(**{"check_mode": False, "ignore_unreachable": False, "args": args, **task})
+    return action.run(None, {"inventory_hostname": "gpu1"})
+
+
+def here(target: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+
+
+def test_all_of_it_comes_with_its_time_and_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fetch(monkeypatch, Node(), tmp_path)["failures"] == {}
+    assert here(tmp_path) == CONTENT
+    last = (tmp_path / "run/deep/last.pt").stat()
+    assert last.st_mtime_ns == FILES[0]["mtime"] and last.st_mode & 0o777 == 0o600
+    assert "[muster] gpu1: 0 MB after 0:00:00, in " in capsys.readouterr().out
+    node = Node()
+    assert not fetch(monkeypatch, node, tmp_path)["changed"] and node.asked == []
+
+
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AnsibleConnectionFailure):
+        fetch(monkeypatch, Node(calls=2), tmp_path)
+    assert list(here(tmp_path).values()) == [b"01234567"], "of which nothing has its name yet"
+    old = tmp_path / "run" / f"{PARTIAL}of-another-version"
+    old.write_text("x")
+    node = Node()
+    fetch(monkeypatch, node, tmp_path)
+    assert node.asked[0] == ("run/deep/last.pt", 8, 2)
+    assert here(tmp_path) == CONTENT
+
+
+def test_a_file_that_cannot_be_had_is_told_and_the_others_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
+    assert answer["failures"] == {"run/deep/last.pt": "it has changed [2J since"} and answer["changed"]
+    assert set(here(tmp_path)) == {"work/empty", "root/scratch/log"}
+    assert "gpu1 did not give run/deep/last.pt: it has changed" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"parts": None},
+        {"parts": []},
+        {"parts": ["x"] * 9},
+        {"parts": [{}] * 9},
+        {"parts": [{"data": "!"}] * 9},
+        {"parts": [{"data": base64.b64encode(bytes(99)).decode()}] * 9},
+        {},
+    ],
+)
+def test_a_node_that_answers_what_it_likes_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    failures = fetch(monkeypatch, lambda *_arguments: answer, tmp_path, FILES[:1])["failures"]
+    assert set(failures) == {"run/deep/last.pt"} and here(tmp_path) == {}
+
+
+def test_a_link_that_lies_here_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "out" / "run" / "deep").mkdir(parents=True)
+    (tmp_path / "out" / "run" / "deep" / "last.pt").symlink_to(tmp_path / "mine")
+    assert fetch(monkeypatch, Node(), tmp_path / "out")["failures"] == {}
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "out" / "run" / "deep" / "last.pt").is_symlink()
+
+
+def test_a_name_that_leads_out_is_refused_before_anything_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node()
+    with pytest.raises(AnsibleActionFail, match="gpu1 has files that cannot be brought: 'run/../../x'"):
+        fetch(monkeypatch, node, tmp_path, [*FILES, {"name": "run/../../x", "size": 1, "mtime": 1}])
+    assert node.asked == [] and here(tmp_path) == {}
+
+
+def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = types.SimpleNamespace(free=_disk_room.KEEP_FREE + 10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: free)
+    node = Node()
+    with pytest.raises(AnsibleActionFail, match=r"the outputs of gpu1 take 0.0 GB, .* make room here, or bring fewer"):
+        fetch(monkeypatch, node, tmp_path)
+    assert node.asked == []
+
+
+def test_check_mode_brings_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fetch(monkeypatch, Node(calls=0), tmp_path / "new", check_mode=True)["changed"]
+    assert not (tmp_path / "new").exists()

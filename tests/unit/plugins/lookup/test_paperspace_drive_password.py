@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The password of a network drive, asked for over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import drive_of
+from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import password_template
+from tests.paperspace_server.account import Account
+from tests.paperspace_server.objects import drive
+from tests.paperspace_server.server import PaperspaceServer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PaperspaceServer]:
+    with PaperspaceServer(Account()) as started:
+        started.account.drives.append(drive(1, password="{{ 1 + 1 }}"))
+        monkeypatch.setenv("PAPERSPACE_API_KEY", started.key)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        yield started
+
+
+def render(template: str) -> Any:
+    return Templar(loader=DataLoader(), variables={}).template(trust_as_template(template))
+
+
+def test_it_is_what_the_api_says_and_no_template(server: PaperspaceServer) -> None:
+    template = password_template(drive_of(server.account.drives[0]), server.url)
+    assert "1 + 1" not in template
+    assert render(template) == "{{ 1 + 1 }}"
+
+
+def test_an_id_that_is_no_id_makes_no_template() -> None:
+    assert password_template(drive_of(drive(1, id="x') }}{{ lookup('pipe', 'id")), "http://localhost") == ""
+
+
+def test_a_drive_that_is_gone_and_a_key_that_is_missing_are_one_line(
+    server: PaperspaceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = password_template(drive_of(server.account.drives[0]), server.url)
+    server.account.drives.clear()
+    with pytest.raises(AnsibleError, match="the account of this API key has no network drive") as gone:
+        render(template)
+    monkeypatch.delenv("PAPERSPACE_API_KEY")
+    with pytest.raises(AnsibleError, match="the password of the network drive is not known: no API key") as missing:
+        render(template)
+    assert not any("Traceback" in str(one.value) for one in (gone, missing))

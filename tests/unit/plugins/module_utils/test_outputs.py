@@ -1,0 +1,112 @@
+"""What the job of a run has written on this node: told of, compared, handed out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import outputs as run_outputs
+from tests.unit.supervised import Run, make_run
+
+
+def written(tmp_path: Path, *files: str, outputs: tuple[str, ...] = ()) -> Run:
+    """A run with these files in its run directory, or elsewhere in its working directory where they begin with /."""
+    run = make_run(tmp_path / "runs", [["/bin/true"]], outputs=outputs)
+    run.plans[0]["working_directory"] = str(tmp_path / "work")
+    run.plans[0]["files"] = {"rules.json": "{}"}
+    for name in ("plan.json", *files):
+        path = tmp_path / "work" / name[1:] if name.startswith("/") else run.node(0) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run.plans[0]) if name == "plan.json" else name)
+    return run
+
+
+def told(run: Run, *more: str) -> list[str]:
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=list(more)))
+    assert answer["node_rank"] == 0 and not answer["more"]
+    return [file["name"] for file in answer["files"]]
+
+
+def test_what_the_job_wrote_into_its_run_directory_and_nothing_of_ours(tmp_path: Path) -> None:
+    ours: tuple[str, ...] = (
+        "launcher.log",
+        "nccl.a.1.log",
+        "ranks/0/stdout.log",
+        "bin/ssh",
+        "token",
+        "environment.json",
+        "gpus.csv",
+    )
+    ours += ("supervisor.py", "status.json", "rules.json", "said.jsonl", "nvidia-smi.txt", ".cache/hub/model", "a.tmp")
+    run = written(tmp_path, *ours, "checkpoints/last.pt", "measured/a.json", "model.bin", "deep/launcher.log")
+    (run.node(0) / "link.pt").symlink_to(run.node(0) / "token")
+    os.mkfifo(run.node(0) / "pipe")
+    assert told(run) == ["run/model.bin", "run/checkpoints/last.pt", "run/deep/launcher.log", "run/measured/a.json"]
+
+
+def test_what_is_told_of_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    scratch = tmp_path / "home" / "scratch"
+    scratch.mkdir(parents=True)
+    (scratch / "x.pt").write_text("x")
+    (tmp_path / "linked").symlink_to(scratch)
+    run = written(
+        tmp_path, "/out/a.pt", "/out/deep/b.pt", "/other/c.pt", "/other/c.txt", outputs=("out", "gone", "out/")
+    )
+    assert told(run) == ["work/out/a.pt", "work/out/deep/b.pt"]
+    assert told(run, "**/*.pt", "out") == ["work/out/a.pt", "work/out/deep/b.pt", "work/other/c.pt"]
+    assert told(run, "~/scratch")[-1] == f"root{scratch}/x.pt"
+    assert told(run, str(tmp_path / "linked"))[-1] == f"root{tmp_path}/linked/x.pt", "a link that is named itself"
+    assert told(run, str(run.node(0)), str(tmp_path)).count("root" + str(run.node(0) / "plan.json")) == 0
+
+
+def test_a_node_without_the_run_has_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [["/bin/true"]])
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert (answer["node_rank"], answer["files"]) == (None, [])
+
+
+def test_names_that_are_no_text_are_not_told_and_that_is_said(tmp_path: Path) -> None:
+    run = written(tmp_path, "good")
+    Path(os.fsdecode(os.fsencode(run.node(0)) + b"/bad\xff")).write_text("x")
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    assert [file["name"] for file in answer["files"]] == ["run/good"] and answer["more"]
+
+
+def test_more_files_than_an_answer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_outputs, "MOST_FILES", 3)
+    answer = run_outputs.main(written(tmp_path, *"abcde").request(0, operation="tell", outputs=[]))
+    assert len(answer["files"]) == 3 and answer["more"]
+
+
+def test_files_are_compared_by_their_content(tmp_path: Path) -> None:
+    run = written(tmp_path, "a", "/out/b")
+    names = ["run/a", "work/out/b", "run/gone", "run/link"]
+    (run.node(0) / "link").symlink_to(run.node(0) / "a")
+    hashes = run_outputs.main(run.request(0, operation="compare", names=names))["hashes"]
+    digests = [hashlib.sha256(text).hexdigest() for text in (b"a", b"/out/b")]
+    assert hashes == dict(zip(names, [*digests, None, None], strict=True))
+
+
+def part(file: dict[str, Any], offset: int, length: int) -> dict[str, Any]:
+    return {**file, "offset": offset, "length": length}
+
+
+def test_parts_of_files_are_handed_out_and_none_of_a_file_that_was_changed(tmp_path: Path) -> None:
+    run = written(tmp_path, "0123456789", "empty")
+    (run.node(0) / "empty").write_text("")
+    answer = run_outputs.main(run.request(0, operation="tell", outputs=[]))
+    digits, empty = sorted(answer["files"], key=lambda file: str(file["name"]))
+    parts = [part(digits, 0, 4), part(digits, 4, 6), part(empty, 0, 0), part({**digits, "name": "run/gone"}, 0, 4)]
+    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts))["parts"]
+    assert [base64.b64decode(one["data"]) for one in given[:3]] == [b"0123", b"456789", b""]
+    assert given[3] == {"problem": "No such file or directory"}
+    os.utime(run.node(0) / "0123456789", ns=(5, 5))
+    given = run_outputs.main(run.request(0, operation="hand_out", parts=parts[:1]))["parts"]
+    assert given == [{"problem": "it has changed since"}]

@@ -1,0 +1,42 @@
+"""What the module says of data that move, and of those that do not. The engine is a stand-in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.module_utils import _docker_data_root
+from ansible_collections.muster.training.plugins.modules import docker_data_root
+
+
+def ask(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
+    with patch_module_args({"path": "/data/docker", **given}), pytest.raises(SystemExit):
+        docker_data_root.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_where_the_data_were_is_told_and_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def keep(*words: Any) -> tuple[bool, str]:
+        asked.append(words)
+        return True, "/var/lib/docker"
+
+    monkeypatch.setattr(_docker_data_root, "keep", keep)
+    found = ask(capsys, _ansible_check_mode=True)
+    assert asked == [("/data/docker", 5, False, True)]
+    assert (found["changed"], found["former"]) == (True, "/var/lib/docker")
+    assert found["diff"] == {"before": "data-root /var/lib/docker\n", "after": "data-root /data/docker\n"}
+
+
+def test_what_is_in_the_way_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = ask(capsys)
+    assert found["failed"]
+    assert found["msg"] == "Docker's data were not moved: docker cannot be run: No such file or directory."

@@ -1,0 +1,61 @@
+"""A user's netrc is written once, for one pair of eyes, and nothing of it is ever told."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.modules import netrc_entry
+
+ME = pwd.getpwuid(os.geteuid())
+KEY = "k" * 40
+OTHER = "machine other login me password theirs\n"
+ENTRY = f"machine api.wandb.ai\n  login user\n  password {KEY}\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    entry = pwd.struct_passwd([*ME[:5], str(tmp_path), ME[6]])
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: {ME.pw_name: entry}[name])
+    return tmp_path
+
+
+def ask(capsys: pytest.CaptureFixture[str], check: bool = False, user: str = ME.pw_name) -> dict[str, Any]:
+    asked = {"user": user, "machine": "api.wandb.ai", "login": "user", "password": KEY}
+    with patch_module_args({**asked, "_ansible_check_mode": check, "_ansible_diff": True}), pytest.raises(SystemExit):
+        netrc_entry.main()
+    said = capsys.readouterr().out
+    assert KEY not in said and "theirs" not in said
+    result: dict[str, Any] = json.loads(said)
+    return result
+
+
+def test_the_file_is_written_once_and_for_one_pair_of_eyes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = home / ".netrc"
+    first = ask(capsys, check=True)
+    assert (first["changed"], path.exists()) == (True, False)
+    assert "api.wandb.ai" in first["diff"]["after"]
+    assert ask(capsys)["changed"]
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (ENTRY, 0o600)
+    assert not ask(capsys)["changed"]
+    path.chmod(0o644)
+    assert ask(capsys)["changed"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_others_have_written_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".netrc").write_text(OTHER)
+    assert ask(capsys)["changed"]
+    assert (home / ".netrc").read_text() == OTHER + ENTRY
+
+
+def test_what_is_no_file_is_refused_and_a_user_who_is_not_there(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(home / ".netrc")
+    assert "is no file. Needed: a file, or nothing" in ask(capsys)["msg"]
+    assert "there is no user nobody-knows" in ask(capsys, user="nobody-knows")["msg"]

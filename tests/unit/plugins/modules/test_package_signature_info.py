@@ -1,0 +1,30 @@
+"""What the module says where it cannot verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.modules import package_signature_info
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
+    with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
+        package_signature_info.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["failed"]
+    assert f"{tmp_path}/keys: No such file or directory. Needed: the package, its signature" in result["msg"]
+
+
+def test_the_answer_is_returned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "keys").write_text("<html>not found</html>")
+    given = {name: str(tmp_path / name) for name in ("path", "signature", "keys")}
+    with patch_module_args({**given, "fingerprints": ["0" * 40]}), pytest.raises(SystemExit):
+        package_signature_info.main()
+    result = json.loads(capsys.readouterr().out)
+    assert (result["changed"], result["is_signed"]) == (False, False)
+    assert result["found"] == "what was fetched as its keys holds no key"

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The benchmark in the report of its run: its figures, plots that load nothing, findings, whatever it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._report.benchmark import benchmark_plots
+from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_report
+from tests.unit.plugins.plugin_utils.benchmark.measurements import document, names_of
+from tests.unit.plugins.plugin_utils.report.records import HOSTILE, START, write_record
+from tests.unit.plugins.plugin_utils.report.test_write import check_page
+
+
+def record_with(directory: Path, document_of_job: dict[str, Any], nodes: int) -> Path:
+    record = write_record(directory / "runs", nodes=nodes, gpus=2)
+    measured = record / "logs" / "node0" / "measured"
+    measured.mkdir()
+    (measured / "benchmark.json").write_text(json.dumps(document_of_job))
+    return record
+
+
+def test_the_report_of_a_benchmark_has_its_figures_and_plots(tmp_path: Path) -> None:
+    whole = document(
+        4, gpus=2, rate=lambda one, other: 8.0 + one + other, left_out=["broadcast over all from 1 bytes on"]
+    )
+    whole["copies"][0]["right"] = False
+    record = record_with(tmp_path, whole, 4)
+    written = write_report(record, tmp_path / "logbook", START)
+    page = check_page(written.page.read_text())
+    assert "Figures of the benchmark" in written.page.read_text()
+    for words in ("pairs of nodes", "271 TFLOP/s: the best that others have measured", "Left out: broadcast over all"):
+        assert words in page.text
+    assert written.report["findings"][0]["id"] == "benchmark-wrong-copy"
+    names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
+    assert names == {f"benchmark-{one}.vl.json" for one in ("bandwidth", "latency", "matmul", "pairs")}
+    # what was judged counts, once it is there
+    judged = judge(read_measured(whole, names_of(4)), None, "first")
+    judged["verdict"] = "all of them were asleep"
+    (record / "benchmark.json").write_text(json.dumps(judged))
+    assert "all of them were asleep" in write_report(record, tmp_path / "logbook", START).page.read_text()
+
+
+def test_a_run_without_a_benchmark_has_no_such_section(tmp_path: Path) -> None:
+    written = write_report(write_record(tmp_path / "runs"), tmp_path / "logbook", START)
+    assert "Benchmark" not in written.page.read_text()
+
+
+def test_what_a_hostile_node_measures_is_text(tmp_path: Path) -> None:
+    whole = document(3, model=HOSTILE, left_out=[HOSTILE])
+    whole["ranks"][0].update(interface=HOSTILE, interface_mbps=1000)
+    for row in whole["ranks"][1:]:
+        row.update(interface=HOSTILE, interface_mbps=2000)
+    record = record_with(tmp_path, whole, 3)
+    check_page(write_report(record, tmp_path / "logbook", START).page.read_text())
+
+
+def test_the_expected_value_is_a_line_of_its_own() -> None:
+    found = judge(read_measured(document(3), names_of(3), 100.0), None, "b")
+    plot = next(one for one in benchmark_plots(found) if one.name == "benchmark-bandwidth")
+    lines, rule = plot.spec["layer"]
+    assert rule["data"]["values"] == [{"expected": 90.0}] and "x" not in rule["encoding"], "or it is a fence"
+    assert lines["encoding"]["x"]["scale"]["type"] == "log"
+    assert "90 Gb/s are to be expected (90% of benchmark_network_gbps)" in plot.caption
+    assert plot.rows[0][0] == "1 KiB" and plot.header == ["size", "all_reduce"]
+    pairs = next(one for one in benchmark_plots(found) if one.name == "benchmark-pairs")
+    assert len(pairs.spec["data"]["values"]) == 6 and len(pairs.rows) == 3

@@ -1,0 +1,269 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the record of a run whose GPUs did what is scripted to exactly the figures and findings that follow from it."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
+from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
+from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import node_rows
+from ansible_collections.muster.training.plugins.plugin_utils._report.read import read_record
+from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose
+from tests.unit.plugins.plugin_utils.report.records import START, Sample, plan_of, write_record
+
+Script = Callable[[int, int, float], Sample | None]
+
+
+def report_of(tmp_path: Path, **more: Any) -> Report:
+    directory = write_record(tmp_path, **more)
+    return compose(read_record(directory, directory.name), now=START)
+
+
+def found(report: Report) -> list[str]:
+    return [one["id"] for one in report["findings"]]
+
+
+def steady(_node: int, _gpu: int, _second: float) -> Sample:
+    return (90.0, 36000.0, 70.0, 350.0)
+
+
+def test_the_figures_of_a_gpu_are_those_of_its_samples(tmp_path: Path) -> None:
+    def sample(_node: int, _gpu: int, second: float) -> Sample:
+        step = second / 15
+        return (step, 1024.0 * (step + 1), 40 + step / 2, 100.5 + step)
+
+    (gpu,) = report_of(tmp_path, sample=sample)["gpus"]  # 41 samples: 0 to 40
+    assert gpu["utilization_percent"] == {"mean": 20.0, "p5": 2.0, "peak": 40.0, "samples": 41}
+    assert gpu["memory_used_mib"] == {"mean": 21504.0, "p5": 3072.0, "peak": 41984.0, "samples": 41}
+    assert gpu["temperature_celsius"] == {"mean": 50.0, "p5": 41.0, "peak": 60.0, "samples": 41}
+    assert gpu["power_watts"] == {"mean": 120.5, "p5": 102.5, "peak": 140.5, "samples": 41}
+    assert (gpu["idle_share"], gpu["power_limit_watts"], gpu["interval_seconds"]) == (5 / 41, 400.0, 15.0)
+
+
+def test_fewer_than_8_samples_give_no_figure(tmp_path: Path) -> None:
+    (gpu,) = report_of(tmp_path, seconds=90)["gpus"]
+    assert gpu["samples"] == 7
+    assert {gpu[name] for name in ("utilization_percent", "power_watts", "idle_share", "power_working_watts")} == {None}
+
+
+def test_a_run_without_trouble_has_no_findings(tmp_path: Path) -> None:
+    report = report_of(tmp_path, nodes=2, gpus=2, sample=steady)
+    assert report["findings"] == []
+    assert report["verdict"] == "first succeeded after 0:10:00: 2 nodes, world size 4"
+
+
+def idle_every_third(_node: int, _gpu: int, second: float) -> Sample:
+    return (0.0 if second % 45 == 30 else 90.0, 36000.0, 70.0, 350.0)
+
+
+def one_unused(_node: int, gpu: int, _second: float) -> Sample:
+    return (0.0, 500.0, 30.0, 50.0) if gpu else (90.0, 36000.0, 70.0, 350.0)
+
+
+def waiting(_node: int, _gpu: int, _second: float) -> Sample:
+    return (100.0, 36000.0, 60.0, 120.0)
+
+
+def one_slow(node: int, gpu: int, _second: float) -> Sample:
+    return (90.0, 36000.0, 70.0, 210.0 if (node, gpu) == (1, 0) else 350.0)
+
+
+def roomy(_node: int, _gpu: int, _second: float) -> Sample:
+    return (90.0, 20480.0, 70.0, 350.0)
+
+
+def full(_node: int, gpu: int, _second: float) -> Sample:
+    return (90.0, 40550.0 if gpu else 36000.0, 70.0, 350.0)
+
+
+def throttling(_node: int, _gpu: int, second: float) -> Sample:
+    return (90.0, 36000.0, 86.0, 250.0) if second > 300 else (90.0, 36000.0, 75.0, 350.0)
+
+
+def very_hot(_node: int, _gpu: int, _second: float) -> Sample:
+    return (90.0, 36000.0, 91.0, 350.0)
+
+
+def late(_node: int, _gpu: int, second: float) -> Sample:
+    return (90.0 if second >= 300 else 0.0, 36000.0, 70.0, 350.0)
+
+
+def early(_node: int, _gpu: int, second: float) -> Sample:
+    return (90.0 if second <= 450 else 0.0, 36000.0, 70.0, 350.0)
+
+
+def with_a_hole(_node: int, gpu: int, second: float) -> Sample | None:
+    return None if gpu and 150 < second < 330 else steady(0, 0, 0)
+
+
+def vanishing(node: int, _gpu: int, second: float) -> Sample | None:
+    return None if node and second > 300 else steady(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "ids", "words"),
+    [
+        (idle_every_third, ["gpu-idle"], "all 4 GPUs: idle for up to 32% of the samples"),
+        (one_unused, ["gpu-unused"], "gpu0 GPU 1, gpu1 GPU 1: not busy in any of 41 samples"),
+        (waiting, ["gpu-waiting"], "utilisation of 100 % at 30% of the power limit"),
+        (one_slow, ["gpu-slow"], "gpu1 GPU 0: draws 210 W while the job works, the others 350 W (60%)"),
+        (roomy, ["memory-room"], "at most 50% of a GPU's memory was used (gpu0 GPU 0)"),
+        (full, ["memory-full"], "gpu0 GPU 1, gpu1 GPU 1: up to 99.0% of the memory was used"),
+        (throttling, ["gpu-hot"] * 4, "reaches 86 °C, and draws 250 W then instead of 350 W"),
+        (very_hot, ["gpu-hot"] * 4, "gpu0 GPU 0: reaches 91 °C"),
+        (late, ["start-up"], "the first 5 min, 50% of the run, no GPU was busy"),
+        (early, ["tail"], "no GPU was busy in the last 2 min of the run"),
+        (with_a_hole, ["samples-missing"] * 2, "gpu0 GPU 1: 11 of 41 samples are missing"),
+        (vanishing, ["samples-end"] * 2, "gpu1 GPU 0: its samples end 5 min before those of the others"),
+    ],
+)
+def test_each_rule_finds_what_is_scripted_and_nothing_else(
+    tmp_path: Path, sample: Script, ids: list[str], words: str
+) -> None:
+    report = report_of(tmp_path, nodes=2, gpus=2, sample=sample)
+    assert found(report) == ids
+    assert words in report["findings"][0]["found"]
+    assert all(one["remedy"] and one["numbers"] for one in report["findings"])
+
+
+def test_restarts_a_shrunk_run_and_checkpoints_are_told(tmp_path: Path) -> None:
+    said = {"checkpoint_seconds": 90}
+    directory = write_record(tmp_path, sample=steady, result={"said": said})
+    again = directory / "logs" / "node0" / "ranks" / "x" / "attempt_2" / "0"
+    again.mkdir(parents=True)
+    (again / "stdout.log").write_text("")
+    with (directory / "logs" / "node0" / "events.jsonl").open("a") as stream:
+        stream.write(
+            json.dumps({"time": START + 99, "event": "shrink", "text": "gpu1 is lost; the run goes on"}) + "\n"
+        )
+    report = compose(read_record(directory, "first"), now=START)
+    assert found(report) == ["restarts", "shrunk", "checkpoints"]
+    assert report["restarts"] == 2
+    assert report["findings"][2]["found"] == "checkpoints took 90 s, 15% of the run"
+
+
+def test_the_time_of_a_run_is_told_part_by_part(tmp_path: Path) -> None:
+    def sample(_node: int, _gpu: int, second: float) -> Sample:
+        return (90.0 if 60 <= second <= 540 else 0.0, 36000.0, 70.0, 350.0)
+
+    stages = report_of(tmp_path, sample=sample)["stages"]
+    assert [stage["seconds"] for stage in stages] == [10, 50, 480, 60]
+    assert [stage["name"] for stage in stages][0] == "nodes check in"
+    assert report_of(tmp_path, run_id="second", result={"started": None})["stages"] == []
+
+
+def test_cost_is_told_of_the_run_its_start_and_idle_gpus(tmp_path: Path) -> None:
+    def sample(_node: int, _gpu: int, second: float) -> Sample:
+        return (90.0 if second >= 360 else 0.0, 36000.0, 70.0, 350.0)
+
+    cost = report_of(tmp_path, nodes=2, seconds=3585, sample=sample, plan={"currency": "EUR"})["cost"]
+    hours = 3585 / 3600
+    assert (cost["currency"], cost["per_hour"], cost["missing"]) == ("EUR", 20.0, "")
+    assert cost["run"] == pytest.approx(20 * hours)
+    assert cost["start_up"] == pytest.approx(20 * 0.1)
+    assert cost["idle_gpus"] == pytest.approx(20 * hours * 24 / 240)
+    assert cost["per_1000_samples"] == pytest.approx(1000 * 20 * hours / (100 * 3585))
+
+
+def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> None:
+    plan = plan_of("first", 3, 1)
+    del plan["nodes"][1]["price_per_hour"]
+    cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, "USD")
+    assert cost["run"] is None
+    assert cost["missing"].startswith("price of gpu1 not known: set node_price_per_hour")
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_cause_and_remedy_of_what_failed_come_from_the_catalogue(tmp_path: Path, fetched: bool) -> None:
+    """By the log where it was fetched, else by the lines of it that came with the verdict."""
+    told = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free"
+    failure = {"node": "gpu0", "node_rank": 0, "rank": 0, "error": "ended with exit code 1"}
+    failure |= {"log": "/x/node0/ranks/0/stderr.log", "last_lines": [] if fetched else ["Traceback", told]}
+    directory = write_record(tmp_path, result={"state": "failed", "first_failure": failure})
+    if fetched:
+        log = directory / "logs" / "node0" / "ranks" / "0" / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"Traceback\n{told}\n" + "and more of it\n" * 30)
+    found = compose(read_record(directory, "first"), now=START)["failure"]
+    assert found is not None and found["cause"] is not None
+    assert found["cause"]["id"] == "cuda-out-of-memory"
+    assert found["cause"]["seen"].startswith("torch.OutOfMemoryError") and "smaller" in found["cause"]["remedy"]
+
+
+def test_settings_and_the_command_to_repeat_come_from_the_plan_without_a_secret(tmp_path: Path) -> None:
+    report = report_of(tmp_path, plan={"code": {"commit": "abc123", "dirty": True}})
+    assert report["settings"]["--lr"] == "1e-3"
+    assert report["settings"]["--batch_size"] == "32"
+    assert report["settings"]["commit"] == "abc123 with changes"
+    assert report["environment"] == ["HF_TOKEN", "NCCL_SOCKET_IFNAME"]
+    assert '"launch_args": ["--lr", "1e-3", "--batch_size=32"]' in report["repeat"]
+    assert "secret-value" not in json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda record: (record / "result.json").write_text('{"state": "succ'),
+        lambda record: (record / "result.json").unlink(),
+        lambda record: (record / "plan.json").write_text("[" * 100_000),
+        lambda record: (record / "plan.json").write_text('{"nodes": [7, {"name": ["x"]}, {"name": "\\ud800"}]}'),
+        lambda record: (record / "result.json").write_text('{"started": 1e999, "ended": -1, "nodes": {}, "said": [1]}'),
+        lambda record: (record / "result.json").write_text('{"started": ' + "9" * 5000 + "}"),
+        lambda record: (record / "logs" / "node0" / "events.jsonl").write_bytes(b"\xff\n[]\n{}\n7\n"),
+        lambda record: (record / "logs" / "node0" / "gpus.csv").write_bytes(b"\0" * 100_000 + b"\n2026/11/25 1"),
+        lambda record: (record / "logs" / "node0" / "metrics.csv").write_text("step,loss\n1," + "x" * 200_000 + "\n"),
+    ],
+)
+def test_whatever_a_record_holds_a_report_is_made(tmp_path: Path, broken: Callable[[Path], Any]) -> None:
+    directory = write_record(tmp_path)
+    broken(directory)
+    report = compose(read_record(directory, "first"), now=START)
+    json.dumps(report, allow_nan=False).encode("ascii")
+    report["verdict"].encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("result", "plan"),
+    [
+        ({"said": {"samples": 1e-320, "samples_per_second": 5e-324}}, {}),
+        ({"said": {"samples": -3, "samples_per_second": -1, "checkpoint_seconds": 1e99}}, {}),
+        ({"said": {"samples": 1e100, "samples_per_second": 1e100, "batch_size": 1e100}}, {}),
+        ({"started": 0, "ended": 1e-320, "said": {"checkpoint_seconds": 1e99}}, {}),
+        ({"started": -5e9, "ended": 5e9}, {}),
+        ({"started": START, "ended": 1e300}, {}),
+        ({}, {"world_size": 10**400}),
+        ({}, {"world_size": -3}),
+    ],
+)
+def test_absurd_numbers_are_told_as_numbers_or_not_at_all(
+    tmp_path: Path, result: dict[str, Any], plan: dict[str, Any]
+) -> None:
+    report = report_of(tmp_path, result=result, plan=plan)
+    told = json.loads(json.dumps(report, allow_nan=False))
+    assert all(cost is None or cost >= 0 for name, cost in told["cost"].items() if name not in ("currency", "missing"))
+    assert told["seconds"] is None or 0 <= told["seconds"] < 1e11
+    assert told["samples"] is None or told["samples"] >= 1
+    assert told["world_size"] >= 0
+
+
+def test_samples_are_read_without_being_held_as_text(tmp_path: Path) -> None:
+    """A day of 64 GPUs, 370,000 samples, would take 100 MB in objects; here a fiftieth of it, by the same code."""
+    directory = write_record(tmp_path, nodes=2, gpus=8, seconds=7200)
+    tracemalloc.start()
+    try:
+        record = read_record(directory, "first")
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    samples = sum(len(gpu.time) for node in record.nodes for gpu in node.gpus)
+    assert samples == 16 * 481
+    assert peak < 120 * samples

@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Playbooks that are started one after another: with which words, what they say, and how they are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner, words_of
+
+# Stands in for ansible-playbook in what is no playbook at all: shows its words, and waits where it is asked to
+PROGRAM = """#!/bin/sh
+echo "$@"
+case "$*" in *training.launch*wait*) echo "$$" > "$0.pid"; exec sleep 600;; *launch*) exit 2;; esac
+"""
+
+
+@pytest.fixture
+def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
+    program = tmp_path / "ansible-playbook"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    typed = ["muster.training.fit", "-i", "machines.yml", "-e", "run_id=mine"]
+    return Launches(typed, ["muster.training.fit"], tmp_path / "launches")
+
+
+def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Path) -> None:
+    assert words_of(["-i", "x", "muster.training.fit", "-e", "a=b"], ["muster.training.fit"], "launch") == [
+        *("-i", "x", "muster.training.launch", "-e", "a=b")
+    ]
+    (tmp_path / "launch.yml").touch()
+    assert words_of([f"{tmp_path}/fit.yml"], [f"{tmp_path}/fit.yml"], "launch") == [f"{tmp_path}/launch.yml"]
+
+
+def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Launches) -> None:
+    ended = launches.launch("fit-b8", {"launch_args": ["8"]}, 60)
+    assert ended.code == 2 and not ended.late
+    said = (launches.directory / "fit-b8.log").read_text()
+    assert 'muster.training.launch -i machines.yml -e run_id=mine -e {"launch_args": ["8"], "run_id": "fit-b8"}' in said
+    assert not (launches.directory / "fit-b8-stop.log").exists()
+
+
+def test_one_that_goes_on_too_long_is_ended_and_its_run_stopped(launches: Launches) -> None:
+    ended = launches.launch("wait-b8", {}, 1.0)
+    assert ended.late
+    assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
+
+
+def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with launches:
+        timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        ended = launches.launch("wait-b8", {}, 600)
+    assert launches.interrupted and not ended.late
+    assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ansible_runner", None)
+    with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
+        Launches([], [], tmp_path)

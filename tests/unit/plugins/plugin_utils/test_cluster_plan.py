@@ -1,0 +1,421 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planner of clusters: it comes to an end from wherever it was interrupted, and touches nothing of anybody else."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan import cost, prices
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import (
+    Drive,
+    Machine,
+    Network,
+    Noted,
+    Plan,
+    Step,
+    There,
+    Wanted,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
+    PlanRefused,
+    node_number,
+    script_name,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import clusters_of, plan
+
+SCRIPT = script_name("bert", "0123abcd")
+NOTHING: Noted = {"ids": {}, "asked_twice": [], "addresses": {}}
+
+
+def wanted(**changes: Any) -> Wanted:
+    plain: dict[str, Any] = {
+        "cluster": "bert",
+        "stand": "present",
+        "nnodes": 3,
+        "machine_type": "A6000x2",
+        "region": "ny2",
+        "disk_gb": 250,
+        "drive_gb": 0,
+        "script": SCRIPT,
+        "network_id": "",
+        "remove_drive": False,
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+def machine(name: str, machine_id: str = "", **changes: Any) -> Machine:
+    plain: dict[str, Any] = {
+        "id": machine_id or f"ps-{name}",
+        "name": name,
+        "state": "ready",
+        "said": "ready",
+        "machine_type": "A6000x2",
+        "region": "ny2",
+        "network": "nw-bert",
+        "disk_gb": 250,
+        "private_ip": "",
+        "public_ip": "",
+        "fixed_address": False,
+        "per_hour": 3.78,
+        "created": 1.0,
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+def network(name: str, network_id: str = "", region: str = "ny2") -> Network:
+    return {"id": network_id or name.replace("muster-", "nw-"), "name": name, "region": region}
+
+
+def drive(name: str, network_id: str = "nw-bert", size: int | None = 250) -> Drive:
+    return {
+        "id": f"dr-{name}-{network_id}",
+        "name": name,
+        "network": network_id,
+        "region": "ny2",
+        "size_gb": size,
+        "share": "",
+        "username": "",
+    }
+
+
+def account(*machines: Machine, **parts: Any) -> There:
+    plain: dict[str, Any] = {"machines": list(machines), "networks": [], "drives": [], "scripts": [], "addresses": []}
+    return {**plain, **parts}  # type: ignore[typeddict-item]
+
+
+def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
+    """What a cloud makes of a step."""
+    lists: dict[str, Any] = dict(there)
+    home = next((one["id"] for one in there["networks"] if one["name"] == "muster-bert"), "")
+    if step["what"] == "address":
+        there["addresses"] = [one for one in there["addresses"] if one["ip"] != step["id"]]
+    elif step["action"] == "remove":
+        kind = "placements" if step["what"] == "placement group" else f"{step['what']}s"
+        lists[kind][:] = [one for one in lists[kind] if one["id"] != step["id"]]
+        for address in there["addresses"]:
+            address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
+        if step["what"] == "network":
+            assert not any(one["network"] == step["id"] for one in [*there["machines"], *there["drives"]])
+    elif step["action"] in ("start", "stop"):
+        found = next(one for one in there["machines"] if one["id"] == step["id"])
+        found["state"] = "ready" if step["action"] == "start" else "off"
+    elif step["what"] == "placement group":
+        there["placements"].append({"id": f"pg-{next(numbers)}", "name": step["name"]})
+    elif step["what"] == "network":
+        there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
+    elif step["what"] == "drive":
+        there["drives"].append(drive(step["name"], home, want["drive_gb"]))
+    elif step["what"] == "script":
+        there["scripts"].append({"id": f"sc-{next(numbers)}", "name": step["name"], "machines": []})
+    else:
+        assert home, "a machine is made into a network that is there"
+        there["machines"].append(machine(step["name"], f"ps-{next(numbers)}", network=home, created=2.0))
+
+
+def foreign(there: There) -> There:
+    """All that is not bert's, by the rule as it stands in the documentation: network and name."""
+    home = [one["id"] for one in there["networks"] if one["name"] == "muster-bert"]
+    own = [
+        one["id"]
+        for one in there["machines"]
+        if one["network"] in home and node_number("bert", one["name"]) is not None
+    ]
+    return {
+        "machines": [one for one in there["machines"] if one["id"] not in own],
+        "networks": [one for one in there["networks"] if one["name"] != "muster-bert"],
+        "drives": [one for one in there["drives"] if one["network"] not in home or one["name"] != "bert-data"],
+        "scripts": [one for one in there["scripts"] if not one["name"].startswith("muster-bert-first-boot-")],
+        "addresses": [one for one in there["addresses"] if one["ip"] not in ("198.51.100.1", "198.51.100.2")],
+        "placements": [one for one in there.get("placements", []) if one["name"] != "muster-bert"],
+    }
+
+
+# --- What an account may look like
+
+NAMES = st.sampled_from(["bert-0", "bert-1", "bert-3", "bert-7"])
+STRANGE = st.sampled_from(["bertha-0", "bert", "bert-2-0", "bert-01", "node", "Bert-0", "bert-0 ", "bert--1"])
+STATES = st.sampled_from(["ready", "coming", "going", "off"])
+
+
+@st.composite
+def accounts(draw: st.DrawFn) -> There:
+    has_network = draw(st.booleans())
+    own = draw(st.lists(NAMES, max_size=4)) if has_network else []
+    machines = [
+        machine(name, f"own-{place}", state=draw(STATES), created=float(draw(st.integers(1, 3))))
+        for place, name in enumerate(own)
+    ]
+    has_address = draw(st.booleans())
+    if machines and has_address:
+        machines[0]["fixed_address"], machines[0]["public_ip"] = True, "198.51.100.1"
+    homes = st.sampled_from(["", "nw-bert", "nw-bert-2"] if own else ["", "nw-bert-2"])
+    strangers = [
+        machine(draw(STRANGE), f"other-{place}", network=draw(homes), machine_type="C1")
+        for place in range(draw(st.integers(0, 3)))
+    ]
+    strangers += [machine("bert-9", "namesake", network="nw-bert-2")] * draw(st.integers(0, 1))
+    networks = [network("muster-bert-2"), network("muster-bertha"), network("net")]
+    networks += [network("muster-bert")] * has_network
+    drives = [drive("bert-data", "nw-bert-2"), drive("bert-data-old", "nw-bert-2")]
+    drives += [drive("bert-data")] * (has_network and draw(st.booleans()))
+    drives += [drive("photos")] * (has_network and draw(st.booleans()))
+    scripts = [{"id": "sc-o", "name": "bert-first-boot", "machines": []}]
+    scripts += [{"id": "sc-own", "name": SCRIPT, "machines": ["own-0"]}] * draw(st.booleans())
+    addresses = [
+        {"ip": "198.51.100.1", "region": "ny2", "machine": "own-0"},
+        {"ip": "198.51.100.9", "region": "ny2", "machine": draw(st.sampled_from(["", "other-0"]))},
+    ]
+    placements = [{"id": "pg-other", "name": "muster-bertha"}]
+    placements += [{"id": "pg-own", "name": "muster-bert"}] * draw(st.booleans())
+    order = draw(st.permutations([*machines, *strangers]))
+    return account(
+        *order, networks=networks, drives=drives, scripts=scripts, addresses=addresses, placements=placements
+    )
+
+
+WISHES = st.fixed_dictionaries(
+    {
+        "stand": st.sampled_from(["present", "stopped", "absent"]),
+        "nnodes": st.integers(1, 6),
+        "drive_gb": st.sampled_from([0, 250]),
+        "script": st.sampled_from(["", SCRIPT]),
+        "remove_drive": st.booleans(),
+        "placement": st.booleans(),
+    }
+)
+
+
+@given(accounts(), WISHES, st.integers(0, 12), st.booleans())
+def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
+    there: There, wish: dict[str, Any], done: int, twice: bool
+) -> None:
+    want, numbers = wanted(**wish), itertools.count()
+    noted: Noted = {
+        "ids": {},
+        "asked_twice": ["machine bert-0", "machine bert-1"] if twice else [],
+        "addresses": {"198.51.100.1": "own-0"},
+    }
+    others = copy.deepcopy(foreign(there))
+    whole = plan(want, there, noted)
+    for step in whole["steps"][:done]:
+        carry_out(there, step, want, numbers)
+    rest = plan(want, there, noted)["steps"]
+    # ids of what was made meanwhile are new; what is to be done, and in which order, is the same
+    assert [(one["action"], one["what"], one["name"]) for one in rest] == [
+        (one["action"], one["what"], one["name"]) for one in whole["steps"][done:]
+    ]
+    for step in rest:
+        carry_out(there, step, want, numbers)
+    assert plan(want, there, noted)["steps"] == []
+    assert foreign(there) == others, "nothing of anybody else is touched"
+    nodes = plan(want, there, noted)["nodes"]
+    if want["stand"] == "present":
+        assert len(nodes) >= want["nnodes"]
+        assert len(nodes) == max(want["nnodes"], len(whole["nodes"])), "surplus is neither made nor removed"
+    elif want["stand"] == "absent":
+        assert nodes == []
+
+
+@given(accounts(), WISHES)
+def test_a_step_names_what_is_the_clusters(there: There, wish: dict[str, Any]) -> None:
+    kinds = ("machines", "networks", "drives", "scripts", "placements")
+    strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
+    for step in plan(wanted(**wish), there, NOTHING)["steps"]:
+        assert step["id"] not in strange
+        assert step["action"] != "remove" or wish["stand"] == "absent"
+
+
+# --- One by one
+
+
+def names(found: Plan) -> list[str]:
+    return [f"{step['action']} {step['what']} {step['name']}" for step in found["steps"]]
+
+
+def test_a_cluster_from_nothing() -> None:
+    assert names(plan(wanted(drive_gb=250), account(), NOTHING)) == [
+        "make network muster-bert",
+        "make drive bert-data",
+        f"make script {SCRIPT}",
+        "make machine bert-0",
+        "make machine bert-1",
+        "make machine bert-2",
+    ]
+
+
+def test_a_placement_group_comes_before_its_machines_and_goes_after_them() -> None:
+    want = wanted(nnodes=1, script="", placement=True)
+    assert names(plan(want, account(), NOTHING)) == [
+        "make network muster-bert",
+        "make placement group muster-bert",
+        "make machine bert-0",
+    ]
+    there = account(
+        machine("bert-0"),
+        networks=[network("muster-bert")],
+        placements=[{"id": "pg-1", "name": "muster-bert"}, {"id": "pg-2", "name": "muster-bert-2"}],
+    )
+    assert plan(want, there, NOTHING)["steps"] == []
+    assert names(plan(wanted(stand="absent"), there, NOTHING)) == [
+        "remove machine bert-0",
+        "remove placement group muster-bert",
+        "remove network muster-bert",
+    ]
+
+
+def test_missing_nodes_are_filled_and_surplus_stays() -> None:
+    there = account(machine("bert-1"), machine("bert-4"), networks=[network("muster-bert")])
+    assert names(plan(wanted(nnodes=4, script=""), there, NOTHING)) == ["make machine bert-0", "make machine bert-2"]
+    assert plan(wanted(nnodes=1), there, NOTHING)["steps"] == []
+
+
+def test_a_drive_keeps_its_network_until_it_is_named() -> None:
+    there = account(machine("bert-0"), networks=[network("muster-bert")], drives=[drive("bert-data")])
+    kept = plan(wanted(stand="absent"), there, NOTHING)
+    assert names(kept) == ["remove machine bert-0"]
+    assert kept["kept"] == ["the drive bert-data (dr-bert-data-nw-bert, 250 GB) stays, with what is on it"]
+    asked = plan(wanted(stand="absent", remove_drive=True), there, NOTHING)
+    assert names(asked) == ["remove machine bert-0", "remove drive bert-data", "remove network muster-bert"]
+
+
+def test_an_address_that_somebody_else_has_by_now_is_not_given_back() -> None:
+    noted: Noted = {"ids": {}, "asked_twice": [], "addresses": {"198.51.100.1": "ps-dead", "198.51.100.2": "ps-dead"}}
+    addresses = [
+        {"ip": "198.51.100.1", "region": "ny2", "machine": "ps-stranger"},
+        {"ip": "198.51.100.2", "region": "ny2", "machine": ""},
+    ]
+    found = plan(wanted(stand="absent"), account(addresses=addresses), noted)
+    assert names(found) == ["remove address 198.51.100.2"]
+
+
+def test_of_two_machines_of_a_name_the_one_in_the_record_stays() -> None:
+    there = account(machine("bert-0", "old"), machine("bert-0", "new", created=2.0), networks=[network("muster-bert")])
+    want = wanted(nnodes=1, script="")
+    assert plan(want, there, NOTHING)["nodes"][0]["id"] == "old"
+    assert plan(want, there, NOTHING)["steps"] == [], "the other is told, and left: nobody asked twice for it"
+    noted: Noted = {"ids": {"machine bert-0": "new"}, "asked_twice": ["machine bert-0"], "addresses": {}}
+    assert [step["id"] for step in plan(want, there, noted)["steps"]] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("there", "changes", "words"),
+    [
+        (
+            account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2", "ca1")]),
+            {},
+            "2 networks are called muster-bert: nw1 in ny2, nw2 in ca1. Which",
+        ),
+        (account(networks=[network("muster-bert", "nw1")]), {"network_id": "nw3"}, "there are: nw1 in ny2"),
+        (
+            account(machine("mine"), networks=[network("muster-bert")]),
+            {},
+            "the name bert is taken: the network muster-bert (nw-bert) holds mine (ps-mine) and no machine of",
+        ),
+        (
+            account(machine("bert-0", machine_type="A4000"), networks=[network("muster-bert")]),
+            {},
+            "bert-0 is of type A4000, wanted is A6000x2. What is there is never changed",
+        ),
+        (
+            account(machine("bert-0", disk_gb=100), networks=[network("muster-bert")]),
+            {},
+            "bert-0 has a disk of 100 GB, wanted are 250",
+        ),
+        (
+            account(networks=[network("muster-bert", region="ca1")]),
+            {},
+            "the network muster-bert is in ca1, wanted is ny2",
+        ),
+        (
+            account(networks=[network("muster-bert")], drives=[drive("bert-data", size=500)]),
+            {"drive_gb": 250},
+            "the drive bert-data has 500 GB, wanted are 250",
+        ),
+    ],
+)
+def test_what_is_refused(there: There, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        plan(wanted(**changes), there, NOTHING)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_network_that_is_chosen_of_two_counts() -> None:
+    there = account(networks=[network("muster-bert", "nw1"), network("muster-bert", "nw2")])
+    found = plan(wanted(network_id="nw2"), there, NOTHING)
+    assert found["network"] == network("muster-bert", "nw2")
+
+
+def test_clusters_are_told_by_their_networks() -> None:
+    found = [network(name) for name in ("muster-bert", "muster-bert-2", "muster-", "muster-Bert", "mustering", "net")]
+    assert clusters_of(found) == ["bert", "bert-2"]
+
+
+# --- Money
+
+
+def test_the_cost_of_a_plan_is_that_of_what_will_be_there() -> None:
+    there = account(machine("bert-0", per_hour=4.0), networks=[network("muster-bert")])
+    want = wanted(nnodes=3)
+    found = cost.cost_of(want, plan(want, there, NOTHING))
+    assert found["per_hour"] == pytest.approx(4.0 + 2 * 3.78)
+    assert found["per_day"] == pytest.approx(24 * (4.0 + 2 * 3.78))
+    assert found["disks_per_month"] == 30.0
+    assert (found["source"], found["date"], found["unknown"]) == (prices.SOURCE, prices.DATE, [])
+
+
+def test_an_unknown_price_is_called_so() -> None:
+    want = wanted(machine_type="B300x8", disk_gb=4000, drive_gb=250)
+    found = cost.cost_of(want, plan(want, account(), NOTHING))
+    assert (found["per_hour"], found["per_day"], found["disks_per_month"]) == (None, None, None)
+    assert found["unknown"] == ["a machine of type B300x8", "a disk of 4000 GB", "the drive"]
+    assert "the price of B300x8 is unknown here" in cost.over_budget(found, 10.0, "B300x8")
+    told = cost.cost_of(want, plan(want, account(), NOTHING), price_per_hour=2.0)
+    assert told["per_hour"] == 6.0
+    assert cost.over_budget(told, 6.0, "B300x8") == ""
+
+
+def test_a_budget_is_needed_and_kept() -> None:
+    want = wanted()
+    found = cost.cost_of(want, plan(want, account(), NOTHING))
+    assert "max_usd_per_hour is not given" in cost.over_budget(found, None, "A6000x2")
+    assert (
+        cost.over_budget(found, 11.33, "A6000x2")
+        == "with A6000x2 it costs 11.34 USD an hour, and max_usd_per_hour is 11.33"
+    )
+    assert cost.over_budget(found, 11.34, "A6000x2") == ""
+
+
+def test_a_price_that_is_not_the_tables_is_told() -> None:
+    assert cost.differing_prices([machine("bert-0", per_hour=3.80)]) == []
+    assert cost.differing_prices([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
+        "a machine of type A6000x2 costs 4.20 USD an hour, and not the 3.78 USD of 2025-12-28"
+    ]
+
+
+def test_the_plan_in_words_and_as_a_difference() -> None:
+    there = account(machine("bert-0"), machine("bert-9", "other", network="nw9"), networks=[network("muster-bert")])
+    want = wanted(nnodes=2, script="")
+    found = plan(want, there, NOTHING)
+    assert cost.plan_lines(want, found) == [
+        "there: network muster-bert (nw-bert) in ny2",
+        "there: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
+        "to make: machine bert-1 of type A6000x2 with 250 GB",
+        "left alone, as they lie in other networks: bert-9 (other)",
+    ]
+    costs = cost.cost_of(want, found)
+    before, after = (cost.picture(want, found, costs, after) for after in (False, True))
+    assert before == {"network": "muster-bert", "drive": None, "nodes": {"bert-0": "ready"}}
+    assert after["nodes"] == {"bert-0": "ready", "bert-1": "ready"}
+    assert cost.cost_words(costs, "present") == (
+        "7.56 USD an hour, 181.44 USD a day (Paperspace's console, 2025-12-28); its disks, on or off, 20.00 USD "
+        "a month (cloudypad's documentation of costs, 2024-09)"
+    )

@@ -1,0 +1,180 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is a cluster's at EC2, what it costs, and what may be asked for: without a request."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import Price
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import naming, prices, quotas, request
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import explained
+
+
+def instance(**changes: Any) -> dict[str, Any]:
+    tags = {"muster:cluster": "bert", "muster:made-by": "muster.training", "muster:numbers": "0-1 4"}
+    plain = {"ClientToken": "muster-0", "AmiLaunchIndex": 2, **changes}
+    pairs = [{"Key": key, "Value": value} for key, value in {**tags, **plain.pop("tags", {})}.items()]
+    return {**plain, "Tags": pairs}
+
+
+@given(st.sets(st.integers(0, 600), min_size=1))
+def test_numbers_come_back_from_their_tag(numbers: set[int]) -> None:
+    assert naming.numbers_in(naming.numbers_text(numbers)) == sorted(numbers)
+
+
+@given(st.text(max_size=40))
+def test_any_other_tag_has_no_numbers(text: str) -> None:
+    assert naming.numbers_in(text) == [] or naming.numbers_text(naming.numbers_in(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "bert-4"),
+        ({"AmiLaunchIndex": 0}, "bert-0"),
+        ({"AmiLaunchIndex": 3}, None),
+        ({"AmiLaunchIndex": None}, None),
+        ({"ClientToken": "from-the-console"}, None),
+        ({"tags": {"muster:made-by": "somebody"}}, None),
+        ({"tags": {"muster:cluster": "../bert"}}, None),
+        ({"tags": {"muster:numbers": "0-99999999"}}, None),
+        ({"tags": {"Name": "other"}}, "bert-4"),
+    ],
+)
+def test_whose_an_instance_is(changes: dict[str, Any], name: str | None) -> None:
+    assert naming.own_name(instance(**changes)) == name
+
+
+def test_a_strange_name_is_no_nodes() -> None:
+    assert naming.strange_name({"Tags": [{"Key": "Name", "Value": "bert-0\n"}]}) == "'bert-0'"
+
+
+def test_a_token_is_the_same_for_the_same_request_alone() -> None:
+    token = naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-1", "bert-0"], 5.0)
+    assert token == naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0)
+    assert len(token) <= 64
+    others = [
+        naming.client_token("sg-2", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 5.0),
+        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-2"], ["bert-0", "bert-1"], 5.0),
+        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0"], 5.0),
+        naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 6.0),
+    ]
+    assert len({token, *others}) == 5
+
+
+# --- SSH
+
+
+def test_from_where_ssh_is_open() -> None:
+    assert request.ssh_sources(["203.0.113.7", " 198.51.100.9/24", "2001:db8::1"]) == [
+        "198.51.100.0/24",
+        "2001:db8::1/128",
+        "203.0.113.7/32",
+    ]
+    with pytest.raises(PlanRefused, match="lets half the world in"):
+        request.ssh_sources(["0.0.0.0/0"])
+    with pytest.raises(PlanRefused, match="'home', which is no address"):
+        request.ssh_sources(["home"])
+
+
+def test_a_rule_that_is_there_is_not_asked_for_again() -> None:
+    missing, stale = request.rule_changes("sg-1", [], ["203.0.113.7/32", "2001:db8::1/128"])
+    assert [rule["IpProtocol"] for rule in missing] == ["-1", "tcp", "tcp"]
+    assert missing[2]["Ipv6Ranges"][0]["CidrIpv6"] == "2001:db8::1/128"
+    assert stale == []
+    assert request.rule_changes("sg-1", missing, ["203.0.113.7/32", "2001:db8::1/128"]) == ([], [])
+    added, taken = request.rule_changes("sg-1", missing, ["198.51.100.9/32"])
+    assert [one["IpRanges"][0]["CidrIp"] for one in added] == ["198.51.100.9/32"]
+    assert len(taken) == 2
+
+
+# --- Money
+
+
+def product(*usd: str) -> str:
+    parts = {f"P{number}": {"pricePerUnit": {"USD": one}} for number, one in enumerate(usd)}
+    terms = {"OnDemand": {"T": {"priceDimensions": parts}}}
+    return json.dumps({"terms": terms, "publicationDate": "2026-11-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize(
+    ("products", "found"),
+    [
+        ([product("1.006")], Price(1.006, "AWS's price list", "2026-11-01")),
+        ([product("0.0000", "1.006")], Price(1.006, "AWS's price list", "2026-11-01")),
+        ([product("1.006", "2.0")], None),
+        (["no JSON", "{}", product("much")], None),
+        ([], None),
+    ],
+)
+def test_a_price_is_the_only_one_or_unknown(products: list[str], found: Price | None) -> None:
+    assert prices.one_price(products) == found
+
+
+def test_of_the_spot_prices_the_newest_counts() -> None:
+    days = [datetime.datetime(2026, 11, day, tzinfo=datetime.UTC) for day in (3, 1, 2)]
+    entries: list[dict[str, Any]] = [
+        {"AvailabilityZone": "us-east-1a", "Timestamp": day, "SpotPrice": f"0.{day.day}"} for day in days
+    ]
+    entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
+    source = "AWS's history of spot prices and 0.005 for its address"
+    assert prices.newest(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+
+
+# --- Quotas
+
+
+@pytest.mark.parametrize(
+    ("market", "machine_type", "code"),
+    [
+        ("on-demand", "g4dn.xlarge", "L-DB2E81BA"),
+        ("spot", "g6e.xlarge", "L-3819A6DF"),
+        ("on-demand", "p5.48xlarge", "L-417A185B"),
+        ("spot", "p4d.24xlarge", "L-7212CCBC"),
+        ("spot", "p5.48xlarge", None),
+        ("on-demand", "m7i.large", "L-1216C47A"),
+        ("on-demand", "trn1.2xlarge", None),
+    ],
+)
+def test_a_type_counts_against_its_quota(market: str, machine_type: str, code: str | None) -> None:
+    assert quotas.quota_code(market, machine_type) == code
+
+
+def test_what_exceeds_a_quota_is_told_and_what_is_not_known_is_not_guessed() -> None:
+    why, more = quotas.over_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
+    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account may have 16 of this family")
+    assert "of which 4 are in use" in why
+    assert more == ""
+    assert quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
+    assert "is not known: it cannot be read" in quotas.over_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
+    assert "how much of the quota" in quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
+
+
+# --- Refusals
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "status", "passing", "words"),
+    [
+        ("InternalError", "oops", 500, True, "run_instances was refused: oops (InternalError)"),
+        ("Strange", "oops", 503, True, "(Unavailable)"),
+        ("InsufficientInstanceCapacity", "none\nleft", 500, False, "none left (InsufficientInstanceCapacity)"),
+        ("SignatureDoesNotMatch", "Signature expired: 1 is now earlier", 403, False, "this machine's clock is wrong"),
+        ("SignatureDoesNotMatch", "The secret is wrong", 403, False, "AWS does not accept the credentials"),
+    ],
+)
+def test_what_a_refusal_means(code: str, message: str, status: int, passing: bool, words: str) -> None:
+    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = explained("run_instances", answer)
+    assert error.passing is passing
+    assert words in str(error)
+    assert "\n" not in str(error)

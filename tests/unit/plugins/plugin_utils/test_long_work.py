@@ -1,0 +1,109 @@
+"""What a task says of a long command's end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, ProgramFault, answered
+from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
+from ansible_collections.muster.training.plugins.plugin_utils._long_work import outcome, run_code
+
+
+def test_a_command_without_an_answer_has_changed_something() -> None:
+    assert outcome(0, "one\ntwo\n", False) == {"changed": True, "rc": 0, "stdout_lines": ["one", "two"], "answer": {}}
+
+
+def test_the_answer_is_a_line_of_its_own() -> None:
+    found = outcome(0, 'one\nMUSTER-RESULT {"changed": false, "lock": {"key": 1}}\n', False)
+    assert found == {"changed": False, "rc": 0, "stdout_lines": ["one"], "answer": {"lock": {"key": 1}}}
+
+
+def test_a_fault_is_told_in_its_own_words() -> None:
+    found = outcome(1, 'Getting\nMUSTER-RESULT {"fault": "there is no file a. Needed: it"}\n', False)
+    assert (found["failed"], found["msg"]) == (True, "there is no file a. Needed: it")
+
+
+def test_a_program_that_failed_is_shown_with_its_last_words_and_the_place_of_all_of_them() -> None:
+    said = "".join(f"line {number}\n" for number in range(100))
+    result = 'MUSTER-RESULT {"fault": "`pip install ...` failed (exit code 1)", "output_tells": true}\n'
+    found = outcome(1, f"{said}ERROR: No matching distribution found for zzz==9\n{result}", False, "/logs/a.log")
+    lines = found["msg"].split("\n")
+    assert lines[0] == "`pip install ...` failed (exit code 1). The last lines of its output:"
+    assert lines[1] == "  line 61" and lines[40] == "  ERROR: No matching distribution found for zzz==9"
+    assert lines[41:] == ["All of its output is on that node, in /logs/a.log"]
+
+
+def test_without_a_fault_the_last_words_are_told() -> None:
+    found = outcome(2, "x" * 5000 + "\nE: broken\n", False)
+    assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
+    assert outcome(3, "", False)["msg"] == "exit code 3"
+    assert outcome(1, "", True)["msg"] == "it was ended by a signal, or the machine was restarted"
+
+
+def test_what_steers_a_terminal_is_not_shown() -> None:
+    found = outcome(1, "10%\r 20%\r done \n\x1b[31mred\x1b[0m\x07\r\n\n", False)
+    assert found["msg"].split("\n")[1:] == ["   done", "  red"]
+
+
+def test_credentials_in_a_fault_are_not_shown() -> None:
+    found = outcome(1, 'MUSTER-RESULT {"fault": "https://user:TOKEN@host/simple cannot be read"}\n', False)
+    assert found["msg"] == "https://****@host/simple cannot be read"
+
+
+def test_code_that_cannot_run_there_is_a_failure() -> None:
+    found = outcome(0, 'MUSTER-RESULT {"error": "Python 3.6 is too old"}\n', False)
+    assert (found["failed"], found["msg"]) == (True, "Python 3.6 is too old")
+
+
+def here(**more: Any) -> Any:
+    """An action whose node is this machine."""
+
+    def execute(command: str, in_data: bytes = b"", **_more: Any) -> dict[str, Any]:
+        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
+        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+
+    return SimpleNamespace(
+        _task=SimpleNamespace(delegate_to=None, environment=[], **more),
+        _connection=SimpleNamespace(transport="local"),
+        _templar=SimpleNamespace(template=lambda value: value),
+        _low_level_execute_command=execute,
+    )
+
+
+def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = {"key": "k", "version": "2.8.0", "build": "cpu", "cuda": "", "gpus": 0, "marker": str(tmp_path / "proved")}
+    (tmp_path / "proved").write_text(torch_proof.what_counts(asked))
+
+    def prove(**other: Any) -> dict[str, Any]:
+        names = {"inventory_hostname": "node0"}
+        return run_code(here(), names, "proving", sys.executable, "_torch.torch_proof", {**asked, **other})
+
+    assert prove() == {"changed": False, "shown": "as proved before"}
+    failed = prove(marker=str(tmp_path / "other"), version="0.1")
+    assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
+    assert failed["msg"].endswith("whether pytorch_index_url is right"), "the fault alone, without its output"
+
+
+@pytest.mark.parametrize(("fault", "output_tells"), [(Fault, False), (ProgramFault, True)])
+def test_a_fault_ends_as_what_failed(
+    fault: type[Fault], output_tells: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(_request: dict[str, Any]) -> dict[str, Any]:
+        raise fault("there is no file a. Needed: it")
+
+    with pytest.raises(SystemExit) as ended:
+        answered(work, {})
+    assert ended.value.code == 1
+    told = json.loads(capsys.readouterr().out.removeprefix("MUSTER-RESULT "))
+    assert told == {"fault": "there is no file a. Needed: it", "output_tells": output_tells}
+    assert answered(lambda request: request, {"a": 1}) == {"a": 1}

@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program of the benchmark: two processes that are a node each, with real torch and gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
+from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import OPERATIONS
+from tests.unit.supervised import free_port
+
+PROGRAM = Path(__file__).resolve().parents[3] / "roles" / "benchmark" / "files" / "benchmark_job.py"
+# Starts the program with an all_reduce that adds wrongly on the second node. What ranks agree by has another type.
+WRONG = """
+import runpy, sys
+import torch, torch.distributed as dist
+right = dist.all_reduce
+def wrong(tensor, *more, **named):
+    right(tensor, *more, **named)
+    if tensor.dtype == torch.float32 and dist.get_rank() == 1:
+        tensor[-1] += 1
+dist.all_reduce = wrong
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+WORK = {
+    "matmul_seconds": 0.1,
+    "matmul_size": 128,
+    "largest": 4096,
+    "collectives": OPERATIONS,
+    "rounds": [[[0, 1]]],
+    "pair_bytes": 65536,
+}
+
+
+def run(directory: Path, seconds: dict[str, float], *before: str) -> dict[str, Any]:
+    """What the program writes with so many seconds a phase; before: what starts it, besides Python."""
+    (directory / "work.json").write_text(json.dumps({**WORK, "seconds": seconds}))
+    port = str(free_port())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *before, str(PROGRAM), str(directory / "work.json")],
+            env={
+                **os.environ,
+                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)},
+                **{"GROUP_RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+                **{"GLOO_SOCKET_IFNAME": "lo", "MUSTER_RUN_DIRECTORY": str(directory)},
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        output, _none = process.communicate(timeout=240)
+        assert process.returncode == 0, output
+    found: dict[str, Any] = json.loads((directory / "measured" / "benchmark.json").read_text())
+    return found
+
+
+def test_all_is_measured_and_a_wrong_sum_is_named(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    seconds = {"matmul": 5.0, "copies": 0.1, "node": 5.0, "all": 60.0, "pairs": 60.0}
+    found = run(tmp_path, seconds, str(tmp_path / "wrong.py"))
+    assert found["complete"] and found["backend"] == "gloo" and found["left_out"] == []
+    measured = read_measured(found, ["a", "b"])
+    assert {gpu["node"] for gpu in measured.gpus} == {copy["node"] for copy in measured.copies} == {"a", "b"}
+    assert {one["op"] for one in measured.collectives} == set(OPERATIONS)
+    assert sorted({one["bytes"] for one in measured.collectives}) == [8, 1024, 4096]
+    assert [(pair["a"], pair["b"], pair["right"]) for pair in measured.pairs] == [("a", "b", True)]
+    wrong = [one for one in judge(measured, None, "b")["findings"] if "wrong" in one["id"]]
+    assert [one["found"] for one in wrong] == ["all_reduce gives wrong results on b, with 8 bytes and 2 other sizes"]
+
+
+def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, {"all": 0.0, "pairs": 0.0})
+    assert found["complete"] and found["collectives"] == [] and found["pairs"] == []
+    assert found["left_out"] == [
+        *(f"{operation} over all from 8 bytes on: no time left" for operation in OPERATIONS),
+        "1 of 1 rounds of pairs of nodes: no time left",
+    ]

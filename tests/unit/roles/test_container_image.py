@@ -1,0 +1,262 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Three nodes of one machine have the same image afterwards, fetched once; the engine is a stand-in."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.fake_engine import archive_of
+from tests.unit.supervised import free_port
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ROLES = CHECKOUT / "roles"
+FILES = (
+    "s3_client/files/transfer.py",
+    "stage_data/files/wanted.py",
+    "stage_data/files/stage.py",
+    "container_image/files/image.py",
+)
+ENGINE = CHECKOUT / "plugins" / "module_utils" / "_container_engine.py"
+LOOK = "import json, sys; from engine import look; print(json.dumps(look(json.loads(sys.argv[1]))))"
+MIB = 2**20
+NAME = "registry.example/team/torch:1"
+PULLED = f"pulled {NAME}\n".encode() * 4000
+
+
+def digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+class Cluster:
+    """Nodes that are directories of this machine, each with an engine and an address of its own in 127.0.0.0/8."""
+
+    def __init__(self, root: Path, nodes: int = 3) -> None:
+        self.lib = root / "lib"
+        self.lib.mkdir()
+        for path in FILES:
+            (self.lib / Path(path).name).write_text((ROLES / path).read_text())
+        (self.lib / "engine.py").write_text(ENGINE.read_text())
+        (root / "bin").mkdir()
+        engine = root / "bin" / "docker"
+        engine.write_text(f'#!/bin/sh\nexec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"\n')
+        engine.chmod(0o755)
+        self.bin = root / "bin"
+        self.places = [root / f"node{number}" for number in range(nodes)]
+        for place in self.places:
+            (place / ".muster-stage").mkdir(parents=True, mode=0o700)
+            (place / "store").mkdir()
+        self.given: dict[str, Any] = {
+            "engine": "docker", "name": NAME, "base": NAME, "archive": "", "archive_ids": [], "context": "",
+            "dockerfile": "", "requirements": "", "label": "", "refresh": False, "registry_user": "",
+            "registry_password": "", "reserve_gib": 0.0, "port": free_port(), "token": "word",
+            "names": [f"node{number}" for number in range(nodes)],
+            "addresses": [f"127.0.0.{31 + number}" for number in range(nodes)],
+        }  # fmt: skip
+
+    def environment(self, number: int) -> dict[str, str]:
+        store = str(self.places[number] / "store")
+        return {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "ENGINE_STORE": store}
+
+    def python(self, number: int, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            env=self.environment(number),
+            cwd=self.lib,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.stdout, done.stderr
+        return done.stdout
+
+    def call(self, verb: str, number: int) -> dict[str, Any]:
+        request = str(self.places[number] / ".muster-stage" / "request.json")
+        said = self.python(number, str(self.lib / "image.py"), verb, request)
+        answer: dict[str, Any] = json.loads(said.rpartition("MUSTER-RESULT ")[2])
+        return answer
+
+    def look(self, number: int, **more: str) -> dict[str, Any]:
+        given = {"engine": "docker", "name": NAME, **more}
+        answer: dict[str, Any] = json.loads(self.python(number, "-c", LOOK, json.dumps(given)))
+        return answer
+
+    def ids(self) -> list[str]:
+        return [self.look(number)["id"] for number in range(len(self.places))]
+
+    def bring(self, **more: Any) -> list[dict[str, Any]]:
+        ids = self.ids()
+        for number, place in enumerate(self.places):
+            request = {**self.given, "destination": str(place), "me": number, "ids": ids, **more}
+            (place / ".muster-stage" / "request.json").write_text(json.dumps(request))
+        for number in range(len(self.places)):
+            self.call("start", number)
+        return [self.call("follow", number) for number in range(len(self.places))]
+
+    def calls(self, verb: str) -> list[list[str]]:
+        """What each engine was asked to do of a kind."""
+        stores = [place / "store" / "calls" for place in self.places]
+        lines = [store.read_text().splitlines() if store.exists() else [] for store in stores]
+        return [[line for line in one if f" {verb} " in f" {line} "] for one in lines]
+
+    def have(self, number: int, body: bytes, name: str = NAME) -> None:
+        program = "import sys; from tests.fake_engine import keep; keep(sys.stdin.buffer.read(), sys.argv[1])"
+        words = [sys.executable, "-c", program, name]
+        subprocess.run(words, env=self.environment(number), cwd=CHECKOUT, input=body, check=True)
+
+    def left(self) -> list[str]:
+        """What is left of the way."""
+        return [str(path.relative_to(place)) for place in self.places for path in place.rglob("*")
+                if path.suffix in (".tar", ".part", ".new") or path.name in ("login", "pieces")]  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_it_is_pulled_once_and_handed_on(cluster: Cluster) -> None:
+    answers = cluster.bring()
+    assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
+    assert [len(one) for one in cluster.calls("pull")] == [1, 0, 0]
+    assert [answer["changed"] for answer in answers] == [True] * 3
+    assert [answer["from_peers"] for answer in answers] == [0, len(archive_of(PULLED)), len(archive_of(PULLED))]
+    assert cluster.ids() == [digest(PULLED)] * 3 and cluster.left() == []
+    again = cluster.bring()
+    assert [(answer["changed"], answer["from_peers"]) for answer in again] == [(False, 0)] * 3
+    assert [len(one) for one in cluster.calls("save")] == [1, 0, 0], "a second call writes no archive"
+
+
+def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -> None:
+    cluster.have(0, PULLED)
+    cluster.have(1, PULLED, "another/name")
+    cluster.have(2, b"an older one")
+    answers = cluster.bring()
+    assert [answer["from_peers"] for answer in answers] == [0, 0, len(archive_of(PULLED))]
+    assert [answer["changed"] for answer in answers] == [False, True, True]
+    assert cluster.ids() == [digest(PULLED)] * 3
+    assert cluster.calls("pull") == [[], [], []] and cluster.calls("load")[1] == []
+
+
+def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
+    body = os.urandom(MIB) * 70
+    (tmp_path / "image.tar").write_bytes(archive_of(body))
+    ids = cluster.look(0, archive=str(tmp_path / "image.tar"))["archive"]
+    assert ids == [digest(body)]
+    answers = cluster.bring(archive=str(tmp_path / "image.tar"), archive_ids=ids)
+    assert [answer.get("id") for answer in answers] == ids * 3, answers
+    assert cluster.calls("pull") == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"nothing of the kind", "cannot be read: file could not be opened successfully"),
+        (b"", "cannot be read: "),
+    ],
+)
+def test_what_is_no_archive_of_an_image_is_refused(cluster: Cluster, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "image.tar").write_bytes(content)
+    assert said in cluster.look(0, archive=str(tmp_path / "image.tar"))["fault"]
+
+
+def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster: Cluster) -> None:
+    words = {"base": "torch:2", "requirements": "einops==0.8\n", "label": "first"}
+    (first, *_others) = cluster.bring(**words)
+    built = "FROM localhost/muster-"
+    assert cluster.look(2)["label"] == "first" and "fault" not in first
+    (build,) = cluster.calls("build")[0]
+    assert "--network=host" in build and "--label=muster.source=first" in build
+    body = next((cluster.places[1] / "store").glob(f"image-{first['id']}")).read_text()
+    assert built in body and body.count("\nRUN ") == 1 and "einops" not in body, "as text that no shell reads"
+    assert [answer["changed"] for answer in cluster.bring(**words)] == [False] * 3
+    assert [answer["changed"] for answer in cluster.bring(**{**words, "label": "second"})] == [True] * 3
+    assert [len(one) for one in cluster.calls("build")] == [2, 0, 0]
+
+
+def test_a_login_is_in_no_command_line_and_is_forgotten(cluster: Cluster) -> None:
+    (cluster.places[0] / "store" / "refuse").write_text("me s3cr3t")
+    denied = cluster.bring(registry_user="me", registry_password="wrong")
+    assert "pull access denied" in denied[0]["fault"] and "container_image_registry_user" in denied[0]["fault"]
+    assert "node0, from which the image comes, has failed" in denied[1]["fault"]
+    answers = cluster.bring(registry_user="me", registry_password="s3cr3t")
+    assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
+    assert cluster.calls("login")[0][-1].endswith("login --username me --password-stdin registry.example")
+    assert not any("s3cr3t" in line for node in cluster.calls("") for line in node)
+    kept = [
+        path for place in cluster.places for path in place.rglob("*") if path.is_file() and path.name != "request.json"
+    ]
+    assert [path for path in kept if path.name != "refuse" and b"s3cr3t" in path.read_bytes()] == []
+
+
+def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(cluster: Cluster) -> None:
+    short = cluster.bring(reserve_gib=10.0**6)
+    assert "has" in short[0]["fault"] and "Needed:" in short[0]["fault"], short
+    full = cluster.places[2] / "store" / "full"
+    full.touch()
+    answers = cluster.bring()
+    assert [answer.get("id") for answer in answers[:2]] == [digest(PULLED)] * 2, answers
+    said = answers[2]["fault"]
+    assert "no space left on device" in said and "--tags docker_data_root -e docker_data_root_path=" in said
+    full.unlink()
+    again = cluster.bring()
+    assert [answer.get("id") for answer in again] == [digest(PULLED)] * 3, again
+    assert again[2]["from_peers"] == 0, "what has arrived is not brought again"
+
+
+def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
+    """And gets it the next time."""
+    given = {"names": ["node0", "node1"], "addresses": cluster.given["addresses"][:2]}
+    places, cluster.places = cluster.places, cluster.places[:2]
+    assert [answer.get("id") for answer in cluster.bring(**given)] == [digest(PULLED)] * 2
+    cluster.places = places
+    answers = cluster.bring()
+    assert [answer["from_peers"] for answer in answers] == [0, 0, len(archive_of(PULLED))]
+
+
+@pytest.fixture
+def engine() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("engine", ENGINE)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+
+
+@pytest.mark.parametrize(
+    ("name", "registry", "whole"),
+    [
+        ("torch", "docker.io", "docker.io/library/torch"),
+        ("pytorch/pytorch:2.5", "docker.io", "docker.io/pytorch/pytorch:2.5"),
+        ("docker.io/a/b", "docker.io", "docker.io/a/b"),
+        ("nvcr.io/nvidia/pytorch:24.10-py3", "nvcr.io", "nvcr.io/nvidia/pytorch:24.10-py3"),
+        ("host:5000/a", "host:5000", "host:5000/a"),
+        ("localhost/a", "localhost", "localhost/a"),
+    ],
+)
+def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, whole: str) -> None:
+    assert (engine.registry_of(name), engine.whole_name(name)) == (registry, whole)
+
+
+def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM a\n")
+    (tmp_path / ".git").mkdir()
+    before = engine.context_hash(str(tmp_path))
+    (tmp_path / ".git" / "HEAD").write_text("x")
+    assert engine.context_hash(str(tmp_path)) == before
+    (tmp_path / "Dockerfile").write_text("FROM b\n")
+    assert engine.context_hash(str(tmp_path)) != before

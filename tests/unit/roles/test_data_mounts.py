@@ -1,0 +1,54 @@
+"""What nodes see is compared by kind of mount: a listing of another role's mounts says nothing of these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+TASKS = Path(__file__).resolve().parents[3] / "roles" / "data_mounts" / "tasks"
+SEEN = {"/mnt/a": {"count": 2, "digest": "ab"}}
+OTHER = {"/mnt/a": {"count": 3, "digest": "cd"}}
+
+
+def differences(*listings: dict[str, Any]) -> tuple[bool, str]:
+    """Whether the check passes, and what it says, where nodes have kept these listings by kind."""
+    tasks = DataLoader().load_from_file(str(TASKS / "mount.yml"), trusted_as_template=True)
+    (check,) = (task for task in tasks if "ansible.builtin.assert" in task)
+    hosts = {f"node{number}": {"__data_mounts_listing": one} if one else {} for number, one in enumerate(listings)}
+    variables = {
+        **check["vars"],
+        "hostvars": hosts,
+        "ansible_play_hosts": list(hosts),
+        "data_mounts_kind": "mount-s3",
+        "data_mounts_same": "bucket and directory",
+        "data_mounts_caller": "mount_s3",
+    }
+    templar = Templar(loader=DataLoader(), variables=variables)
+    arguments = check["ansible.builtin.assert"]
+    passed = bool(templar.template(trust_as_template("{{ " + arguments["that"] + " }}")))
+    return passed, " ".join(str(templar.template(arguments["fail_msg"])).split())
+
+
+@pytest.mark.parametrize(
+    "listings",
+    [
+        [{"mount-s3": SEEN}, {"mount-s3": SEEN}],
+        [{"mount-s3": SEEN}, {"s3fs": OTHER}],
+        [{"mount-s3": SEEN}, {}],
+        [{"mount-s3": SEEN, "s3fs": OTHER}, {"mount-s3": SEEN, "s3fs": SEEN}],
+    ],
+    ids=["the same", "another role's", "none", "of several roles"],
+)
+def test_what_is_the_same_or_not_of_this_kind_is_no_difference(listings: list[dict[str, Any]]) -> None:
+    assert differences(*listings)[0]
+
+
+def test_a_difference_is_told_with_the_variable_of_the_role_that_calls() -> None:
+    passed, said = differences({"mount-s3": SEEN}, {"mount-s3": OTHER})
+    assert not passed
+    assert "nodes do not see the same in /mnt/a" in said
+    assert "mount the same bucket and directory (mount_s3_mounts of each)" in said

@@ -1,0 +1,322 @@
+"""When a node is powered off: never by these tests, which hand every command to a list."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "idle_watch"
+MINUTE = 60.0
+HOUR = 3600.0
+BOOTED = 20 * MINUTE
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("idle_watch", ROLE / "files" / "idle_watch.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+idle_watch: Any = loaded()
+SETTINGS = idle_watch.Settings(30 * MINUTE, 24 * HOUR)
+NOTHING = idle_watch.Seen()
+SSH = idle_watch.Seen(people=["1 SSH sessions"])
+RUN = idle_watch.Seen(work=["muster-first.service runs"])
+
+
+class Machine:
+    """A machine that is looked at every 5 minutes; its commands are only written down."""
+
+    def __init__(self, path: Path, settings: Any = SETTINGS) -> None:
+        self.state = path / "state.json"
+        self.settings = settings
+        self.now = 0.0
+        self.commands: list[tuple[list[str], str]] = []
+
+    def run(self, argv: Sequence[str], text: str) -> str:
+        self.commands.append((list(argv), text))
+        return ""
+
+    def looks(self, until: float, seen: Any) -> None:
+        """Look every 5 minutes up to a time after boot, in seconds, or until it is powered off."""
+        while self.now + 5 * MINUTE <= until and not self.is_off:
+            self.now += 5 * MINUTE
+            idle_watch.check(self.settings, str(self.state), seen, self.now, self.run)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [text for argv, text in self.commands if argv == ["wall"]]
+
+    @property
+    def is_off(self) -> bool:
+        return (["systemctl", "poweroff"], "") in self.commands
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_machine_that_nobody_uses_is_powered_off_after_one_warning(machine: Machine) -> None:
+    machine.looks(BOOTED + 30 * MINUTE, NOTHING)
+    assert machine.is_off
+    assert machine.now == BOOTED + 30 * MINUTE
+    (warning,) = machine.warnings
+    assert "powers off in 15 min: nobody has used it for 30 min" in warning
+    assert "sudo python3 /usr/local/lib/muster/idle_watch.py stay 8h" in warning
+    assert [argv[0] for argv, _other in machine.commands] == ["wall", "systemctl"]
+
+
+def test_use_in_between_counts_from_the_beginning_and_warns_again(machine: Machine) -> None:
+    machine.looks(BOOTED + 20 * MINUTE, NOTHING)
+    assert len(machine.warnings) == 1
+    machine.looks(BOOTED + 25 * MINUTE, SSH)
+    machine.looks(BOOTED + 55 * MINUTE, NOTHING)
+    assert (machine.is_off, len(machine.warnings)) == (False, 2)
+    machine.looks(BOOTED + 60 * MINUTE, NOTHING)
+    assert machine.is_off
+
+
+@pytest.mark.parametrize("seen", [SSH, RUN])
+def test_a_machine_in_use_stays_on(machine: Machine, seen: Any) -> None:
+    machine.looks(23 * HOUR, seen)
+    assert machine.commands == []
+
+
+def test_the_ttl_ends_what_only_people_hold(machine: Machine) -> None:
+    machine.looks(30 * HOUR, SSH)
+    assert machine.now == 24 * HOUR
+    (warning,) = machine.warnings
+    assert "in 15 min: it has been on for 24 h" in warning
+
+
+def test_nothing_ends_a_run_and_after_it_comes_a_warning_first(machine: Machine) -> None:
+    machine.looks(30 * HOUR, RUN)
+    assert machine.commands == []
+    machine.looks(40 * HOUR, SSH)
+    assert machine.is_off
+    assert machine.now == 30 * HOUR + 20 * MINUTE
+    assert len(machine.warnings) == 1
+
+
+def test_both_limits_may_be_off(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, idle_watch.Settings(None, 24 * HOUR))
+    machine.looks(23 * HOUR + 40 * MINUTE, NOTHING)
+    assert machine.commands == []
+    machine.looks(30 * HOUR, NOTHING)
+    assert machine.now == 24 * HOUR
+    machine = Machine(tmp_path, idle_watch.Settings(None, None))
+    machine.looks(40 * HOUR, NOTHING)
+    assert machine.commands == []
+
+
+def test_somebody_may_keep_it_for_longer(machine: Machine) -> None:
+    machine.looks(BOOTED + 20 * MINUTE, NOTHING)
+    idle_watch.write_state(str(machine.state), idle_watch.State(stay_until=machine.now + 8 * HOUR))
+    machine.looks(BOOTED + 8 * HOUR, NOTHING)
+    assert (machine.is_off, len(machine.warnings)) == (False, 1)
+    machine.looks(40 * HOUR, NOTHING)
+    assert machine.is_off
+    assert BOOTED + 8 * HOUR + 45 * MINUTE <= machine.now <= BOOTED + 9 * HOUR
+    assert len(machine.warnings) == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"idle_since": "x"}', '{"idle_since": 1e9, "warned_at": 1e9, "stay_until": null}']
+)
+def test_what_is_remembered_of_another_boot_or_broken_powers_nothing_off(machine: Machine, content: str) -> None:
+    machine.state.write_text(content)
+    machine.now = 2 * HOUR
+    machine.looks(2 * HOUR + 5 * MINUTE, NOTHING)
+    assert machine.commands == []
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 3600), st.sampled_from([NOTHING, SSH, RUN])), max_size=60),
+    st.one_of(st.none(), st.floats(900, 7200)),
+    st.one_of(st.none(), st.floats(900, 50000)),
+)
+def test_it_is_never_powered_off_during_a_run_nor_without_a_warning_in_time(
+    looks: list[tuple[float, Any]], after: float | None, ttl: float | None
+) -> None:
+    settings, state, now, warned = idle_watch.Settings(after, ttl), idle_watch.State(), 0.0, None
+    for pause, seen in looks:
+        now += pause
+        decision = idle_watch.decide(settings, state, seen, now)
+        if seen.work or now < BOOTED:
+            assert decision.action == "nothing"
+            warned = None
+        if decision.action == "warn":
+            assert warned is None
+            warned = now
+        if decision.action == "power-off":
+            assert warned is not None and now - warned >= 15 * MINUTE
+            break
+        warned = None if decision.state.warned_at is None else warned
+        state = decision.state
+
+
+# --- Signs
+
+
+def process(comm: str, cmdline: str = "", environ: str = "") -> dict[str, bytes]:
+    return {"comm": f"{comm}\n".encode(), "cmdline": cmdline.encode(), "environ": environ.encode()}
+
+
+@pytest.mark.parametrize(
+    ("one", "work", "people"),
+    [
+        (process("python3", "python3\0train.py\0", "HOME=/root\0MUSTER_RUN_DIRECTORY=/home/a/x\0"), True, False),
+        (process("python3", "", "MUSTER_RUN_DIRECTORY=/home/a/x\0"), True, False),
+        (process("apt-get", "apt-get\0update\0"), True, False),
+        (process("dpkg"), True, False),
+        (process("sshd", "sshd: paperspace@pts/0"), False, True),
+        (process("sshd", "sshd: ubuntu@notty\0"), False, True),
+        (process("sshd-session", "sshd-session: ubuntu@pts/3"), False, True),
+        # What is always there.
+        (process("sshd", "sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups"), False, False),
+        (process("sshd", "sshd: unknown [priv]"), False, False),
+        (process("unattended-upgr", "/usr/bin/python3\0unattended-upgrade-shutdown\0"), False, False),
+        (process("bash", "bash", "NOT_MUSTER_RUN_DIRECTORY=x\0"), False, False),
+    ],
+)  # fmt: skip
+def test_what_processes_say(one: dict[str, bytes], work: bool, people: bool) -> None:
+    seen = idle_watch.process_signs([process("systemd"), one])
+    assert (bool(seen.work), bool(seen.people)) == (work, people)
+
+
+@pytest.mark.parametrize(
+    ("utilization", "processes", "work"),
+    [
+        ("0\n0\n", "", False),
+        ("5\n", "", False),
+        ("0\n6\n", "", True),
+        ("[N/A]\n", "", False),
+        ("0\n", "4711\n", True),
+        ("0\n", "No running processes found\n", False),
+    ],
+)
+def test_what_the_gpus_say(utilization: str, processes: str, work: bool) -> None:
+    assert bool(idle_watch.gpu_signs(utilization, processes)) is work
+
+
+@pytest.mark.parametrize(
+    ("listed", "work"),
+    [
+        ("", False),
+        ("muster-first.service loaded active running A run\n", True),
+        ("muster-first.scope loaded active running A run\n", True),
+        ("muster_firewall.service loaded active exited Rules\n", False),
+    ],
+)
+def test_what_systemd_says(listed: str, work: bool) -> None:
+    assert bool(idle_watch.unit_signs(listed)) is work
+
+
+class Programs:
+    """systemctl and nvidia-smi, as they answer on a machine."""
+
+    def __init__(self, **answers: str | Exception) -> None:
+        self.answers = answers
+
+    def __call__(self, argv: Sequence[str], text: str) -> str:
+        assert argv[:2] == ["systemctl", "list-units"] or argv[0] == "nvidia-smi", argv
+        name = argv[0].replace("-", "_") + ("_pids" if "--query-compute-apps=pid" in argv else "")
+        answer = self.answers.get(name, "")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "work", "people"),
+    [
+        ({}, False, False),
+        ({"systemctl": "muster-first.service loaded active running\n"}, True, False),
+        ({"nvidia_smi": "80\n"}, True, False),
+        ({"nvidia_smi_pids": "4711\n"}, True, False),
+        ({"nvidia_smi": FileNotFoundError("nvidia-smi")}, False, False),
+        ({"nvidia_smi": subprocess.CalledProcessError(6, "nvidia-smi", "No devices were found\n")}, False, False),
+        # It holds the machine, but no longer than the ttl.
+        ({"nvidia_smi": subprocess.TimeoutExpired("nvidia-smi", 60)}, False, True),
+        ({"nvidia_smi": subprocess.CalledProcessError(9, "nvidia-smi", "couldn't communicate")}, False, True),
+        ({"systemctl": subprocess.CalledProcessError(1, "systemctl")}, False, True),
+    ],
+)
+def test_each_sign_alone_is_use(answers: dict[str, Any], work: bool, people: bool, tmp_path: Path) -> None:
+    seen = idle_watch.look(Programs(**answers), str(tmp_path))
+    assert (bool(seen.work), bool(seen.people)) == (work, people)
+
+
+def test_the_processes_of_this_machine_can_be_read() -> None:
+    names = {one["comm"].strip() for one in idle_watch.processes_of("/proc")}
+    assert len(names) > 1
+
+
+# --- Settings, words, units
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("30m", 1800), ("24h", 86400), ("1.5h", 5400), ("2d", 172800), ("off", None), (False, None)]
+)
+def test_durations(text: object, value: float | None) -> None:
+    assert idle_watch.seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
+def test_what_is_no_duration_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration. Needed: a number and its unit, such as 30m"):
+        idle_watch.seconds(text)
+
+
+def test_the_defaults_of_the_role_are_settings_of_the_program(tmp_path: Path) -> None:
+    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+    (tmp_path / "settings.json").write_text(
+        json.dumps({"after": defaults["idle_watch_after"], "ttl": defaults["idle_watch_ttl"]})
+    )
+    assert idle_watch.read_settings(str(tmp_path / "settings.json")) == SETTINGS
+
+
+def test_what_is_told_of_a_machine() -> None:
+    def said(state: Any, seen: Any, now: float) -> str:
+        text: str = idle_watch.line(idle_watch.decide(SETTINGS, state, seen, now), now)
+        return text
+
+    assert said(idle_watch.State(), NOTHING, 5 * MINUTE) == "stays on: it booted 5 min ago"
+    assert said(idle_watch.State(), RUN, HOUR) == "stays on: muster-first.service runs"
+    assert said(idle_watch.State(), SSH, HOUR) == "powers off in 23 h, as it looks now: 1 SSH sessions"
+    assert said(idle_watch.State(), NOTHING, HOUR) == "powers off in 30 min, as it looks now: nobody uses it"
+
+
+def test_an_unknown_command_does_nothing() -> None:
+    for arguments in ([], ["poweroff"], ["stay"], ["stay", "long"]):
+        with pytest.raises(ValueError, match=r"usage: idle_watch.py check|is no duration"):
+            idle_watch.main(arguments)
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if not analyze:
+        pytest.skip("systemd-analyze is not installed: the units are not held to systemd's own judgement")
+    for name in ("muster_idle_watch.service", "muster_idle_watch.timer"):
+        shutil.copy(ROLE / "files" / name, tmp_path)
+    done = subprocess.run(
+        [analyze, "verify", tmp_path / "muster_idle_watch.timer", tmp_path / "muster_idle_watch.service"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "muster_idle_watch" not in done.stderr, done.stderr

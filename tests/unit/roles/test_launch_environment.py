@@ -1,0 +1,38 @@
+"""What roles that were told of a service have the job find in its environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from tests.unit.typed import CHECKOUT
+
+HOME = {"HF_HOME": "~/.cache/huggingface"}
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def environment(**given: Any) -> dict[str, str]:
+    loader = DataLoader()
+    own = loader.load_from_file(str(CHECKOUT / "roles" / "launch" / "vars" / "main.yml"), trusted_as_template=True)
+    usual: dict[str, Any] = {"launch_pass_environment": [], "launch_environment": {}}
+    made: dict[str, str] = Templar(loader, variables={**usual, **own, **given}).template(own["__launch_environment"])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, {}),
+        ({"hugging_face_home": "/data/hf"}, {}),
+        ({"hugging_face_models": ["org/tiny"]}, HOME | OFFLINE),
+        ({"hugging_face_datasets": [{"name": "org/rows"}], "hugging_face_home": "/d"}, {"HF_HOME": "/d"} | OFFLINE),
+        ({"hugging_face_models": ["org/tiny"], "hugging_face_offline": False}, HOME),
+        ({"hugging_face_models": ["a"], "launch_environment": {"HF_HUB_OFFLINE": "0"}}, HOME | {"HF_HUB_OFFLINE": "0"}),
+        ({"wandb_entity": "us", "hugging_face_models": ["a"]}, {"WANDB_ENTITY": "us"} | HOME | OFFLINE),
+    ],
+)
+def test_a_job_finds_the_models_and_asks_nobody(given: dict[str, Any], wanted: dict[str, str]) -> None:
+    assert environment(**given) == wanted

@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Account of processes, which root has the driver keep, once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+pytestmark = pytest.mark.one_core
+SMI = """#!/bin/sh
+case "$*" in
+  "--query-gpu=accounting.mode --format=csv,noheader") cat "$0.mode" ;;
+  "-am 1") sed -i s/Disabled/Enabled/ "$0.mode" ;;
+  *) exit 9 ;;
+esac
+"""
+
+
+def test_account_is_kept_from_the_first_time_on_and_not_where_a_gpu_knows_none(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    program, mode = tmp_path / "nvidia-smi", tmp_path / "nvidia-smi.mode"
+    program.write_text(SMI)
+    program.chmod(0o755)
+    mode.write_text("Disabled\n[N/A]\n")
+    role = {"name": "muster.training.nvidia_driver", "tasks_from": "accounting"}
+    facts = {"facts": {"gpus": {"count": 2, "smi": {"path": str(program)}}}}
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {
+            "__nvidia_driver_node": facts,
+            "ansible_become": False,
+            "ansible_python_interpreter": sys.executable,
+        },
+        "tasks": [{"name": "Keep account", "ansible.builtin.include_role": role}],
+    }
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    for more, changed, wanted in ((["--check"], 0, "Disabled"), ([], 1, "Enabled"), ([], 0, "Enabled")):
+        done = typed(tmp_path, ["ansible-playbook", "-i", "localhost,", "-c", "local", "play.yml", *more])
+        assert done.returncode == 0 and f"changed={changed} " in done.stdout, done.stdout
+        assert mode.read_text() == f"{wanted}\n[N/A]\n"

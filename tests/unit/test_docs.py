@@ -1,0 +1,168 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the pages name is there: links, variables, playbooks, words. Each command says whether it is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.make_site import CHECKOUT, is_foreign
+from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
+from tests.unit.test_short_words import muster
+
+pytestmark = pytest.mark.one_core
+ROLES = sorted(path.name for path in (CHECKOUT / "roles").iterdir() if path.is_dir())
+PLAYBOOKS = {path.stem for path in (CHECKOUT / "playbooks").glob("*.yml")}
+
+
+def options(specs: Any) -> Iterator[str]:
+    """All names of options in a specification, also those of their options."""
+    for name, option in (specs or {}).items():
+        yield name
+        yield from options(option.get("options") or option.get("suboptions"))
+
+
+def variables() -> set[str]:
+    """All that can be set: variables of roles, and what playbooks and defaults take besides, such as nnodes."""
+    names = set()
+    for role in ROLES:
+        specs = yaml.safe_load((CHECKOUT / "roles" / role / "meta/argument_specs.yml").read_text())
+        for entry_point in specs["argument_specs"].values():
+            names |= set(options(entry_point.get("options")))
+    texts = [*CHECKOUT.glob("roles/*/defaults/main.yml"), *CHECKOUT.glob("playbooks/*.yml")]
+    for text in texts:
+        for template in re.findall(r"\{\{(.*?)\}\}", text.read_text(encoding="utf-8"), re.S):
+            names |= set(re.findall(r"(?<![.\w'\"])[a-z]\w+", template))
+    for playbook in CHECKOUT.glob("playbooks/*.yml"):
+        names |= set(re.findall(r"-e (\w+)=", playbook.read_text(encoding="utf-8")))
+    return names
+
+
+VARIABLES = variables()
+PLUGINS = {
+    path.stem
+    for kind in ("modules", "filter", "lookup", "inventory")
+    for path in (CHECKOUT / "plugins" / kind).iterdir()
+}
+OTHERS = {"init_process_group", "open_mpi_proof"}
+"""Names that begin as a role does, and are none of ours: of torch, and a file."""
+
+
+def words_of_muster(command: str) -> list[list[str]]:
+    """The words behind each ./muster of a line."""
+    parts = re.split(r"(?:^|\s)\./muster(?=\s|$)", command)[1:]
+    return [shlex.split(part) for part in parts if part.strip()]
+
+
+# --- Links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_link_leads_to_what_is_there(page: str) -> None:
+    wrong = []
+    for target in links(page):
+        if target.startswith("#"):
+            target = f"{Path(page).name}{target}"
+        elif is_foreign(target):
+            continue
+        path, _mark, anchor = target.partition("#")
+        place = (CHECKOUT / page).parent.joinpath(path).resolve()
+        if not place.exists():
+            wrong.append(f"{target}: there is no such file")
+        elif anchor and anchor not in anchors(str(place.relative_to(CHECKOUT))):
+            wrong.append(f"{target}: there is no such heading")
+    assert wrong == []
+
+
+def test_each_guide_can_be_reached_from_the_first_page() -> None:
+    named = {str((CHECKOUT / target.partition("#")[0]).relative_to(CHECKOUT)) for target in links("README.md")}
+    assert {page for page in GUIDES if page != "README.md"} - named == set()
+
+
+def test_the_site_lists_each_guide_once() -> None:
+    listed = re.findall(r"^(docs/\w+)$", text_of("docs/site/contents.md"), re.M)
+    assert sorted(f"{page}.md" for page in listed) == sorted(page for page in GUIDES if page != "README.md")
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_variable_of_a_role_is_one(page: str) -> None:
+    """A name in code that begins as a role does is a variable of it, a plugin, a file or a unit that is there."""
+    code = [*(fence.body for fence in fences(page) if fence.language in ("sh", "yaml")), *spans(page)]
+    beginnings = "|".join(sorted(ROLES, key=len, reverse=True))
+    named = {name for text in code for name in re.findall(rf"(?<![\w./-])(?:{beginnings})_[a-z]\w*(?![\w/.(-])", text)}
+    assert named - VARIABLES - PLUGINS - set(ROLES) - PLAYBOOKS - OTHERS == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_playbook_and_each_variable_of_a_command_is_there(page: str) -> None:
+    for command in commands(page):
+        for name in re.findall(r"ansible-playbook (?:playbooks/)?(\w+)\.yml", command):
+            assert name in PLAYBOOKS, command
+        for name in re.findall(r"ansible-playbook muster\.training\.(\w+)", command):
+            assert name in PLAYBOOKS, command
+        if "ansible-playbook" in command or "./muster" in command or command.startswith("-e "):
+            named = set(re.findall(r"(?:^|\s)-e ['\"]?(\w+)=", command)) | set(re.findall(r"-e '\{\"(\w+)\":", command))
+            assert named - VARIABLES - {"NAME"} == set(), command
+        for tags in re.findall(r"--tags ([\w,]+)", command):
+            assert set(tags.split(",")) - set(ROLES) - {"data"} == set(), command
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
+    for command in commands(page):
+        for word, *rest in words_of_muster(command):
+            if word in ("help", "shell"):
+                assert len(rest) <= 1 and (word == "shell" or muster.help_of(*rest or [""])), command
+            elif word not in ("WORD", "..."):
+                assert muster.translate(word, rest)[1] == f"{muster.WORDS[word][0]}.yml", command
+
+
+# --- Undo -------------------------------------------------------------------------------------------------------------
+
+READ_ONLY = {
+    "/etc/apt/sources.list.d/paperspace.list",  # renamed, which the page says in words
+    "/etc/nsswitch.conf",
+    "/etc/systemd/system",
+}
+
+
+def test_the_page_on_undoing_names_each_role_and_each_file_that_roles_write() -> None:
+    page = text_of("docs/undo.md")
+    named = {role for cell in re.findall(r"^\| (`[^|]*) \|", page, re.M) for role in re.findall(r"`(\w+)`", cell)}
+    assert set(ROLES) - named == set()
+    written = set()
+    for file in [*CHECKOUT.glob("roles/*/tasks/*.yml"), *CHECKOUT.glob("roles/*/vars/main.yml")]:
+        text = re.sub(r"#.*", "", file.read_text(encoding="utf-8"))
+        written |= set(re.findall(r"(?<![\w.}])(?:/etc|/usr/local/lib/muster|/var/lib/muster)/[\w./-]*\w", text))
+    assert len(written) > 15
+    assert {path for path in written - READ_ONLY if path not in page} == set()
+
+
+# --- Marks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_fence_has_a_language_and_each_command_says_whether_it_is_run(page: str) -> None:
+    assert len(fences(page)) * 2 == len(re.findall(r"^```", text_of(page), re.M)), "a fence that is not understood"
+    for fence in fences(page):
+        place = f"{page}:{fence.line}"
+        assert fence.language, f"{place}: a fence says its language: sh for commands, text for what they print"
+        kind, _colon, rest = fence.mark.partition(": ")
+        if fence.language == "sh":
+            assert kind in ("run", "not run"), (
+                f"{place}: no mark says whether these commands are run (tests/unit/pages.py)"
+            )
+            assert rest in (REASONS if kind == "not run" else ("local", "fails")), place
+        elif fence.mark:
+            assert kind in ("file", "shows"), f"{place}: {fence.mark} is no mark of a fence that is not sh"

@@ -1,0 +1,103 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The commands of the pages, as a reader types them: in an empty folder, in order, on nodes of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.pages import GUIDES, Fence, fences
+from tests.unit.supervised import free_port
+from tests.unit.typed import give_collection
+
+pytestmark = pytest.mark.one_core
+IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
+"""Each goes on in the folder in which the one before has ended, as it says."""
+DONE = "the commands were run: "
+SETTINGS = """
+# So that nothing else on this machine is in the way, nor in ours.
+launch_master_port: {master_port}
+launch_lifeline_port: {lifeline_port}
+launch_node_directory: {directory}
+"""
+ONCE = """
+if [ -z "${is_set-}" ]; then
+is_set=yes
+cat >>group_vars/training.yml <<'END OF FILE'
+SETTINGSEND OF FILE
+fi
+"""
+
+
+def run_fences() -> list[Fence]:
+    """The marked fences of all pages, in order."""
+    return [
+        fence
+        for page in IN_ORDER
+        for fence in fences(page)
+        if fence.mark.startswith(("run: ", "file: ")) or fence.mark == "shows"
+    ]
+
+
+def script_of(fence: Fence, settings: str) -> str:
+    """The lines of bash that stand for a fence; what belongs to the tests is set once there is a project."""
+    kind, _colon, rest = fence.mark.partition(": ")
+    if kind == "file":
+        return f"cat >{shlex.quote(rest)} <<'END OF FILE'\n{fence.body}END OF FILE\n"
+    if kind != "run":
+        return ""
+    done = f"printf '%s\\n' {shlex.quote(f'{DONE}{fence.page}:{fence.line}')}\n"
+    if rest == "fails":
+        *before, last = fence.body.splitlines()
+        return "\n".join([*before, f"if {last}; then echo 'no error, where the page says one'; exit 1; fi", done])
+    return f"{fence.body}{done}{settings}"
+
+
+def test_marks_stand_on_pages_that_are_run() -> None:
+    assert {fence.page for page in GUIDES for fence in fences(page) if fence.mark.startswith("run: ")} == set(IN_ORDER)
+    assert not [fence for page in GUIDES if page not in IN_ORDER for fence in fences(page) if fence.mark == "shows"]
+
+
+def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
+    """In one shell, as a reader would: `cd` lasts. What is shown stands in what was printed up to there."""
+    give_collection(tmp_path)
+    (folder := tmp_path / "folder").mkdir()
+    text = SETTINGS.format(master_port=free_port(), lifeline_port=free_port(), directory=tmp_path / "runs")
+    settings = ONCE.replace("SETTINGS", text)
+    to_run = run_fences()
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", "".join(script_of(fence, settings) for fence in to_run)],
+        cwd=folder,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout
+    parts = re.split(rf"^{DONE}(.*)\n", done.stdout, flags=re.M)
+    printed = dict(zip(parts[1::2], parts[::2], strict=False))
+    last = ""
+    for fence in to_run:
+        if fence.mark.startswith("run: "):
+            last = printed[f"{fence.page}:{fence.line}"]
+        elif fence.mark == "shows":
+            for line in fence.body.splitlines():
+                pattern = re.escape(line).replace(r"\.\.\.", ".*")
+                assert re.search(rf"^{pattern}$", last, re.M), f"{fence.page}:{fence.line}: {line}\nprinted:\n{last}"

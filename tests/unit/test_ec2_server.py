@@ -1,0 +1,255 @@
+"""The door before moto's EC2 has what moto lacks, seen by boto3 over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError
+
+from tests.ec2_server import EC2Server, Fault, Host, broken_off
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[EC2Server]:
+    with EC2Server() as running:
+        yield running
+
+
+@pytest.fixture
+def server(running: EC2Server) -> EC2Server:
+    running.reset()
+    return running
+
+
+@pytest.fixture
+def ec2(server: EC2Server) -> Any:
+    return server.client()
+
+
+def subnet(ec2: Any, zone: str = "us-east-1a") -> str:
+    found = ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [zone]}])["Subnets"]
+    return str(found[0]["SubnetId"])
+
+
+def launch(ec2: Any, count: int = 1, **changes: Any) -> list[str]:
+    changes["SubnetId"] = changes.get("SubnetId") or subnet(ec2)
+    wanted = {"ImageId": "ami-0dee90000000000a2", "InstanceType": "g4dn.xlarge", "MinCount": count, "MaxCount": count}
+    made = ec2.run_instances(**{**wanted, **changes})
+    return [instance["InstanceId"] for instance in made["Instances"]]
+
+
+def states(ec2: Any, **given: Any) -> dict[str, str]:
+    reservations = ec2.describe_instances(**given)["Reservations"]
+    return {i["InstanceId"]: i["State"]["Name"] for r in reservations for i in r["Instances"]}
+
+
+def code(caught: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_one_client_token_makes_one_set(server: EC2Server, ec2: Any) -> None:
+    first = launch(ec2, 2, ClientToken="bert")
+    assert launch(ec2, 2, ClientToken="bert") == first
+    with pytest.raises(ClientError) as caught:
+        launch(ec2, 3, ClientToken="bert")
+    assert code(caught) == "IdempotentParameterMismatch"
+    assert sorted(states(ec2)) == sorted(first)
+
+
+def test_a_lost_answer_is_found_again_by_its_token(server: EC2Server, ec2: Any) -> None:
+    server.faults = [Fault(carried_out=True)]
+    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+        launch(ec2, ClientToken="bert")
+    assert launch(ec2, ClientToken="bert") == list(states(ec2))
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_client_that_is_broken_off(server: EC2Server, ec2: Any, carried_out: bool) -> None:
+    zone = subnet(ec2)
+    server.faults = broken_off(1, carried_out=carried_out)
+    assert states(ec2) == {}
+    for _turn in range(2):
+        with pytest.raises((ConnectionClosedError, HTTPClientError)):
+            launch(ec2, SubnetId=zone)
+    server.faults = []
+    assert len(states(ec2)) == int(carried_out)
+
+
+def test_refusals_go_by_zone_market_and_type(server: EC2Server, ec2: Any) -> None:
+    server.faults = [
+        Fault("InsufficientInstanceCapacity", zone="us-east-1a", market="spot", times=None),
+        Fault("VcpuLimitExceeded", instance_type="g5.xlarge"),
+    ]
+    spot = {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}}
+    for _turn in range(2):
+        with pytest.raises(ClientError) as caught:
+            launch(ec2, 2, **spot)
+        assert code(caught) == "InsufficientInstanceCapacity"
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    assert states(ec2) == {}
+    assert len(launch(ec2, 2)) == len(launch(ec2, 2, SubnetId=subnet(ec2, "us-east-1b"), **spot)) == 2
+    with pytest.raises(ClientError, match="VcpuLimitExceeded"):
+        launch(ec2, InstanceType="g5.xlarge")
+    assert launch(ec2, InstanceType="g5.xlarge")
+
+
+def test_what_is_no_launch_is_refused(ec2: Any) -> None:
+    with pytest.raises(ClientError, match="InvalidParameterValue.*g99.xlarge"):
+        launch(ec2, InstanceType="g99.xlarge")
+    with pytest.raises(ClientError, match="MinCount is greater"):
+        launch(ec2, 2, MaxCount=1)
+    with pytest.raises(ClientError, match="InvalidPlacementGroup.Unknown"):
+        launch(ec2, Placement={"GroupName": "muster-bert"})
+
+
+def test_a_placement_group_is_there_until_its_instances_are_gone(ec2: Any) -> None:
+    tags = [{"ResourceType": "placement-group", "Tags": [{"Key": "muster:cluster", "Value": "bert"}]}]
+    ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster", TagSpecifications=tags)
+    with pytest.raises(ClientError, match="InvalidPlacementGroup.Duplicate"):
+        ec2.create_placement_group(GroupName="muster-bert", Strategy="cluster")
+    wanted = [{"Name": "tag:muster:cluster", "Values": ["bert"]}]
+    (told,) = ec2.describe_placement_groups(Filters=wanted)["PlacementGroups"]
+    assert (told["GroupName"], told["State"], told["Tags"]) == ("muster-bert", "available", tags[0]["Tags"])
+    assert ec2.describe_placement_groups(Filters=[{"Name": "strategy", "Values": ["spread"]}])["PlacementGroups"] == []
+    ids = launch(ec2, Placement={"GroupName": "muster-bert"})
+    ec2.terminate_instances(InstanceIds=ids)
+    with pytest.raises(ClientError, match="InvalidPlacementGroup.InUse"):
+        ec2.delete_placement_group(GroupName="muster-bert")
+    assert [states(ec2)[ids[0]] for _turn in range(2)] == ["shutting-down", "terminated"]
+    ec2.delete_placement_group(GroupName="muster-bert")
+    with pytest.raises(ClientError, match="InvalidPlacementGroup.Unknown"):
+        ec2.describe_placement_groups(GroupNames=["muster-bert"])
+
+
+def test_what_was_made_shows_only_some_lists_later(server: EC2Server, ec2: Any) -> None:
+    server.hidden = 2
+    (instance,) = launch(ec2)
+    assert states(ec2) == {}
+    with pytest.raises(ClientError, match="InvalidInstanceID.NotFound"):
+        states(ec2, InstanceIds=[instance])
+    assert list(states(ec2)) == [instance]
+
+
+def test_states_last(server: EC2Server, ec2: Any) -> None:
+    server.pending, server.shutting_down = 1, 2
+    (instance,) = launch(ec2)
+    assert [states(ec2)[instance] for _turn in range(2)] == ["pending", "running"]
+    (told,) = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"]
+    assert told["CurrentState"] == {"Code": 32, "Name": "shutting-down"}
+    assert states(ec2)[instance] == "shutting-down"
+    ec2.terminate_instances(InstanceIds=[instance])
+    assert [states(ec2)[instance] for _turn in range(2)] == ["shutting-down", "terminated"]
+    ec2.terminate_instances(InstanceIds=[instance])
+    assert states(ec2)[instance] == "terminated"
+
+
+def test_what_is_needed_is_not_deleted(ec2: Any) -> None:
+    (network,) = ec2.describe_vpcs()["Vpcs"]
+    group = ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=network["VpcId"])["GroupId"]
+    other = ec2.create_security_group(GroupName="other", Description="d", VpcId=network["VpcId"])["GroupId"]
+    own = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    for member in (group, other):
+        ec2.authorize_security_group_ingress(GroupId=member, IpPermissions=own)
+    ids = launch(ec2, SecurityGroupIds=[group])
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_subnet(SubnetId=subnet(ec2))
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_vpc(VpcId=network["VpcId"])
+    ec2.delete_security_group(GroupId=other)
+    ec2.terminate_instances(InstanceIds=ids)
+    states(ec2)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=group)
+    states(ec2)
+    ec2.delete_security_group(GroupId=group)
+
+
+def test_a_group_that_another_one_names_is_not_deleted(ec2: Any) -> None:
+    (network,) = ec2.describe_vpcs()["Vpcs"]
+    first, second = (
+        ec2.create_security_group(GroupName=name, Description="d", VpcId=network["VpcId"])["GroupId"] for name in "ab"
+    )
+    rule = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": first}]}]
+    ec2.authorize_security_group_ingress(GroupId=second, IpPermissions=rule)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_security_group(GroupId=first)
+
+
+def test_the_meter_and_other_peoples_things(server: EC2Server, ec2: Any) -> None:
+    name = [{"Key": "Name", "Value": "bert-2"}]
+    strangers = launch(ec2, TagSpecifications=[{"ResourceType": "instance", "Tags": name}])
+    server.mark_foreign()
+    before = server.foreign_bytes()
+    assert (server.usd_per_hour(), server.left_over()) == (0, [])
+    own = launch(ec2, 2)
+    usd = server.usd_per_hour()
+    assert usd > 2 * 0.526
+    assert set(own) < set(server.left_over())
+    spot = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
+    assert server.usd_per_hour() - usd < 0.526
+    assert server.foreign_bytes() == before
+    ec2.terminate_instances(InstanceIds=[*own, *spot])
+    states(ec2)
+    states(ec2)
+    assert (server.usd_per_hour(), server.left_over()) == (0, [])
+    assert server.foreign_bytes() == before
+    ec2.create_tags(Resources=strangers, Tags=[{"Key": "muster:cluster", "Value": "bert"}])
+    assert server.foreign_bytes() != before
+
+
+def test_the_service_takes_a_spot_instance_back(server: EC2Server, ec2: Any) -> None:
+    (instance,) = launch(ec2, InstanceMarketOptions={"MarketType": "spot"})
+    server.interrupt(instance)
+    told = ec2.describe_instances()["Reservations"][0]["Instances"][0]
+    assert (told["State"]["Name"], told["StateReason"]["Code"]) == ("shutting-down", "Server.SpotInstanceTermination")
+    assert states(ec2)[instance] == "terminated"
+
+
+def test_a_guest_that_powers_off_is_stopped_or_gone(server: EC2Server, ec2: Any) -> None:
+    (stopped,) = launch(ec2)
+    (gone,) = launch(ec2, InstanceInitiatedShutdownBehavior="terminate")
+    for instance in (stopped, gone):
+        server.guest_powers_off(instance)
+    assert states(ec2) == {stopped: "stopped", gone: "shutting-down"}
+
+
+def test_instances_are_the_test_hosts_that_are_given(server: EC2Server, ec2: Any) -> None:
+    hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
+    server.reset(hosts)
+    made = ec2.run_instances(
+        ImageId="ami-0dee90000000000a2", InstanceType="g4dn.xlarge", MinCount=2, MaxCount=2, SubnetId=subnet(ec2)
+    )["Instances"]
+    assert [instance["PrivateIpAddress"] for instance in made] == ["10.9.0.11", "10.9.0.12"]
+    (reservation,) = ec2.describe_instances()["Reservations"]
+    told = [Host(i["PrivateIpAddress"], i["PublicIpAddress"]) for i in reservation["Instances"]]
+    assert told == hosts
+    with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+        launch(ec2)
+    ec2.terminate_instances(InstanceIds=[made[0]["InstanceId"]])
+    states(ec2)
+    states(ec2)
+    assert launch(ec2)
+
+
+def test_prices_quotas_and_parameters(server: EC2Server) -> None:
+    server.quotas = {"L-DB2E81BA": 8.0}
+    pricing = server.client("pricing")
+    wanted = [{"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g4dn.xlarge"}]
+    (product,) = pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"]
+    assert '"USD": "0.5260000000"' in product
+    wanted[0]["Value"] = "p9.huge"
+    assert pricing.get_products(ServiceCode="AmazonEC2", Filters=wanted)["PriceList"] == []
+    quotas = server.client("service-quotas")
+    assert quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-DB2E81BA")["Quota"]["Value"] == 8
+    with pytest.raises(ClientError, match="NoSuchResourceException"):
+        quotas.get_service_quota(ServiceCode="ec2", QuotaCode="L-3819A6DF")
+    name = next(iter(server.parameters))
+    assert server.client("ssm").get_parameter(Name=name)["Parameter"]["Value"] == "ami-0dee90000000000a2"
+
+
+def test_a_trial_changes_nothing(server: EC2Server, ec2: Any) -> None:
+    with pytest.raises(ClientError, match="DryRunOperation"):
+        launch(ec2, DryRun=True)
+    assert server.left_over() == []

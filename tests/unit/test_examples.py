@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each example is a project of its own: a job, its script, and what that requires."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._project_requirements import read_project
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path for path in (CHECKOUT / "examples").iterdir() if path.is_dir() and path.name[0] not in "._")
+INSTALLED = {"torch", "deepspeed"}
+"""By roles of their own, for the GPUs of the machines."""
+PACKAGES = {"sklearn": "scikit-learn"}
+"""Where a package is not called as what is imported of it."""
+
+
+def test_there_is_one_of_each_kind() -> None:
+    assert [path.name for path in EXAMPLES] == ["ddp", "hugging_face_deepspeed", "lightning"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_the_job_is_one_that_can_be_launched_from_its_directory(example: Path) -> None:
+    job = yaml.safe_load((example / "job.yml").read_text())["job"]
+    assert unknown_keys(job, job_keys(CHECKOUT / "roles")) == []
+    assert job["code"] == "." and job.get("launcher", "torchrun") in LAUNCHERS
+    assert (example / job["script"]).is_file()
+    for word in shlex.split(job["args"]):
+        if word.endswith(".json"):
+            assert json.loads((example / word).read_text())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_what_the_script_imports_is_required(example: Path) -> None:
+    (script,) = example.glob("*.py")
+    tree = ast.parse(script.read_text())
+    compile(tree, str(script), "exec")
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    needed = {name.partition(".")[0] for name in imported} - set(sys.stdlib_module_names) - INSTALLED
+    project = read_project(str(example))
+    assert project
+    lines = [line for line in project["texts"]["requirements.txt"].splitlines() if not line.startswith("#")]
+    required = {line.partition(">")[0] for line in lines}
+    assert {PACKAGES.get(name, name) for name in needed} <= required
+    assert not required & INSTALLED, "they would be exchanged for those of the index"

@@ -1,0 +1,147 @@
+"""The stand-in for the hub of models, judged by the hub's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from tests.hub_server.faults import Fault, too_many
+from tests.hub_server.repository import Repository
+from tests.hub_server.server import HubServer
+
+LARGE = bytes(range(256)) * 400
+WEIGHTS = "weights/model.safetensors"
+FILES = {"config.json": b'{"a": 1}', WEIGHTS: LARGE, "README.md": b"# tiny\n", "empty": b""}
+NAME = "org/tiny"
+TOKEN = "hf_" + "t" * 20
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.add("model", NAME, FILES)
+        server.tokens[TOKEN] = set()
+        yield server
+
+
+def snapshot(
+    hub: HubServer,
+    cache: Path,
+    name: str = NAME,
+    *,
+    token: str | bool = False,
+    repo_type: str = "model",
+    revision: str | None = None,
+) -> Path:
+    path = huggingface_hub.snapshot_download(
+        name, repo_type=repo_type, revision=revision, endpoint=hub.url, cache_dir=cache, token=token
+    )
+    return Path(path)
+
+
+def held(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def one_file(hub: HubServer, cache: Path, name: str = "config.json") -> bytes:
+    path = huggingface_hub.hf_hub_download(NAME, name, endpoint=hub.url, cache_dir=cache, token=False)
+    return Path(path).read_bytes()
+
+
+def test_a_snapshot_has_all_files_and_the_second_one_asks_little(hub: HubServer, tmp_path: Path) -> None:
+    directory = snapshot(hub, tmp_path)
+    assert held(directory) == FILES
+    assert directory.name == hub.repositories["model", NAME].refs["main"]
+    assert len(hub.storage_requests) == 1, "only the large one lies in the storage"
+    hub.requests.clear()
+    snapshot(hub, tmp_path)
+    assert not [one for one in hub.requests if "/resolve/" in one.path]
+
+
+def test_a_data_set_and_a_branch_with_a_slash(hub: HubServer, tmp_path: Path) -> None:
+    data = hub.add("dataset", NAME, {"train.csv": b"1,2"})
+    data.commit({"train.csv": b"3,4"}, ref="refs/pr/1")
+    assert held(snapshot(hub, tmp_path, repo_type="dataset")) == {"train.csv": b"1,2"}
+    assert held(snapshot(hub, tmp_path, repo_type="dataset", revision="refs/pr/1")) == {"train.csv": b"3,4"}
+
+
+def test_more_files_than_a_page_has(hub: HubServer, tmp_path: Path) -> None:
+    files = {f"{number:03}.txt": b"%d" % number for number in range(60)}
+    hub.add("model", "org/many", files)
+    found = huggingface_hub.HfApi(endpoint=hub.url, token=False).list_repo_tree("org/many", recursive=True)
+    assert [one.path for one in found] == list(files)
+
+
+def test_sizes_and_hashes_are_told_in_one_request(hub: HubServer) -> None:
+    info = huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME, files_metadata=True)
+    assert info.siblings
+    told = {one.rfilename: (one.size, one.lfs.sha256 if one.lfs else None) for one in info.siblings}
+    large = hub.repositories["model", NAME].commits[str(info.sha)]["weights/model.safetensors"]
+    assert told == {
+        **{name: (len(body), None) for name, body in FILES.items()},
+        WEIGHTS: (len(LARGE), large.sha256),
+    }
+    assert len(hub.requests) == 1
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_is_cut_off_is_asked_for_from_there_on(
+    hub: HubServer, tmp_path: Path, reset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 10000)  # what it has of a chunk is lost
+    hub.storage_faults = [Fault(cut=70000, times=1, reset=reset)]
+    if reset:
+        with pytest.raises(Exception, match=r"(?i)reset|peer"):
+            one_file(hub, tmp_path, WEIGHTS)
+    assert one_file(hub, tmp_path, WEIGHTS) == LARGE
+    assert [one for one in hub.ranges if one.startswith("bytes=")] == ([] if reset else ["bytes=70000-"])
+
+
+def test_too_many_requests_are_told_with_the_time_to_wait(hub: HubServer, tmp_path: Path) -> None:
+    hub.faults = [too_many(0, method="HEAD", times=1)]
+    assert one_file(hub, tmp_path) == FILES["config.json"]
+    hub.faults = [too_many(77, path="/api/")]
+    with pytest.raises(HfHubHTTPError, match="Retry after 77 seconds") as told:
+        huggingface_hub.HfApi(endpoint=hub.url, token=False).model_info(NAME)
+    assert told.value.response.headers["Retry-After"] == "77"
+
+
+def gated(hub: HubServer) -> Repository:
+    return hub.add("model", "org/gated", FILES, gated=True)
+
+
+def test_a_gated_one_is_for_who_has_accepted(hub: HubServer, tmp_path: Path) -> None:
+    gated(hub)
+    with pytest.raises(GatedRepoError, match="Please log in") as unknown:
+        snapshot(hub, tmp_path, "org/gated")
+    with pytest.raises(GatedRepoError, match="not in the authorized list") as known:
+        snapshot(hub, tmp_path, "org/gated", token=TOKEN)
+    assert (unknown.value.response.status_code, known.value.response.status_code) == (401, 403)
+    hub.tokens[TOKEN].add("org/gated")
+    assert held(snapshot(hub, tmp_path, "org/gated", token=TOKEN)) == FILES
+
+
+def test_refusals_are_those_that_the_client_knows(hub: HubServer, tmp_path: Path) -> None:
+    with pytest.raises(RepositoryNotFoundError) as missing:
+        snapshot(hub, tmp_path, "org/none")
+    assert missing.value.response.status_code == 401, "without a token it could be a private one"
+    with pytest.raises(RepositoryNotFoundError) as missing:
+        snapshot(hub, tmp_path, "org/none", token=TOKEN)
+    assert missing.value.response.status_code == 404
+    with pytest.raises(RevisionNotFoundError, match="Invalid rev id"):
+        snapshot(hub, tmp_path, revision="v9")
+    with pytest.raises(EntryNotFoundError):
+        one_file(hub, tmp_path, "nothing.bin")
+    with pytest.raises(HfHubHTTPError, match="Invalid credentials in Authorization header"):
+        huggingface_hub.HfApi(endpoint=hub.url, token="hf_wrong").model_info(NAME)
+    assert huggingface_hub.HfApi(endpoint=hub.url, token=TOKEN).whoami()["name"] == "somebody"

@@ -1,0 +1,318 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stand-in for Paperspace's API keeps its own rules, seen by our client over HTTP, and is held to the document."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._paperspace import operations as api
+from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
+from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
+    EventError,
+    LostAnswerError,
+    NotFoundError,
+    PaperspaceError,
+    RequestError,
+)
+from ansible_collections.muster.training.plugins.module_utils._paperspace.objects import Machine, MachineChange
+from tests.paperspace_server.account import Account, Host, Outcome, Share
+from tests.paperspace_server.document import DOCUMENT, Document
+from tests.paperspace_server.faults import Fault, broken_off
+from tests.paperspace_server.meter import costs
+from tests.paperspace_server.objects import machine, snapshot
+from tests.paperspace_server.routes import ROUTES
+from tests.paperspace_server.server import PaperspaceServer
+from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
+
+
+@pytest.fixture(autouse=True)
+def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests without TLS read the machine's certificates all the same, and that takes most of a test's time."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account([], [])
+
+
+@pytest.fixture
+def server(account: Account) -> Iterator[PaperspaceServer]:
+    with PaperspaceServer(account) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: PaperspaceServer) -> Client:
+    return Client(server.key, server.url, retries=0, sleep=lambda seconds: None)
+
+
+def create(client: Client, name: str = "bert-0", **changes: Any) -> MachineChange:
+    wanted: dict[str, Any] = {"machine_type": "A4000", "template_id": "t0nspur5", "disk_gb": 50, "region": "ny2"}
+    return api.create_machine(client, name=name, **{**wanted, **changes})
+
+
+def made(client: Client, name: str = "bert-0", **changes: Any) -> Machine:
+    return looked_at(client, create(client, name, **changes))
+
+
+def looked_at(client: Client, change: MachineChange) -> Machine:
+    assert change.event is not None
+    client.wait_for(change.event)
+    return api.get_machine(client, change.machine["id"])
+
+
+def test_every_route_but_one_is_in_the_document() -> None:
+    if not DOCUMENT.exists():
+        pytest.skip("the official API document is not beside the checkout")
+    document = Document()
+    unknown = [route.template for route in ROUTES if not document.has(route.method, route.template)]
+    assert unknown == ["/billing/account-standing"]
+
+
+def test_an_event_goes_on_when_its_machine_is_seen_in_a_list(client: Client) -> None:
+    create(client)
+    assert [api.list_machines(client)[0]["state"] for _turn in range(3)] == ["provisioning", "ready", "ready"]
+    create(client, "bert-1", start=False)
+    states = [api.list_machines(client)[1]["state"] for _turn in range(2)]
+    assert states == ["provisioning", "off"]
+
+
+def test_a_dynamic_address_is_another_one_after_each_start_and_none_while_off(client: Client) -> None:
+    change = create(client)
+    assert change.machine["publicIp"] is None
+    first = looked_at(client, change)
+    off = looked_at(client, api.stop_machine(client, first["id"]))
+    again = looked_at(client, api.start_machine(client, first["id"]))
+    assert off["publicIp"] is None
+    assert first["publicIp"] and again["publicIp"] and first["publicIp"] != again["publicIp"]
+    assert first["privateIp"] == off["privateIp"] == again["privateIp"]
+
+
+def test_a_static_address_stays_and_costs_when_its_machine_is_gone(account: Account, client: Client) -> None:
+    change = create(client, public_ip_type="static")
+    one = looked_at(client, change)
+    assert change.machine["publicIp"] == one["publicIp"]
+    assert looked_at(client, api.stop_machine(client, one["id"]))["publicIp"] == one["publicIp"]
+    api.delete_machine(client, one["id"])
+    api.list_machines(client)
+    assert api.list_machines(client) == []
+    assert [(cost.kind, cost.key) for cost in costs(account)] == [("address", one["publicIp"])]
+
+
+def test_the_meter_counts_what_costs(account: Account, client: Client) -> None:
+    assert account.usd_per_hour() == 0
+    network = api.create_network(client, name="muster-bert", region="ny2")
+    assert account.usd_per_hour() == 0
+    one = made(client, network_id=network["id"])
+    assert account.usd_per_hour() == pytest.approx(one["usageRate"] + one["storageRate"])
+    create(client, "bert-1", network_id=network["id"])
+    assert account.usd_per_hour() == pytest.approx(2 * (one["usageRate"] + one["storageRate"]))
+    account.guest_powers_off(one["id"])
+    assert [cost.kind for cost in costs(account)] == ["disk", "machine", "disk"]
+    api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
+    account.snapshots.append(snapshot(1, machineId=one["id"]))
+    kinds = [cost.kind for cost in costs(account)]
+    assert kinds == ["disk", "machine", "disk", "drive", "snapshot"]
+    assert all(cost.usd > 0 for cost in costs(account))
+
+
+def test_snapshots_go_with_their_machine(account: Account, client: Client) -> None:
+    one = made(client)
+    change = client.change("POST", "/snapshots", {"name": "before", "machineId": one["id"]})
+    assert change.event is not None
+    client.wait_for(change.event)
+    assert [taken["name"] for taken in api.list_snapshots(client)] == ["before"]
+    looked_for = create(client, "bert-1")
+    looked_at(client, looked_for)
+    deletion = api.delete_machine(client, one["id"])
+    assert deletion.event is not None
+    client.wait_for(deletion.event)
+    assert api.list_snapshots(client) == []
+
+
+def test_a_team_has_no_more_machines_than_it_may(account: Account, client: Client) -> None:
+    account.max_machines = 2
+    create(client)
+    create(client, "bert-1", start=False)
+    with pytest.raises(RequestError, match="HTTP 412 PRECONDITION_FAILED: Your team is limited to 2 machines"):
+        create(client, "bert-2")
+
+
+def test_without_capacity_the_event_is_done_and_the_machine_off(account: Account, client: Client) -> None:
+    account.capacity = {"A4000": 1}
+    made(client)
+    assert api.is_available(client, "A4000", "ny2")
+    second = made(client, "bert-1")
+    assert second["state"] == "off"
+    (event,) = api.machine_events(client, second["id"])
+    assert (event["state"], event["error"]) == ("done", None)
+    assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "off"
+    assert api.machine_events(client, second["id"])[-1]["state"] == "error"
+    account.capacity["A4000"] = 2
+    assert looked_at(client, api.start_machine(client, second["id"]))["state"] == "ready"
+
+
+def test_a_machine_may_be_stuck_or_end_as_an_error_without_a_text(account: Account, client: Client) -> None:
+    account.outcomes = {
+        "create bert-1": Outcome(stuck=True),
+        "create bert-2": Outcome(state="error", machine_state="ready"),
+        "create bert-3": Outcome(state="error", error="Out of memory"),
+    }
+    assert made(client)["state"] == "ready"
+    stuck = create(client, "bert-1").machine
+    assert {api.get_machine(client, stuck["id"])["state"] for _turn in range(5)} == {"provisioning"}
+    assert made(client, "bert-2")["state"] == "ready"
+    with pytest.raises(EventError, match="Out of memory"):
+        made(client, "bert-3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine_type": "B200x8"}, "Unknown machine type"),
+        ({"template_id": "t7vp562h"}, "The template is not available for A4000"),
+        ({"template_id": "none"}, "Template not found"),
+        ({"network_id": "none"}, "Private network not found"),
+        ({"disk_gb": 20}, "needs a disk of 50 GB"),
+    ],
+)
+def test_a_machine_that_cannot_be_made(account: Account, client: Client, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PaperspaceError, match=message):
+        create(client, **changes)
+    assert account.machines == []
+
+
+def test_names_may_repeat_and_a_name_is_found_within_others(client: Client) -> None:
+    for name in ("bert", "bert", "bertha"):
+        create(client, name)
+        api.create_network(client, name=f"muster-{name}", region="ny2")
+    assert len({network["id"] for network in api.list_networks(client)}) == 3
+    assert len(client.list_all("/machines", {"name": "bert"})) == 3
+
+
+def test_a_machine_does_one_thing_at_a_time(account: Account, client: Client) -> None:
+    one = create(client).machine
+    for change in (api.stop_machine, api.start_machine, api.delete_machine):
+        with pytest.raises(RequestError, match="HTTP 409 CONFLICT: This machine is currently provisioning"):
+            change(client, one["id"])
+    api.list_machines(client)
+    api.list_machines(client)
+    account.delete_needs_off = True
+    with pytest.raises(RequestError, match="must be off to be deleted"):
+        api.delete_machine(client, one["id"])
+    looked_at(client, api.stop_machine(client, one["id"]))
+    api.delete_machine(client, one["id"])
+    with pytest.raises(RequestError, match="CONFLICT: deactivate is in progress"):
+        api.delete_machine(client, one["id"])
+    with pytest.raises(NotFoundError):
+        for _turn in range(3):
+            api.get_machine(client, one["id"])
+
+
+def test_what_was_made_shows_only_some_lists_later(account: Account, client: Client) -> None:
+    account.hidden_lists = 2
+    create(client)
+    api.create_network(client, name="muster-bert", region="ny2")
+    assert [len(api.list_machines(client)) for _turn in range(4)] == [0, 0, 1, 1]
+    assert [len(api.list_networks(client)) for _turn in range(3)] == [0, 0, 1]
+
+
+def test_a_network_that_takes_everybodys_machines(client: Client) -> None:
+    mine, other_region = create(client).machine, create(client, region="ca1").machine
+    taken = client.change("POST", "/private-networks", {"name": "n", "region": "ny2", "migrateMachines": True}).data
+    assert api.get_machine(client, mine["id"])["networkId"] == taken["id"]
+    assert api.get_machine(client, other_region["id"])["networkId"] != taken["id"]
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_client_that_is_broken_off(
+    account: Account, client: Client, server: PaperspaceServer, carried_out: bool
+) -> None:
+    server.faults = broken_off(1, carried_out=carried_out)
+    api.list_machines(client)
+    for name in ("bert-0", "bert-1"):
+        with pytest.raises(LostAnswerError):
+            create(client, name)
+    assert [m["name"] for m in account.machines] == ["bert-0"] * carried_out
+    server.faults = [Fault(method="POST", status=403)]
+    with pytest.raises(PaperspaceError):
+        create(client, "bert-2")
+    assert len(account.machines) == int(carried_out)
+
+
+def test_other_peoples_things_are_compared_byte_by_byte(account: Account, client: Client) -> None:
+    sprinkle(account, "bert")
+    before = foreign_bytes(account)
+    assert all(items for items, _other in account.lists())
+    assert (left_over(account), account.usd_per_hour()) == ([], 0)
+    network = api.create_network(client, name="muster-bert", region="ny2")
+    one = made(client, network_id=network["id"])
+    assert sorted(left_over(account)) == sorted([network["id"], one["id"]])
+    assert account.usd_per_hour() > 0
+    assert foreign_bytes(account) == before
+    changes: list[Callable[[], Any]] = [
+        lambda: api.stop_machine(client, account.machines[0]["id"]),
+        lambda: api.delete_network(client, "nwlonger"),
+        lambda: api.release_public_ip(client, "198.18.200.1"),
+    ]
+    for change in changes:
+        before = foreign_bytes(account)
+        try:
+            change()
+        except RequestError:  # the network has machines: other people's are not to be deleted to get there
+            account.machines[:] = [m for m in account.machines if m["networkId"] != "nwlonger"]
+        assert foreign_bytes(account) != before
+
+
+def test_new_machines_are_the_test_hosts_that_are_given(account: Account, client: Client) -> None:
+    hosts = [Host("10.9.0.11", "198.51.100.11"), Host("10.9.0.12", "198.51.100.12")]
+    account.hosts = hosts
+    account.share = Share(r"\\10.9.0.2\share", "me", "secret")
+    network = api.create_network(client, name="muster-bert", region="ny2")
+    assert network["network"] == "10.9.0.0"
+    machines = [made(client, f"bert-{number}", network_id=network["id"]) for number in range(3)]
+    addresses = [Host(str(m["privateIp"]), str(m["publicIp"])) for m in machines[:2]]
+    assert addresses == hosts
+    assert [m["state"] for m in machines] == ["ready", "ready", "off"]
+    drive = api.create_drive(client, name="bert", size_gb=250, region="ny2", network_id=network["id"])
+    assert (drive["mountPoint"], drive["username"], drive["password"]) == account.share
+    for one in (machines[0], machines[2]):
+        deletion = api.delete_machine(client, one["id"])
+        assert deletion.event is not None
+        client.wait_for(deletion.event)
+    assert made(client, "bert-4", network_id=network["id"])["privateIp"] == "10.9.0.11"
+
+
+def test_the_text_of_a_startup_script_is_kept_for_the_test_alone(account: Account, client: Client) -> None:
+    script = api.create_startup_script(client, name="bert-first-boot", script="#!/bin/sh\n", run_once=False)
+    assert account.script_texts == {script["id"]: "#!/bin/sh\n"}
+    one = create(client, startup_script_id=script["id"]).machine
+    client.change("POST", f"/startup-scripts/{script['id']}/unassign", {"machineId": one["id"]})
+    changed = client.change("PUT", f"/startup-scripts/{script['id']}", {"script": "true\n", "isEnabled": False}).data
+    assert (changed["assignedMachineIds"], changed["isEnabled"], changed["isRunOnce"]) == ([], False, False)
+    assert account.script_texts == {script["id"]: "true\n"}
+
+
+def test_a_machine_changes_type_and_disk_only_while_off(account: Account, client: Client) -> None:
+    account.machines.append(machine(0))
+    path = f"/machines/{account.machines[0]['id']}"
+    assert client.change("PUT", path, {"name": "other"}).data["name"] == "other"
+    with pytest.raises(RequestError, match="currently ready"):
+        client.change("PUT", path, {"machineType": "A4000"})
+    account.guest_powers_off(account.machines[0]["id"])
+    changed = client.change("PUT", path, {"machineType": "A4000", "diskSize": 500}).data
+    assert (changed["cpus"], changed["usageRate"], changed["storageTotal"]) == (8, 0.76, 500 * 1024**3)
+
+
+def test_the_standing_of_the_account(account: Account, client: Client) -> None:
+    assert client.request("GET", "/billing/account-standing")["isInGoodStanding"] is True
+    account.standing = None
+    with pytest.raises(NotFoundError):
+        client.request("GET", "/billing/account-standing")
