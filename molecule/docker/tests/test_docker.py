@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,16 @@ def engine(lab: Lab) -> Lab:
 
 @pytest.fixture(scope="module")
 def image(engine: Lab) -> Lab:
-    """The hosts, each with a small image."""
+    """The hosts with one small image, made by the first and handed to the second."""
     lab = engine
     for name in NODES:
         lab.exec(name, ["rm", "-rf", "/home/muster/.muster"])
-        done = lab.exec(name, ["bash", "-c", MAKE_IMAGE])
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = lab.exec("node1", ["bash", "-c", MAKE_IMAGE])
+    assert done.returncode == 0, done.stdout + done.stderr
+    save, load = lab.ssh("node1", f"docker save {IMAGE}"), lab.ssh("node2", "docker load")
+    with subprocess.Popen(save, stdout=subprocess.PIPE) as saved:
+        handed = subprocess.run(load, stdin=saved.stdout, capture_output=True, text=True, timeout=300)
+    assert (saved.returncode, handed.returncode) == (0, 0), handed.stdout + handed.stderr
     return lab
 
 
