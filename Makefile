@@ -198,7 +198,7 @@ units:
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.
 .PHONY: unit-newest
-unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py \
+unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/module_utils inventories test_examples.py test_pictures.py \
   $(addprefix plugins/plugin_utils/,benchmark fit report sequence) $(addsuffix _server.py,test_ec2 test_hub test_paperspace))
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \

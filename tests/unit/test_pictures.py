@@ -13,8 +13,6 @@ import pytest
 
 from tests.make_pictures import PICTURES, PLAYS, RECORDINGS, drawn, played, project
 
-pytestmark = pytest.mark.one_core
-
 
 def recording(name: str) -> str:
     return (RECORDINGS / f"{name}.txt").read_text(encoding="utf-8")

@@ -40,6 +40,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
 
 
+@pytest.mark.one_core  # it needs the library of the pictures
 def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: Path) -> None:
     runs = directory / "runs"
     for name in ("first", "second"):

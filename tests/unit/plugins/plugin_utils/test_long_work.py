@@ -77,6 +77,7 @@ def here(**more: Any) -> Any:
     )
 
 
+@pytest.mark.one_core  # it needs torch
 def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
