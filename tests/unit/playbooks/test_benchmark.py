@@ -17,12 +17,13 @@ from tests.unit.plugins.plugin_utils.report.records import write_record
 from tests.unit.supervised import free_port
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
+pytestmark = pytest.mark.one_core  # it needs torch
+
 NODES = ["swift", "slow"]
 # Read by each Python of the job before anything else: on the second node a product takes twice its time.
 SLOW = """
 import os, sys, threading, time
 
-pytestmark = pytest.mark.one_core  # it needs torch
 def slow_down():
     while not hasattr(sys.modules.get("torch"), "compile"):
         time.sleep(0.05)

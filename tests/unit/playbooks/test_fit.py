@@ -17,12 +17,13 @@ import pytest
 from tests.unit.supervised import eventually, free_port
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
+pytestmark = pytest.mark.one_core  # it needs ansible-runner
+
 NODES = ["one", "other"]
 # Takes 100 MiB a batch where 1 GiB is the limit, on the second node; waits for ever as long as a file lies beside it.
 JOB = """
 import os, resource, sys, time
 
-pytestmark = pytest.mark.one_core  # it needs ansible-runner
 batch = int(sys.argv[1])
 while os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "wait")):
     time.sleep(0.1)
