@@ -7,14 +7,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.module_utils.common.yaml import yaml_load
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
@@ -31,11 +29,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._site_request impo
     words_in,
     words_of,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import (
+    inventory_files,
+    is_installed,
+    own_playbooks,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {}
 COLLECTION = Path(__file__).resolve().parents[2]
-SITE = "muster.training.site"
+SITE = COLLECTION / "playbooks" / "site.yml"
 
 
 class ActionModule(ActionBase):
@@ -76,14 +79,12 @@ class ActionModule(ActionBase):
         is_on = functools.cache(lambda role: self._is_on(role, hosts))
         switched_on = {name for name, value in typed.items() if boolean(value, strict=False)}
         idle = idle_switches(switched_on, only, skip, roles)
-        if not runs_alone(
-            context.CLIARGS.get("args") or ()
-        ):  # else other plays may have tags and variables of their own
+        if own_playbooks(context.CLIARGS.get("args") or ()) != [SITE]:  # others have tags and variables of their own
             return [*idle_tags(only, skip, roles, is_on), *idle]
         unknown = [*unknown_tags("--tags", only, roles), *unknown_tags("--skip-tags", skip, roles)]
 
         def read_elsewhere() -> set[str]:
-            files = [COLLECTION / "playbooks" / "site.yml", *inventory_files(task_vars)]
+            files = [SITE, *inventory_files(task_vars)]
             values = [value for one in hosts.values() for name, value in one.items() if name not in typed]
             return words_of(files) | words_in(values)
 
@@ -161,32 +162,3 @@ def missing_collections(roles: Iterable[PlayRole]) -> list[str]:
         for name, users in needed_collections(roles).items()
         if not is_installed(name)
     ]
-
-
-def is_installed(collection: str) -> bool:
-    """Whether Ansible finds the collection."""
-    try:
-        return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
-    except ModuleNotFoundError:  # nor anything of its namespace
-        return False
-
-
-def runs_alone(playbooks: Iterable[str]) -> bool:
-    """Whether the playbooks on the command line hold nothing but site.yml, and so no tag and no variable of others."""
-    return all(playbook == SITE or _is_site(Path(playbook)) for playbook in playbooks)
-
-
-def _is_site(playbook: Path) -> bool:
-    if playbook.resolve() == COLLECTION / "playbooks" / "site.yml":
-        return True
-    if not playbook.is_file():
-        return False
-    plays = yaml_load(playbook.read_text(encoding="utf-8"))
-    return all(next((play[key] for key in play if key.endswith("import_playbook")), "") == SITE for play in plays)
-
-
-def inventory_files(task_vars: Mapping[str, Any]) -> list[Path]:
-    """The files of the inventory, of which those of plugins may have templates."""
-    sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or ()]
-    below = [path for source in sources if source.is_dir() for path in source.rglob("*")]
-    return [path for path in [*sources, *below] if path.is_file()]

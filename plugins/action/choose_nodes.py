@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._job import parse_
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTableError, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
-from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
 
 ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
@@ -106,7 +106,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        refuse_lost_words()
+        refuse_what_has_no_effect(task_vars)
         refuse_unread_sources(task_vars["hostvars"])
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
         left = f"--limit {limit} leaves {', '.join(args['nodes'])}: with --limit name exactly the nodes of the run"

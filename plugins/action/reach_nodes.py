@@ -14,9 +14,9 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
 
 ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "required": True},
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        refuse_lost_words()
+        refuse_what_has_no_effect(task_vars)
         nodes = args["nodes"]
         unreached = unreached_nodes(
             self,

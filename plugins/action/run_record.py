@@ -30,9 +30,9 @@ from ansible_collections.muster.training.plugins.module_utils._verdict import (
 from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
 from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
-from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
 
 ARGUMENT_SPEC = {
     "state": {
@@ -93,7 +93,16 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
         stream.write(secrets.token_hex(32))
     write(record / "plan.json", plan)
     name_latest(directory, run_id)
-    return {"changed": True, "run_id": run_id, "record": str(record)}
+    return {"changed": True, "run_id": run_id, "record": str(record), "goes_on": commands_of(run_id)}
+
+
+def commands_of(run_id: str) -> str:
+    """The commands for a run that goes on by itself, as this user has to type them."""
+    return as_typed(
+        f"  how it goes:  ansible-playbook status.yml -e run_id={run_id}\n"
+        f"  its output:   ansible-playbook logs.yml -e run_id={run_id}\n"
+        f"  to end it:    ansible-playbook stop.yml -e run_id={run_id}"
+    )
 
 
 def name_latest(directory: Path, run_id: str) -> None:
@@ -305,7 +314,7 @@ class ActionModule(ActionBase):
             return require_success(args["verdict"])
         directory = records_directory(args["directory"], args["group"], task_vars)
         if args["state"] == "read":
-            refuse_lost_words()
+            refuse_what_has_no_effect(task_vars)
             answer = read_record(directory, args["run_id"], members_of(args["group"], task_vars["groups"]))
             if answer["plan"] is None or len(answer["names"]) < len(answer["plan"]["nodes"]):
                 refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing

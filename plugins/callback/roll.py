@@ -45,8 +45,10 @@ extends_documentation_fragment:
 import atexit
 import contextlib
 import functools
+import io
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -57,6 +59,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 SHOWN_NODES = 8
 TAIL = 10  # lines of what a program said that failed
+WATCH = "muster.training.training_watch"
 THEIR_OWN_WORDS = tuple(  # they tell how far they are
     f"muster.training.{name}"
     for name in ("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer")
@@ -164,9 +167,12 @@ class CallbackModule(Default):
         self.items: dict[str, list[str]] = {}  # node to the reasons of its items that have failed
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason for which its rescue goes on there
         self.seen: set[str] = set()  # roles that have had a line
+        self.left_behind: tuple[str, str] | None = None  # a run that is not at its end, and its commands
+        if isinstance(sys.stdout, io.TextIOWrapper):  # else who pipes it into a file or tee sees a run after its end
+            sys.stdout.reconfigure(line_buffering=True)
         # A worker is no heir of the timer's handler: Ansible refuses tasks with a time limit where it finds one.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
-        atexit.register(self.end_task)  # also where nothing else is called any more, as after Ctrl-C
+        atexit.register(self.end)  # also where nothing else is called any more, as after Ctrl-C
 
     # --- what is shown
 
@@ -223,6 +229,16 @@ class CallbackModule(Default):
         self.seen.add(stage.role)
         self.say(f"  {stage.role:<18}{state.rstrip():<40}  {duration(time.monotonic() - stage.started):>12}", color)
 
+    def end(self) -> None:
+        """Show what is left to say, also of a run that goes on without this command."""
+        self.end_task()
+        if self.left_behind and self.task is not None:
+            run_id, commands = self.left_behind
+            watched = self.task.action == WATCH
+            self.say(
+                f"run {run_id} {'goes on by itself.' if watched else 'was about to start, and may run.'}\n{commands}"
+            )
+
     def begin(self, task: Any) -> None:
         self.end_task()
         if role_of(task) != self.stage.role:
@@ -239,6 +255,10 @@ class CallbackModule(Default):
             self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
 
     def done(self, result: Any) -> None:
+        if result.result.get("goes_on"):
+            self.left_behind = (str(result.result["run_id"]), str(result.result["goes_on"]))
+        elif result.task.action == WATCH:
+            self.left_behind = None
         if result.task.action.rpartition(".")[2] not in LOOKING:
             self.stage.ok[result.host.get_name()] = None
         if result.result.get("changed"):
@@ -384,6 +404,7 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_stats(self, stats: Any) -> None:
+        self.left_behind = None
         self.end_task()
         self.end_stage()
         if not self.headed:

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ctrl-C, a detached launch and fetched logs end with what goes on, and with the next command as it is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+LAUNCH = "ansible-playbook muster.training.launch -i machines.yml"
+ROLL = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """The collection, an inventory of two nodes, which are this machine, and a job that waits for a file."""
+    give_collection(tmp_path)
+    # addresses of their own: a node on which another test has a run would be busy
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("127.0.0.", "127.0.8.")
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
+        f"    launch_script: {tmp_path}/wait.py\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n".replace(
+            "node_slots: 2", "node_slots: 1"
+        )
+    )
+    (tmp_path / "wait.py").write_text(
+        "import pathlib, time\n"
+        "print('it waits', flush=True)\n"
+        f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists():\n    time.sleep(0.1)\n"
+    )
+    yield tmp_path
+    for name in ("local0", "local1"):
+        for run in ("first", "second"):
+            run_stop.stop({"run_id": run, "runs_directory": f"{tmp_path}/nodes", "node": name, "check": False})
+
+
+def commands(printed: str, run: str) -> dict[str, str]:
+    """The three commands that are printed for a run, by their playbooks."""
+    found = re.findall(r"^  [a-z ]+:  +(ansible-playbook muster\.training\.(\w+) .*)$", printed, re.MULTILINE)
+    assert [name for _command, name in found] == ["status", "logs", "stop"], printed
+    assert all(command.endswith(f" -i machines.yml -e run_id={run}") for command, _name in found)
+    return {name: command for command, name in found}
+
+
+def test_the_words_at_the_end_lead_on(directory: Path) -> None:
+    environment = {
+        **{"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(directory), "LC_ALL": "C.UTF-8"},
+        **{"ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"), "ANSIBLE_NOCOLOR": "1", **ROLL},
+    }
+    output = directory / "output"  # a file, as behind "> output"
+    with output.open("w") as stream:
+        watched = subprocess.Popen(
+            [*LAUNCH.split(), "-e", "run_id=first"],
+            cwd=directory,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    eventually(lambda: "it waits" in output.read_text() or watched.poll() is not None)
+    assert watched.poll() is None, output.read_text()
+    os.killpg(watched.pid, signal.SIGINT)  # as a terminal does
+    watched.wait(timeout=120)
+    printed = output.read_text()
+    end = printed.partition("it waits")[2]
+    assert "run first goes on by itself.\n" in end, printed
+    asked = commands(end, "first")
+    assert "running" in typed(directory, asked["status"].split(), **ROLL).stdout
+    stopped = typed(directory, asked["stop"].split(), **ROLL)
+    assert stopped.returncode == 0, stopped.stdout
+
+    detached = typed(directory, [*LAUNCH.split(), "-e", "run_id=second", "-e", "detach=true"], **ROLL)
+    assert detached.returncode == 0 and detached.stdout.count("run second goes on by itself.\n") == 1, detached.stdout
+    asked = commands(detached.stdout, "second")
+    (directory / "end").touch()
+    fetched = typed(directory, [*asked["logs"].split(), "-e", "fetch=true"], **ROLL)
+    logs = directory / "runs" / "second" / "logs"
+    assert fetched.returncode == 0 and fetched.stdout.count(f"the logs of run second are in {logs}, ") == 1
+    assert (logs / "node0" / "launcher.log").exists()
+    # a launch that was seen to its end has nothing to say of it
+    third = typed(directory, [*LAUNCH.split(), "-e", "run_id=third"], **ROLL)
+    assert third.returncode == 0 and "goes on by itself" not in third.stdout, third.stdout

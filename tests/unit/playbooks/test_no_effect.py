@@ -1,0 +1,101 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables and tags of which nothing comes are refused by every playbook, before a node is asked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
+READ = {  # by the playbook itself, by a role that it uses, by a playbook that this one starts, by an option's template
+    "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me inventory_reads_this=1",
+    "fit": "launch_script=a.py fit_max=8",
+    "benchmark": "nnodes=1 baseline=a benchmark_seconds=60",
+    "stage_data": "stage_data_here=. s3_client_version=1",
+    "provision": "cluster=a nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30",
+    "runs": "keep=20 jmespath=a",
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, and a node where nobody answers: what is not refused ends there and changes nothing."""
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text(
+        "training: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1, x: '{{ inventory_reads_this }}'}}}\n"
+    )
+    (tmp_path / "settings.yml").write_text("warmup_steps: 4\n")
+    (tmp_path / "mine.yml").write_text(
+        "- ansible.builtin.import_playbook: muster.training.status\n"
+        "- {hosts: training, gather_facts: false, tags: own, tasks: [{ansible.builtin.debug: {msg: '{{ own }}'}}]}\n"
+    )
+    (tmp_path / "launch.yml").write_text("- ansible.builtin.import_playbook: muster.training.launch\n")
+    return tmp_path
+
+
+def said(directory: Path, playbook: str, *words: str) -> str:
+    """What is printed, without the lines' ends; that no node was asked where something was refused."""
+    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *words])
+    assert done.returncode != 0, done.stdout
+    if "Nothing was started or changed." in done.stdout:
+        assert "unreachable=1" not in done.stdout and "refused" not in done.stdout.lower(), done.stdout
+    return " ".join(done.stdout.replace("\\n", " ").split())
+
+
+@pytest.mark.parametrize("playbook", OTHERS)
+def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
+    words = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
+    printed = said(directory, f"muster.training.{playbook}", *words)
+    assert "--tags nothing: this playbook has no tags; leave the option out" in printed, printed
+    assert "--skip-tags much: this playbook has no tags" in printed
+    assert "warmup_steps is set (with -e), and nothing reads it; correct the name, or remove it" in printed
+    assert "mount_s3_mounts is set (with -e), and the role mount_s3 alone reads it, which this playbook" in printed
+    assert "_own is set" not in printed
+
+
+def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
+    printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing")
+    assert "nnodse is set (with -e), and nothing reads it; did you mean nnodes?" in printed
+    assert "--tags nothing: this playbook has no tags" in printed, "it is the collection's, by the project's own file"
+
+
+@pytest.mark.parametrize("playbook", READ)
+def test_what_is_read_is_taken(directory: Path, playbook: str) -> None:
+    words = [word for pair in READ[playbook].split() for word in ("-e", pair)]
+    printed = said(directory, f"muster.training.{playbook}", *words, "-e", "@settings.yml", "-e", "warmupsteps=1")
+    assert "warmupsteps is set (with -e), and nothing reads it" in printed, printed
+    assert set(re.findall(r"(\w+) is set \(with -e\)", printed)) == {"warmupsteps"}, printed
+
+
+def test_a_playbook_of_ones_own_has_tags_and_variables_of_its_own(directory: Path) -> None:
+    printed = said(directory, "mine.yml", "-e", "own=1 warmup_steps=3", "--tags", "own")
+    assert "this playbook has no tags" not in printed and "nothing reads it" not in printed
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variable"), [("launch", "code_source"), ("stage_data", "stage_data_here"), ("preflight", "")]
+)
+def test_what_copies_from_here_asks_for_its_collection_first(directory: Path, playbook: str, variable: str) -> None:
+    """Where Ansible finds ansible.posix, its package is hidden behind an empty one of the same name."""
+    hidden = directory / "collections" / "ansible_collections" / "ansible"
+    hidden.mkdir()
+    words = ["-e", f"{variable}=."] if variable else []
+    environment = {"PYTHONPATH": str(directory / "hide")}
+    (directory / "hide").mkdir()
+    (directory / "hide" / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "real = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name.endswith('.ansible.posix') else real(name, *more)\n"
+    )
+    done = typed(
+        directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words], **environment
+    )
+    printed = " ".join(done.stdout.split())
+    wanted = f"the collection ansible.posix is not installed, and {variable} needs it to copy from here"
+    assert (wanted in printed) == bool(variable), printed
