@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
 STARTS = {"fit": "launch"}  # a role that starts a playbook with the variables it was given, and this playbook's role
+STARTED_BY = "MUSTER_STARTED_BY"  # in the environment of such a playbook: the role
 ALIKE = 0.81  # as of short names in the module known_variables
 # The variable that has a role copy from this machine, which ansible.posix does.
 COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
@@ -38,7 +40,7 @@ def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
     playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
         return
-    typed = typed_variables(context.CLIARGS.get("extra_vars") or (), yaml_load)
+    typed = typed_variables(map(str, context.CLIARGS.get("extra_vars") or ()), yaml_load)
     said = idle_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
     said += unread(typed, playbooks, task_vars)
     said += missing_collection(playbooks, task_vars)
@@ -82,7 +84,7 @@ def unread(typed: Collection[str], playbooks: Iterable[Path], task_vars: Mapping
     read = words_of(playbooks) if names else set()
     if not names - read:
         return []
-    roles = roles_of(playbooks)
+    roles = roles_of(playbooks) | set(os.environ.get(STARTED_BY, "").split())
     read |= words_of(file for role in roles for file in files_of(COLLECTION / "roles" / role))
     names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:

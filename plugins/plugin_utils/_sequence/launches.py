@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import beside
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import STARTED_BY
 
 INSTALL = "pip install 'ansible-runner>=2.4,<3'"
 
@@ -49,14 +50,14 @@ def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[
 class Launches:
     """A sequence of playbooks with the same inventory and variables as the one that was typed."""
 
-    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
-        """typed: its words after `ansible-playbook`; directory: takes the output of each."""
+    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path, role: str) -> None:
+        """typed: its words after `ansible-playbook`; directory: takes the outputs; role: reads these words, too."""
         try:
             import ansible_runner  # large, and no other playbook needs it
         except ImportError as problem:
             raise NoRunner(f"this needs the Python package ansible-runner on this machine: {INSTALL}") from problem
         self.runner = ansible_runner
-        self.typed, self.playbooks, self.directory = typed, playbooks, directory
+        self.typed, self.playbooks, self.directory, self.role = typed, playbooks, directory, role
         self.interrupted = False
         self.before: dict[signal.Signals, Any] = {}
 
@@ -95,7 +96,7 @@ class Launches:
                 cmdline_args=words,
                 private_data_dir=str(place),
                 host_cwd=os.getcwd(),
-                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", STARTED_BY: self.role},
                 event_handler=heard,
                 cancel_callback=lambda: asked and (self.interrupted or over()),
                 quiet=True,

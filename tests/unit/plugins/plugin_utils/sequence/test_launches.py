@@ -29,7 +29,7 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     typed = ["muster.training.fit", "-i", "machines.yml", "-e", "run_id=mine"]
-    return Launches(typed, ["muster.training.fit"], tmp_path / "launches")
+    return Launches(typed, ["muster.training.fit"], tmp_path / "launches", "fit")
 
 
 def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Path) -> None:
@@ -68,4 +68,4 @@ def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches)
 def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
     with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
-        Launches([], [], tmp_path)
+        Launches([], [], tmp_path, "fit")
