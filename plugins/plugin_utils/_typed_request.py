@@ -29,6 +29,7 @@ PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
 STARTS = {"fit": "launch"}  # a role that starts a playbook with the variables it was given, and this playbook's role
 STARTED_BY = "MUSTER_STARTED_BY"  # in the environment of such a playbook: the role
+OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # which choose_nodes reads by itself
 ALIKE = 0.81  # as of short names in the module known_variables
 # The variable that has a role copy from this machine, which ansible.posix does.
 COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
@@ -80,7 +81,7 @@ def unread(typed: Collection[str], playbooks: Iterable[Path], task_vars: Mapping
 
     What begins with the name of such a role is left to the module known_variables, which has the role's names.
     """
-    names = {name for name in typed if not name.startswith(("ansible_", "_"))}
+    names = {name for name in typed if not name.startswith(("ansible_", "_"))} - OF_NODES
     read = words_of(playbooks) if names else set()
     if not names - read:
         return []
