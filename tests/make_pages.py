@@ -39,8 +39,8 @@ What is marked *proof* stands in the kernel's log (`dmesg`), not in the job's.
 CHECKS = """\
 ## What a check finds
 
-`./muster preflight` and `./muster launch` name these by their id, with what was found, what is needed and what to do, on
-which node. If you know better, `-e preflight_skip=ID` leaves a check out, several with commas between them. You can skip all
+`./muster preflight` and `./muster launch` name these by their id, with what was found, what is needed and what to do,
+on which node. If you know better, `-e preflight_skip=ID` leaves one out, or several with commas between them: all
 but {needed}, without which no run can be planned.
 
 | id | what it means |
