@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible import context
 
+from ansible_collections.muster.training.plugins.action.run_record import commands_of
 from tests.make_site import CHECKOUT, is_foreign
 from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
 from tests.unit.test_short_words import muster
@@ -144,6 +146,13 @@ def test_a_guide_types_the_short_word_where_there_is_one(page: str) -> None:
     found = [match for command in commands(page) for match in form.finditer(command)]
     in_full = [match[0] for match in found if (match[1] or match[2]) in SHORT]
     assert in_full == IN_FULL.get(page, []), f"write ./muster WORD on this page: {SHORT}"
+
+
+def test_the_words_about_a_run_that_is_left_are_those_that_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
+    (shown,) = [fence.body for fence in fences("docs/running.md") if "goes on by itself" in fence.body]
+    run_id = shown.split()[1]
+    assert shown == f"run {run_id} goes on by itself.\n{commands_of(run_id)}\n"
 
 
 # --- Undo -------------------------------------------------------------------------------------------------------------
