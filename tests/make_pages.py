@@ -20,20 +20,20 @@ COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|
 HEAD = """\
 # What went wrong
 
-<!-- Made of the code by `make pages`. Do not change it here. -->
+<!-- Generated from the code by `make pages`. Do not edit it here. -->
 
-A run that has failed ends with the node and the rank that failed first, its error, and, where the error is known, with
-`cause:` and `what to do:` as they stand below; commands are shown there in full, as those of `ansible-playbook`. What a
-rank itself wrote: `./muster logs --rank 3`; all logs: `./muster logs --fetch`.
+A run that has failed ends with the node and the rank that failed first, its error, and, if the error is known, with
+`cause:` and `what to do:` as below; it shows commands in full, as those of `ansible-playbook`. To see what a rank itself
+wrote: `./muster logs --rank 3`; to get all logs: `./muster logs --fetch`.
 
 - [What a job says](#what-a-job-says), by topic
 - [What a check finds](#what-a-check-finds) before a run starts
 
 ## What a job says
 
-The words may stand anywhere in the log of any rank, and the last ones are rarely the cause. What is marked *hint* has
-other causes too. What is marked *consequence* follows from something else: look at the other ranks, and further up.
-What is marked *proof* stands in the kernel's log (`dmesg`), not in the job's.
+The message may be anywhere in the log of any rank, and the last lines are rarely the cause. Entries marked *hint* have
+other causes, too. Entries marked *consequence* follow from something else: look at the other ranks, and further up.
+Entries marked *proof* are in the kernel's log (`dmesg`), not in the job's.
 """
 
 CHECKS = """\
