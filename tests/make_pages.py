@@ -6,11 +6,13 @@ tests/unit/test_pages.py fails where they differ from it.
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 from ansible_collections.muster.training.plugins.module_utils._checks.catalogue import IDS, NEEDED
 from ansible_collections.muster.training.plugins.plugin_utils._error_entries import TOPICS, Entry
 
+WORDS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "roles/init/files/muster.py"))["WORDS"]
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 OPTION = r"(?:-e '\{[^']*\}'|(?:--tags|-e) [\w=.,]*\w(?:\.\.\.)?)"
 COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|{OPTION}")
@@ -18,28 +20,28 @@ COMMAND = re.compile(rf"(?:\w+=\.\.\. )?ansible-playbook \w+\.yml(?: {OPTION})*|
 HEAD = """\
 # What went wrong
 
-<!-- Made of the code by `make pages`. Do not change it here. -->
+<!-- Generated from the code by `make pages`. Do not edit it here. -->
 
-A run that has failed ends with the node and the rank that failed first, its error, and, where the error is known, with
-`cause:` and `what to do:` as they stand below. What a rank itself wrote: `ansible-playbook logs.yml -e rank=3`; all
-logs: `-e fetch=true`.
+A run that has failed ends with the node and the rank that failed first, its error, and, if the error is known, with
+`cause:` and `what to do:` as below; it shows commands in full, as those of `ansible-playbook`. To see what a rank
+itself wrote: `./muster logs --rank 3`; to get all logs: `./muster logs --fetch`.
 
 - [What a job says](#what-a-job-says), by topic
 - [What a check finds](#what-a-check-finds) before a run starts
 
 ## What a job says
 
-The words may stand anywhere in the log of any rank, and the last ones are rarely the cause. What is marked *hint* has
-other causes too. What is marked *consequence* follows from something else: look at the other ranks, and further up.
-What is marked *proof* stands in the kernel's log (`dmesg`), not in the job's.
+The message may be anywhere in the log of any rank, and the last lines are rarely the cause. Entries marked *hint* have
+other causes, too. Entries marked *consequence* follow from something else: look at the other ranks, and further up.
+Entries marked *proof* are in the kernel's log (`dmesg`), not in the job's.
 """
 
 CHECKS = """\
 ## What a check finds
 
-`preflight.yml` and `launch.yml` name these by their id, with what was found, what is needed and what to do, on which
-node. One that you know better than we do is left out by `-e preflight_skip=ID`, several with commas between; all but
-{needed}, without which no run can be planned.
+`./muster preflight` and `./muster launch` name these by their id, with what was found, what is needed and what to do,
+on which node. If you know better, `-e preflight_skip=ID` leaves one out, or several with commas between them: all
+but {needed}, without which no run can be planned.
 
 | id | what it means |
 |---|---|
@@ -62,9 +64,19 @@ def split_commands(text: str) -> list[str]:
     """The pieces of a text; those that are commands as code."""
     pieces, end = [], 0
     for match in COMMAND.finditer(text):
-        pieces += [text[end : match.start()], code(match[0])]
+        pieces += [text[end : match.start()], code(short(match[0]))]
         end = match.end()
     return [*pieces, text[end:]]
+
+
+def short(command: str) -> str:
+    """A command with ./muster in place of ansible-playbook, where it has the word."""
+    words = {playbook: word for word, (playbook, *_more) in WORDS.items()}
+    return re.sub(
+        r"ansible-playbook (\w+)\.yml",
+        lambda found: f"./muster {words[found[1]]}" if found[1] in words else found[0],
+        command,
+    )
 
 
 def rendered_entry(entry: Entry) -> str:

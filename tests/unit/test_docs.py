@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible import context
 
+from ansible_collections.muster.training.plugins.action.run_record import commands_of
 from tests.make_site import CHECKOUT, is_foreign
 from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
 from tests.unit.test_short_words import muster
@@ -54,6 +56,15 @@ PLUGINS = {
 }
 OTHERS = {"init_process_group", "open_mpi_proof"}
 """Names that begin as a role does, and are none of ours: of torch, and a file."""
+
+
+SHORT = {playbook: word for word, (playbook, *_more) in muster.WORDS.items()}
+IN_FULL = {
+    "README.md": ["ansible-playbook playbooks/launch.yml"],  # a checkout without a project, where ./muster is not
+    "docs/getting_started.md": ["ansible-playbook logs.yml"],  # what ./muster stands for
+    "docs/benchmarks.md": ["launch.yml"],  # the name of what was measured
+}
+"""What guides type in full although ./muster has the word, each for its reason."""
 
 
 def words_of_muster(command: str) -> list[list[str]]:
@@ -126,6 +137,22 @@ def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
                 assert len(rest) <= 1 and (word == "shell" or muster.help_of(*rest or [""])), command
             elif word not in ("WORD", "..."):
                 assert muster.translate(word, rest)[1] == f"{muster.WORDS[word][0]}.yml", command
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_a_guide_types_the_short_word_where_there_is_one(page: str) -> None:
+    """One notation for one command: neither `ansible-playbook X.yml` nor `X.yml -e ...`, but in what is printed."""
+    form = re.compile(r"ansible-playbook (?:\S*/)?(\w+)\.yml|^(\w+)\.yml(?= -|$)")
+    found = [match for command in commands(page) for match in form.finditer(command)]
+    in_full = [match[0] for match in found if (match[1] or match[2]) in SHORT]
+    assert in_full == IN_FULL.get(page, []), f"write ./muster WORD on this page: {SHORT}"
+
+
+def test_the_words_about_a_run_that_is_left_are_those_that_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
+    (shown,) = [fence.body for fence in fences("docs/running.md") if "goes on by itself" in fence.body]
+    run_id = shown.split()[1]
+    assert shown == f"run {run_id} goes on by itself.\n{commands_of(run_id)}\n"
 
 
 # --- Undo -------------------------------------------------------------------------------------------------------------

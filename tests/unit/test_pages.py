@@ -31,7 +31,7 @@ def test_words_of_an_entry_are_no_markup_and_commands_are_code() -> None:
     assert code("a `b`") == "`` a `b` ``"
     assert prose("NCCL_* <N/A> [x] `a*b`") == "NCCL_\\* \\<N/A> \\[x] `a*b`"
     assert prose('ansible-playbook site.yml --tags a,b -e x=1.2, or -e \'{"a": "*"}\'.') == (
-        '`ansible-playbook site.yml --tags a,b -e x=1.2`, or `-e \'{"a": "*"}\'`.'
+        '`./muster site --tags a,b -e x=1.2`, or `-e \'{"a": "*"}\'`.'
     )
 
 
