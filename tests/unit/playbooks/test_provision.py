@@ -58,6 +58,8 @@ def play(server: PaperspaceServer, directory: Path, name: str, *words: str, key:
 
 
 def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()  # what is typed counts, and not what is usual
+    (tmp_path / "group_vars" / "all.yml").write_text("{provision_cluster: other, provision_nnodes: 9}\n")
     code, said = play(server, tmp_path, "provision", "-e", "cluster=bert", *NODES, "--check", "--diff")
     assert code == 0, said
     for line in (
