@@ -1,4 +1,4 @@
-"""Each role with a user: what it is told, what the user has planted on its way, and how it ends there."""
+"""Each role with a user, and parts of its work: what it is told, what the user has planted, and how it ends there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Row:
     directories: dict[str, str] = field(default_factory=dict)  # path: what is planted, on the first host
     files: dict[str, str] = field(default_factory=dict)  # the same on the second one
     ends: tuple[str, str] = ("", "")  # what it says on each of them when it refuses; empty: it does its work
+    role: str = ""  # where a role has several rows, for parts of its work
 
 
 PLACE = {"path": f"{HOME}/drives/one"}
@@ -91,12 +92,32 @@ ROWS: dict[str, Row] = {
         {f"{HOME}/.cache/huggingface/token": FILE},
         ("does not belong to root|cannot be made", NO_FILE),
     ),
+    "hugging_face_models": Row(
+        {
+            "hugging_face_user": USER,
+            "hugging_face_token": "",
+            "hugging_face_home": f"{HOME}/models",
+            "hugging_face_models": ["team/model"],
+            "hugging_face_requirements": ["colorama"],  # the hub is never asked
+        },
+        {f"{HOME}/models": DIRECTORY},
+        {f"{HOME}/models/hub": DIRECTORY},
+        (NOT_OURS, NOT_OURS),
+        role="hugging_face",
+    ),
     "s3_client": Row({"s3_client_user": USER, **S3}),
     "stage_data": Row(
         {"stage_data_user": USER, "stage_data_bucket": "data", **S3},
         {f"{HOME}/data": DIRECTORY},
         {f"{HOME}/data/.muster-stage": DIRECTORY},
         (NOT_OURS, NOT_OURS),
+    ),
+    "stage_data_path": Row(  # which is read with the rights of the user alone
+        {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
+        {f"{HOME}/source": DIRECTORY},
+        {f"{HOME}/source/data.bin": FILE},
+        ("source holds no file that is wanted", "data.bin: Permission denied"),
+        role="stage_data",
     ),
     "checkpoints": Row(
         {
