@@ -28,7 +28,7 @@ class Row:
 
 PLACE = {"path": f"{HOME}/drives/one"}
 BUCKETS = [{**PLACE, "bucket": "data"}]
-MOUNT = {"directories": {f"{HOME}/drives": DIRECTORY}, "files": {f"{HOME}/drives/one": DIRECTORY}}
+MOUNT = ({f"{HOME}/drives": DIRECTORY}, {f"{HOME}/drives/one": DIRECTORY})  # directories, files
 S3 = {
     "s3_client_access_key_id": "id",
     "s3_client_secret_access_key": "secret",
@@ -54,11 +54,11 @@ ROWS: dict[str, Row] = {
             "cifs_share_packages": ["sudo"],
             "cifs_share_mounts": [{**PLACE, "share": "//127.0.0.1/share"}],
         },
-        **MOUNT,
-        ends=(ABROAD, ABROAD),
+        *MOUNT,
+        (ABROAD, ABROAD),
     ),
-    "s3fs": Row({"s3fs_user": USER, "s3fs_packages": ["sudo"], "s3fs_mounts": BUCKETS}, **MOUNT, ends=(ABROAD, ABROAD)),
-    "mount_s3": Row({"mount_s3_user": USER, "mount_s3_mounts": BUCKETS}, **MOUNT, ends=(ABROAD, ABROAD)),
+    "s3fs": Row({"s3fs_user": USER, "s3fs_packages": ["sudo"], "s3fs_mounts": BUCKETS}, *MOUNT, (ABROAD, ABROAD)),
+    "mount_s3": Row({"mount_s3_user": USER, "mount_s3_mounts": BUCKETS}, *MOUNT, (ABROAD, ABROAD)),
     "code": Row(
         {"code_user": USER},  # the source is the test's
         {f"{HOME}/project": DIRECTORY},
