@@ -1,4 +1,4 @@
-"""Each role with a user: what it is told, what the user has planted on its way, and how it ends there."""
+"""Each role with a user, and parts of its work: what it is told, what the user has planted, and how it ends there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class Row:
     directories: dict[str, str] = field(default_factory=dict)  # path: what is planted, on the first host
     files: dict[str, str] = field(default_factory=dict)  # the same on the second one
     ends: tuple[str, str] = ("", "")  # what it says on each of them when it refuses; empty: it does its work
+    role: str = ""  # where a role has several rows, for parts of its work
 
 
 PLACE = {"path": f"{HOME}/drives/one"}
 BUCKETS = [{**PLACE, "bucket": "data"}]
-MOUNT = {"directories": {f"{HOME}/drives": DIRECTORY}, "files": {f"{HOME}/drives/one": DIRECTORY}}
+MOUNT = ({f"{HOME}/drives": DIRECTORY}, {f"{HOME}/drives/one": DIRECTORY})  # directories, files
 S3 = {
     "s3_client_access_key_id": "id",
     "s3_client_secret_access_key": "secret",
@@ -53,11 +54,11 @@ ROWS: dict[str, Row] = {
             "cifs_share_packages": ["sudo"],
             "cifs_share_mounts": [{**PLACE, "share": "//127.0.0.1/share"}],
         },
-        **MOUNT,
-        ends=(ABROAD, ABROAD),
+        *MOUNT,
+        (ABROAD, ABROAD),
     ),
-    "s3fs": Row({"s3fs_user": USER, "s3fs_packages": ["sudo"], "s3fs_mounts": BUCKETS}, **MOUNT, ends=(ABROAD, ABROAD)),
-    "mount_s3": Row({"mount_s3_user": USER, "mount_s3_mounts": BUCKETS}, **MOUNT, ends=(ABROAD, ABROAD)),
+    "s3fs": Row({"s3fs_user": USER, "s3fs_packages": ["sudo"], "s3fs_mounts": BUCKETS}, *MOUNT, (ABROAD, ABROAD)),
+    "mount_s3": Row({"mount_s3_user": USER, "mount_s3_mounts": BUCKETS}, *MOUNT, (ABROAD, ABROAD)),
     "code": Row(
         {"code_user": USER},  # the source is the test's
         {f"{HOME}/project": DIRECTORY},
@@ -91,12 +92,32 @@ ROWS: dict[str, Row] = {
         {f"{HOME}/.cache/huggingface/token": FILE},
         ("does not belong to root|cannot be made", NO_FILE),
     ),
+    "hugging_face_models": Row(
+        {
+            "hugging_face_user": USER,
+            "hugging_face_token": "",
+            "hugging_face_home": f"{HOME}/models",
+            "hugging_face_models": ["team/model"],
+            "hugging_face_requirements": ["colorama"],  # the hub is never asked
+        },
+        {f"{HOME}/models": DIRECTORY},
+        {f"{HOME}/models/hub": DIRECTORY},
+        (NOT_OURS, NOT_OURS),
+        role="hugging_face",
+    ),
     "s3_client": Row({"s3_client_user": USER, **S3}),
     "stage_data": Row(
         {"stage_data_user": USER, "stage_data_bucket": "data", **S3},
         {f"{HOME}/data": DIRECTORY},
         {f"{HOME}/data/.muster-stage": DIRECTORY},
         (NOT_OURS, NOT_OURS),
+    ),
+    "stage_data_path": Row(  # which is read with the rights of the user alone
+        {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
+        {f"{HOME}/source": DIRECTORY},
+        {f"{HOME}/source/data.bin": FILE},
+        ("source holds no file that is wanted", "data.bin: Permission denied"),
+        role="stage_data",
     ),
     "checkpoints": Row(
         {

@@ -188,7 +188,8 @@ class ActionModule(ActionBase):
             return {"failed": True, "msg": f"{' and '.join(missing)} must be given: -e {missing[0]}=..."}
         move = Move(args)
         try:
-            import botocore.exceptions as problems
+            from boto3.exceptions import Boto3Error
+            from botocore.exceptions import BotoCoreError, ClientError
         except ImportError:
             why = "boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: "
             return {"failed": True, "msg": f"{why}{sys.executable} -m pip install boto3"}
@@ -196,5 +197,5 @@ class ActionModule(ActionBase):
             return move.do(self._task.check_mode)
         except MoveError as error:
             return {"failed": True, "msg": str(error)}
-        except (problems.BotoCoreError, problems.ClientError) as error:
+        except (Boto3Error, BotoCoreError, ClientError) as error:
             return {"failed": True, "msg": explain(error, move.about)}

@@ -14,15 +14,18 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import connection_findings
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
+from ansible_collections.muster.training.plugins.plugin_utils._group import members_of
 from ansible_collections.muster.training.plugins.plugin_utils._reach import unreached_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
 
 ARGUMENT_SPEC = {
-    "nodes": {"type": "list", "elements": "str", "required": True},
+    "nodes": {"type": "list", "elements": "str"},
+    "group": {"type": "str"},
     "need": {"type": "str", "choices": ["one", "all"], "default": "one"},
     "root": {"type": "bool", "default": False},
 }
+ONE_OF = {"mutually_exclusive": [("nodes", "group")], "required_one_of": [("nodes", "group")]}
 USUAL_FORKS = 5  # Ansible's own
 MOST_NAMES = 8
 
@@ -60,9 +63,9 @@ class ActionModule(ActionBase):
         """Fail where too few nodes can be reached."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, **ONE_OF)
         refuse_what_has_no_effect(task_vars)
-        nodes = args["nodes"]
+        nodes = args["nodes"] if args["group"] is None else members_of(args["group"], task_vars["groups"])
         unreached = unreached_nodes(
             self,
             nodes,

@@ -24,10 +24,12 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   nodes:
-    description: Names of hosts of the inventory.
+    description: Names of hosts of the inventory. Either these or O(group).
     type: list
     elements: str
-    required: true
+  group:
+    description: A group of the inventory, instead of O(nodes). One without hosts is refused, with what to do.
+    type: str
   need:
     description:
       - With V(one) it is enough that one node can be reached. Where the first one can, no other is tried.
@@ -50,6 +52,10 @@ EXAMPLES = r"""
     need: all
     root: true
   run_once: true
+
+- name: Check that a node of the group can be reached
+  muster.training.reach_nodes:
+    group: training
 """
 
 RETURN = r"""

@@ -16,6 +16,7 @@ import yaml
 from ansible import context
 
 from ansible_collections.muster.training.plugins.action.run_record import commands_of
+from ansible_collections.muster.training.plugins.module_utils._run.unit import LOGIND
 from tests.make_site import CHECKOUT, is_foreign
 from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
 from tests.unit.test_short_words import muster
@@ -174,6 +175,12 @@ def test_the_page_on_undoing_names_each_role_and_each_file_that_roles_write() ->
         written |= set(re.findall(r"(?<![\w.}])(?:/etc|/usr/local/lib/muster|/var/lib/muster)/[\w./-]*\w", text))
     assert len(written) > 15
     assert {path for path in written - READ_ONLY if path not in page} == set()
+
+
+@pytest.mark.parametrize("page", ["docs/undo.md", "roles/launch/README.md"])
+def test_what_a_launch_changes_beyond_its_run_is_told_with_how_long_and_how_to_undo_it(page: str) -> None:
+    (place,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
+    assert all(words in place for words in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), place
 
 
 # --- Marks ------------------------------------------------------------------------------------------------------------

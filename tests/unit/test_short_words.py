@@ -104,12 +104,51 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),
         ("help nothing", "there is no word 'nothing': ./muster help lists them"),
+        ("launch nojob.yml", "there is no file {here}/nojob.yml. Correct its name"),
+        ("site -e @more/nojob.yml", "there is no file {here}/more/nojob.yml. Correct its name"),
+        ("launch --extra-vars @/nowhere/job.yml a.py", "there is no file /nowhere/job.yml. Correct its name"),
+        ("launch -e @~/nojob.yml", f"there is no file {Path.home()}/nojob.yml. Correct its name"),
+        (
+            """launch -e '{"launch_args": ["--epochs" "3"]}'""",
+            "-e cannot be read: expected ',' or ']', but got '<scalar>' at character 29, behind "
+            """{{"launch_args": ["--epochs" . Needed: JSON, as in -e '{{"a": 1}}'""",
+        ),
+        (
+            """launch -e '{"nnodes": 2'""",
+            "-e cannot be read: expected ',' or '}}', but got '<stream end>' at character 13",
+        ),
+        ("""launch -e '["--lr", "1]'""", "-e cannot be read: found unexpected end of stream at character 13, behind"),
+        ("launch -e '{a: \x01}'", "-e cannot be read: unacceptable character #x0001: "),
     ],
 )
-def test_what_means_nothing_is_said(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert muster.main(typed.split()) == 2
+def test_what_means_nothing_is_said(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = said.format(here=tmp_path)
+    assert muster.main(shlex.split(typed)) == 2
     output = capsys.readouterr()
     assert output.out == "" and output.err.startswith(f"muster: {said}"), output
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("@here.yml", "@there.yml", "@~/of-mine.yml", "@$MINE/of-mine.yml", '{"a": 1}', "{a: b}", '{"a": 1,}', "a=[1"),
+        '{"a": !unsafe "{{ b }}", "c": !vault x}',
+    ],
+)
+def test_what_ansible_reads_behind_e_is_left_to_it(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here/here.yml", "project/there.yml", "home/of-mine.yml"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(muster, "HERE", str(tmp_path / "project"))
+    for name in ("HOME", "MINE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    muster.refuse_unread(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
+    monkeypatch.setitem(sys.modules, "yaml", None)  # a Python beside Ansible's
+    muster.refuse_unread(["-e", '{"a": 1'])
 
 
 def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:

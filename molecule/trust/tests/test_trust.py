@@ -50,7 +50,8 @@ def roles_with_a_user() -> set[str]:
 
 
 def test_each_role_with_a_user_has_its_row() -> None:
-    assert roles_with_a_user() - {"data_mounts"} == set(ROWS), "that of data_mounts are the roles that call it"
+    of_rows = {row.role or name for name, row in ROWS.items()}
+    assert roles_with_a_user() - {"data_mounts"} == of_rows, "that of data_mounts are the roles that call it"
 
 
 @pytest.fixture(scope="module")
@@ -118,26 +119,26 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
     playbook = folder / "roles.yml"
     tasks = [
         {
-            "name": role,
+            "name": name,
             "block": [
                 {
-                    "name": role,
-                    "ansible.builtin.include_role": {"name": f"muster.training.{role}"},
-                    "vars": {**row.variables, **({"code_source": str(source)} if role == "code" else {})},
+                    "name": name,
+                    "ansible.builtin.include_role": {"name": f"muster.training.{row.role or name}"},
+                    "vars": {**row.variables, **({"code_source": str(source)} if name == "code" else {})},
                 },
-                {"name": "End", "ansible.builtin.debug": {"msg": f"TRUST {role} went well TRUST"}},
+                {"name": "End", "ansible.builtin.debug": {"msg": f"TRUST {name} went well TRUST"}},
             ],
             "rescue": [
                 {
                     "name": "End",
                     "ansible.builtin.debug": {
-                        "msg": f"TRUST {role} failed at {{{{ ansible_failed_task.name }}}}: "
+                        "msg": f"TRUST {name} failed at {{{{ ansible_failed_task.name }}}}: "
                         "{{ ansible_failed_result | to_json }} TRUST"
                     },
                 }
             ],
         }
-        for role, row in ROWS.items()
+        for name, row in ROWS.items()
     ]
     playbook.write_text(json.dumps([{"hosts": "training", "gather_facts": False, "tasks": tasks}]))
     plays = {}
@@ -156,10 +157,10 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
     return found
 
 
-@pytest.mark.parametrize("role", ROWS)
-def test_a_role_does_its_work_or_says_what_is_in_its_way(role: str, ended: dict[str, dict[str, str]]) -> None:
-    for host, expected in zip(HOSTS, ROWS[role].ends, strict=True):
-        said = ended[host].get(role, ended[host]["output"][-3000:])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_role_does_its_work_or_says_what_is_in_its_way(name: str, ended: dict[str, dict[str, str]]) -> None:
+    for host, expected in zip(HOSTS, ROWS[name].ends, strict=True):
+        said = ended[host].get(name, ended[host]["output"][-3000:])
         if expected:
             assert re.search(expected, said), f"{host}: {said}"
         else:

@@ -29,6 +29,9 @@ PACKAGES = {  # program to what brings it on Debian and Ubuntu
     "docker": "docker.io (ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true)",
     "podman": "podman",
 }
+MODULES = {  # package of Python to how it is installed; the others: by pip
+    "deepspeed": "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true",
+}
 FP16_SINCE = (7, 0)  # compute capability (deepspeed accelerator/cuda_accelerator.py, is_fp16_supported)
 BF16_SINCE = (8, 0)  # below it torch computes bf16 by detours
 
@@ -73,8 +76,8 @@ def check_modules(case: Case) -> list[Finding]:
                     missing,
                     f"{case.job.interpreter} has no {module}, and launch_launcher is {case.job.launcher}",
                     f"{module} in the environment of the job's interpreter",
-                    f"install it there ({'role ' if module == 'deepspeed' else 'pip install '}{module}), or set "
-                    "launch_python to the interpreter that has it",
+                    f"install it there ({MODULES.get(module, f'pip install {module}')}), or set launch_python to the "
+                    "interpreter that has it",
                 )
             )
     old = {

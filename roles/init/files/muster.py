@@ -137,6 +137,26 @@ def from_here(value: str) -> str:
     return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
 
 
+def refuse_unread(command: list[str]) -> None:
+    """Raise UsageError for a file behind -e that is not there, and for a text there that cannot be read."""
+    for value in [value for option, value in zip(command, command[1:]) if option in ("-e", "--extra-vars")]:
+        path = os.path.expandvars(os.path.expanduser(value[1:]))
+        if value.startswith("@") and not os.path.exists(os.path.join(HERE, path)):
+            raise UsageError(f"there is no file {os.path.abspath(path)}. Correct its name")
+        if value.startswith(("{", "[")):
+            try:
+                import yaml
+
+                yaml.compose(value)
+            except ImportError:
+                return  # it is Ansible's, which says it in its own words
+            except yaml.YAMLError as error:
+                mark = getattr(error, "problem_mark", None)
+                at = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
+                why = " ".join(str(getattr(error, "problem", error)).split())
+                raise UsageError(f"-e cannot be read: {why}{at}. Needed: JSON, as in -e '{{\"a\": 1}}'") from None
+
+
 def login(command: list[str]) -> list[str]:
     """Return the words that give a shell where a rank of a node would be, of a playbook. Raise UsageError."""
     with tempfile.TemporaryDirectory() as place:
@@ -162,6 +182,7 @@ def main(arguments: list[str]) -> int:
         if word not in WORDS:
             raise UsageError(f"there is no word {word!r}.\n{help_of('')}")
         command = translate(word, rest)
+        refuse_unread(command)
         if word == "shell" and not any(re.fullmatch(r"nodes=[^,]+", one) for one in command):
             raise UsageError("./muster shell NODE: the name of one node of the inventory")
         if not shutil.which("ansible-playbook"):

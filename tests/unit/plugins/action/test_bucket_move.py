@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +16,10 @@ from ansible_collections.muster.training.plugins.plugin_utils import _bucket_mov
 from ansible_collections.muster.training.plugins.plugin_utils._bucket_move import MoveError
 from ansible_collections.muster.training.plugins.plugin_utils._s3 import explain
 from tests.s3_server import S3Server
+from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 
-CHECKOUT = Path(__file__).resolve().parents[4]
 PART = 5 * 2**20
 BIG = bytes(range(256)) * (2 * PART // 256) + b"the rest"
 
@@ -203,12 +201,20 @@ def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
 
 
 def test_the_playbook_names_what_is_not_given(tmp_path: Path) -> None:
-    (tmp_path / "ansible_collections" / "muster").mkdir(parents=True)
-    (tmp_path / "ansible_collections" / "muster" / "training").symlink_to(CHECKOUT)
-    words = [str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/bucket_move.yml", "-e", "source=a"]
-    environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
-    done = subprocess.run(
-        words, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+    give_collection(tmp_path)
+    done = typed(tmp_path, ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a"])
     assert done.returncode == 2
     assert "target and region must be given: -e target=..." in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["boto3", "botocore"])  # other programs bring botocore alone
+def test_without_boto3_its_installation_is_told(tmp_path: Path, missing: str) -> None:
+    give_collection(tmp_path)
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / f"{missing}.py").write_text("raise ModuleNotFoundError('No module named so')\n")
+    words = ["ansible-playbook", "muster.training.bucket_move", "-e", "source=a", "-e", "target=b", "-e", "region=c"]
+    done = typed(tmp_path, words, PYTHONPATH=str(tmp_path / "without"))
+    assert done.returncode == 2
+    said = f"boto3 is missing in the Python of ansible-playbook. Needed: boto3. Install it: {sys.executable} -m pip"
+    assert said in " ".join(done.stdout.split()), done.stdout
+    assert "No module named" not in done.stdout

@@ -1,7 +1,16 @@
-"""The steps of a layer as both sides know them, and what an installation has changed."""
+"""The steps of a layer as both sides know them, what an installation has changed, and what is shown of a failed one."""
 
 from __future__ import annotations
 
+import ensurepip
+import hashlib
+import io
+import re
+import shutil
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +20,8 @@ import yaml
 from ansible_collections.muster.training.plugins.action import flash_attention, python_layer
 from ansible_collections.muster.training.plugins.module_utils._python_layer.steps import STEPS
 from ansible_collections.muster.training.plugins.module_utils._torch.flash_attention import STEPS as FLASH_STEPS
+from ansible_collections.muster.training.plugins.plugin_utils._long_work import run_code
+from tests.unit.plugins.plugin_utils.test_long_work import here
 
 LAYER = Path(__file__).resolve().parents[4] / "roles" / "python_env" / "tasks" / "layer.yml"
 
@@ -40,3 +51,91 @@ def test_the_role_gives_each_option_once_for_all_steps() -> None:
 )
 def test_what_may_hold_a_secret_is_marked_so(name: str) -> None:
     assert python_layer.ARGUMENT_SPEC[name]["no_log"] is True
+
+
+# --- Programs that fail -----------------------------------------------------------------------------------------------
+
+TALK = "seq 100 | sed 's/^/step /'\necho \"error: $0 broke off\"\nexit 3\n"
+BUILD = """
+import os, sys
+def get_requires_for_build_wheel(settings=None): return []
+def prepare_metadata_for_build_wheel(directory, settings=None):
+    os.mkdir(f"{directory}/NAME.dist-info")
+    with open(f"{directory}/NAME.dist-info/METADATA", "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: NAME\\nVersion: 1.0\\n")
+    return "NAME.dist-info"
+def build_wheel(directory, settings=None, metadata=None):
+    print("\\n".join(f"step {number}" for number in range(1, 101)))
+    print("error: the compiler broke off, asked for", os.environ["ASKED"], flush=True)
+    sys.exit(3)
+"""
+"""How a package is built whose compiler fails."""
+
+
+def put_uv(given: dict[str, Any]) -> None:
+    with zipfile.ZipFile(f"{given['directory']}/store/uv-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("uv-1.data/scripts/uv", f"#!/bin/sh\n{TALK}")
+    given.update(manager="uv", uv_version="1")
+
+
+def put_conda(given: dict[str, Any]) -> None:
+    """Whose installer works, and which finds no packages."""
+    installer = Path(given["directory"], "installer.sh")
+    made = f'mkdir -p "$3/bin"\ncat > "$3/bin/conda" <<"END"\n#!/bin/sh\n{TALK}END\nchmod +x "$3/bin/conda"\n'
+    installer.write_text(made)
+    digest = hashlib.sha256(made.encode()).hexdigest()
+    given.update(manager="conda", conda_installer_url=installer.as_uri(), conda_installer_sha256=digest)
+
+
+def put_source(name: str) -> Callable[[dict[str, Any]], None]:
+    """A package of which there is only the source, as the role of that name asks for a build."""
+
+    def put(given: dict[str, Any]) -> None:
+        source = Path(given["directory"], f"{name}-1.0.tar.gz")
+        project = "[build-system]\nrequires = []\nbuild-backend = 'build'\nbackend-path = ['.']\n"
+        with tarfile.open(source, "w:gz") as archive:
+            for file, text in (("pyproject.toml", project), ("build.py", BUILD.replace("NAME", name))):
+                member = tarfile.TarInfo(f"{name}-1.0/{file}")
+                member.size = len(text.encode())
+                archive.addfile(member, io.BytesIO(text.encode()))
+        options = ["--no-build-isolation", "--no-cache-dir", "--no-index", "--disable-pip-version-check"]
+        given.update(layer=name, requirements=[f"{name}==1.0"], find_links=[given["directory"]], options=options)
+        given.update(environment={"ASKED": name})
+
+    return put
+
+
+@pytest.mark.one_core
+@pytest.mark.parametrize(
+    ("put", "command", "said"),
+    [
+        (put_uv, "tools/uv venv ", "tools/uv broke off"),
+        (put_conda, "conda/bin/conda create ", "conda/bin/conda broke off"),
+        (put_source("flash_attn"), "pip/pip wheel ", "the compiler broke off, asked for flash_attn"),
+        (put_source("deepspeed"), "pip/pip wheel ", "the compiler broke off, asked for deepspeed"),
+    ],
+    ids=["uv", "conda", "flash_attention", "deepspeed"],
+)
+def test_a_program_that_fails_is_shown_in_its_own_last_words_with_the_place_of_all_of_them(
+    put: Callable[[dict[str, Any]], None], command: str, said: str, tmp_path: Path
+) -> None:
+    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    (tmp_path / "store").mkdir()
+    shutil.copy(pip, tmp_path / "store")
+    given = {name: option.get("default", "") for name, option in python_layer.ARGUMENT_SPEC.items()}
+    given.update(step="solve", layer="base", directory=str(tmp_path), python=sys.executable)
+    given.update(pip_version=pip.name.split("-")[1])
+    put(given)
+    names = {"inventory_hostname": "node0"}
+    failed = run_code(here(), names, "choosing packages", sys.executable, "_python_layer.steps", given)
+    first, *shown, last = failed["msg"].split("\n")
+    words = rf"node0: choosing packages: `.*{command}.* \.\.\.` failed \(exit code \d\)\. The last lines of its output:"
+    assert re.fullmatch(words, first), failed["msg"]
+    assert len(shown) == 40 and any(said in line for line in shown), failed["msg"]
+    assert not any(re.search(r"\bstep 1$", line) for line in shown)
+    log = Path(last.removeprefix("All of its output is on that node, in "))
+    try:
+        assert log.stat().st_mode & 0o77 == 0
+        assert re.search(r"^ *step 1$", log.read_text(), re.M) and said in log.read_text()
+    finally:
+        log.unlink()

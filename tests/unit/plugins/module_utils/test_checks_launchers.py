@@ -83,6 +83,23 @@ def test_what_a_launcher_needs(given: dict[str, Any], spoil: Spoil, found: list[
     assert [(identity, nodes) for _severity, identity, nodes in spoilt(spoil, count=2, **given)] == found
 
 
+@pytest.mark.parametrize(
+    ("launcher", "todo"),
+    [
+        ("accelerate", "install it there (pip install accelerate), or set launch_python to "),
+        (
+            "deepspeed",
+            "install it there (ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true), or set ",
+        ),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_who_wants_it_and_where_it_comes_from(launcher: str, todo: str) -> None:
+    (found,) = findings(cluster(2), launcher=launcher, interpreter="/opt/job/bin/python")
+    assert found.found == f"/opt/job/bin/python has no {launcher}, and launch_launcher is {launcher}"
+    assert found.needed == f"{launcher} in the environment of the job's interpreter"
+    assert found.todo.startswith(todo)
+
+
 def test_pdsh_wants_one_path_of_the_interpreter() -> None:
     def spoil(facts: dict[str, Facts]) -> None:
         both(programs(node1=["pdsh"]), with_packages(deepspeed="0.19.8"))(facts)

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A source that cannot be copied is told by the role itself too, which other plays may use, before a node is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+pytestmark = pytest.mark.one_core
+
+
+CASES: list[tuple[dict[str, str], str]] = [
+    (
+        {"code_source": "{0}/nowhere"},
+        "code_source is '{0}/nowhere', and there is no {0}/nowhere on this machine. Needed: the directory that is to",
+    ),
+    (
+        {"code_source": "train.py"},
+        "code_source is 'train.py', and {0}/train.py is a file. Needed: the directory that is to be copied. Correct",
+    ),
+    (
+        {"code_source": "{0}", "code_repository": "https://127.0.0.1/a.git"},
+        "code_source is '{0}', code_repository is 'https://127.0.0.1/a.git'. Needed: either a directory of this",
+    ),
+]
+
+
+def test_a_source_that_cannot_be_copied_is_told(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    (tmp_path / "train.py").touch()
+    role = {"ansible.builtin.include_role": {"name": "muster.training.code"}}
+    told = {"ansible.builtin.debug": {"msg": "told"}}
+    tasks = [
+        {"block": [role], "vars": {name: value.format(tmp_path) for name, value in given.items()}, "rescue": [told]}
+        for given, _said in CASES
+    ]
+    play = {"hosts": "all", "gather_facts": False, "vars": {"code_group": "all"}, "tasks": tasks}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"a": {"ansible_port": 1}}}}))
+    done = typed(tmp_path, ["ansible-playbook", "play.yml", "-i", "hosts.yml"])
+    output = " ".join(done.stdout.split())
+    assert [said for _given, said in CASES if said.format(tmp_path) not in output] == [], output
+    assert "unreachable=0" in output and f"rescued={len(CASES)}" in output, output
