@@ -83,7 +83,8 @@ class Engine:
             if re.search(r"no such image|image not known|not found", done.stderr, re.I):
                 return None
             raise Fault(f"`{self.name} image inspect {name}`: {words_of(done)}")
-        image = json.loads(done.stdout)
+        told = json.loads(done.stdout)
+        image = told[0] if isinstance(told, list) else told  # podman answers this format with a list, even of one
         labels = (image.get("Config") or {}).get("Labels") or {}
         return Found(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 

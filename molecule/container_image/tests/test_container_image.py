@@ -15,6 +15,8 @@ from tests.lab import Lab
 NODES = ["node1", "node2", "node3"]
 IMAGE = "team/torch-job:1"
 ARCHIVE = "/var/tmp/base.tar"
+# overlayfs is not for who lies on one already; the other two are podman's own for root, who needs them in such a file
+VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n'
 # What a shell, Python and pip need, with a wheel to install; an image from a registry is not needed.
 MAKE_IMAGE = """
 set -e
@@ -142,12 +144,8 @@ def test_podman_without_root(image: Lab, given: dict[str, Any]) -> None:
     archive = "/var/tmp/job.tar"
     sh(image, "node1", f"docker save --output {archive} {IMAGE}; chmod 644 {archive}")
     words = {"container_image_engine": "podman", "container_image_archive": archive}
-    for name in NODES:  # overlayfs is not for who lies on one already
-        sh(
-            image,
-            name,
-            "mkdir -p /etc/containers; printf '[storage]\\ndriver = \"vfs\"\\n' > /etc/containers/storage.conf",
-        )
+    for name in NODES:
+        sh(image, name, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
     play = converge(image, **words)
     assert play.rc == 0, play.output
     assert len(ids(image, "podman", "muster")) == 1
