@@ -120,11 +120,17 @@ class Engine:
         if self.name == "docker":
             return (
                 "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
-                "-e docker_data_root_path=/that/disk/docker`; `docker image prune` removes images that nobody uses"
+                "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no container uses"
             )
+        # podman refuses to start where root's file has graphroot alone
+        lines = ['driver = "overlay"', 'graphroot = "/that/disk/containers"']
+        file = "~/.config/containers/storage.conf"
+        if os.geteuid() == 0:
+            lines.append('runroot = "/run/containers/storage"')
+            file = "/etc/containers/storage.conf"
         return (
-            "Remove images that nobody uses with `podman image prune`, or set graphroot in "
-            "/etc/containers/storage.conf (without root: ~/.config/containers/storage.conf) to a larger disk"
+            "`podman image prune --all` removes images that no container uses; a larger disk is used with "
+            f"{file} of these lines: [storage], {', '.join(lines)}"
         )
 
 

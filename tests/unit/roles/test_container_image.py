@@ -266,6 +266,18 @@ def test_what_each_engine_says_is_read(
 
 
 @pytest.mark.parametrize(
+    ("uid", "file", "runroot"), [(0, "/etc/containers/", True), (1000, "~/.config/containers/", False)]
+)
+def test_podmans_other_disk_is_set_as_its_user_may(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
+) -> None:
+    """With all that podman needs in that file: with graphroot alone root's does not start."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    said = engine.Engine("podman").remedy()
+    assert f"{file}storage.conf" in said and "[storage], driver = " in said and ("runroot = " in said) == runroot
+
+
+@pytest.mark.parametrize(
     ("name", "registry", "whole"),
     [
         ("torch", "docker.io", "docker.io/library/torch"),
