@@ -120,7 +120,8 @@ class Engine:
         if self.name == "docker":
             return (
                 "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
-                "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no container uses"
+                "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no "
+                "container uses"
             )
         # podman refuses to start where root's file has graphroot alone
         lines = ['driver = "overlay"', 'graphroot = "/that/disk/containers"']
