@@ -140,7 +140,8 @@ def record(lab: Lab, run_id: str) -> dict[str, Any]:
 
 OWN = re.compile(
     r"^(sshd: |\[sshd\] <defunct>|/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
-    r"(ba|da|fi|tc|z)sh -c|/bin/sh -c)"
+    r"(ba|da|fi|tc|z)sh -c|/bin/sh -c|"
+    r"podman$)"  # it keeps a user's namespaces, from its first command to the next start of the machine
 )
 
 

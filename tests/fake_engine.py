@@ -1,7 +1,8 @@
 """A container engine for tests: images are files of a directory, an archive is a tar with a manifest, as Docker's.
 
-ENGINE_STORE: the directory. What it is asked for goes into `calls` there. A file `refuse` there names the registry's
-login (USER PASSWORD) without which nothing is pulled; a file `full` lets it have no room for what is loaded.
+ENGINE_NAME: docker or podman, as which it answers. ENGINE_STORE: the directory. What it is asked for goes into `calls`
+there. A file `refuse` there names the registry's login (USER PASSWORD) without which nothing is pulled; a file `full`
+lets it have no room for what is loaded.
 """
 
 from __future__ import annotations
@@ -15,20 +16,32 @@ import tarfile
 from pathlib import Path
 
 STORE = Path(os.environ.get("ENGINE_STORE", "/nowhere"))
+PODMAN = os.environ.get("ENGINE_NAME") == "podman"
 
 
-def fail(said: str) -> None:
+def fail(said: str, code: int = 1) -> None:
     print(said, file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def body_of(name: str) -> bytes:
     """The content of an image, by a name or its id."""
     names = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
     path = STORE / f"image-{names.get(name, name)}"
+    if not path.exists() and PODMAN:
+        fail(f"Error: inspecting object: {name}: image not known", 125)
     if not path.exists():
         fail(f"Error response from daemon: No such image: {name}")
     return path.read_bytes()
+
+
+def inspected(body: bytes) -> str:
+    """What `image inspect --format '{{json .}}'` prints: from podman a list, as for the word json."""
+    label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
+    labels = {"muster.source": label.removeprefix("label ")} if label else None
+    identity = hashlib.sha256(body).hexdigest()
+    image = {"Id": identity if PODMAN else f"sha256:{identity}", "Size": len(body), "Config": {"Labels": labels}}
+    return json.dumps([image], indent=5) if PODMAN else json.dumps(image)
 
 
 def keep(body: bytes, *names: str) -> None:
@@ -53,21 +66,20 @@ def archive_of(body: bytes) -> bytes:
 def main(words: list[str]) -> None:
     with (STORE / "calls").open("a") as calls:
         calls.write(" ".join(words) + "\n")
-    login = Path(words[1]) if words[0] == "--config" else None
-    verb, *rest = words[2:] if login else words
+    kept = (
+        os.environ.get("REGISTRY_AUTH_FILE") if PODMAN else f"{words[1]}/config.json" if words[0] == "--config" else ""
+    )
+    login = Path(kept) if kept else None
+    verb, *rest = words[2:] if words[0] == "--config" else words
     if verb == "info":
         print(STORE)
     elif verb == "image":
-        body = body_of(rest[-1])
-        label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
-        labels = {"muster.source": label.removeprefix("label ")} if label else None
-        identity = "sha256:" + hashlib.sha256(body).hexdigest()
-        print(json.dumps({"Id": identity, "Size": len(body), "Config": {"Labels": labels}}))
+        print(inspected(body_of(rest[-1])))
     elif verb == "login":
         assert login, "the login is to lie in a directory of its own"
-        (login / "config.json").write_text(f"{rest[1]} {sys.stdin.read()}")
+        login.write_text(f"{rest[1]} {sys.stdin.read()}")
     elif verb == "pull":
-        known = (login / "config.json").read_text() if login else ""
+        known = login.read_text() if login else ""
         if (STORE / "refuse").exists() and (STORE / "refuse").read_text() != known:
             fail(f"Error response from daemon: pull access denied for {rest[-1]}: authentication required")
         keep(f"pulled {rest[-1]}\n".encode() * 4000, rest[-1])

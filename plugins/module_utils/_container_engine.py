@@ -83,7 +83,8 @@ class Engine:
             if re.search(r"no such image|image not known|not found", done.stderr, re.I):
                 return None
             raise Fault(f"`{self.name} image inspect {name}`: {words_of(done)}")
-        image = json.loads(done.stdout)
+        told = json.loads(done.stdout)
+        image = told[0] if isinstance(told, list) else told  # podman answers this format with a list, even of one
         labels = (image.get("Config") or {}).get("Labels") or {}
         return Found(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
@@ -119,11 +120,18 @@ class Engine:
         if self.name == "docker":
             return (
                 "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
-                "-e docker_data_root_path=/that/disk/docker`; `docker image prune` removes images that nobody uses"
+                "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no "
+                "container uses"
             )
+        # podman refuses to start where root's file has graphroot alone
+        lines = ['driver = "overlay"', 'graphroot = "/that/disk/containers"']
+        file = "~/.config/containers/storage.conf"
+        if os.geteuid() == 0:
+            lines.append('runroot = "/run/containers/storage"')
+            file = "/etc/containers/storage.conf"
         return (
-            "Remove images that nobody uses with `podman image prune`, or set graphroot in "
-            "/etc/containers/storage.conf (without root: ~/.config/containers/storage.conf) to a larger disk"
+            "`podman image prune --all` removes images that no container uses; a larger disk is used with "
+            f"{file} of these lines: [storage], {', '.join(lines)}"
         )
 
 

@@ -1,8 +1,10 @@
-"""Real engines: an image with what a job requires goes from an archive of the first node to all, and runs a job."""
+"""Real engines: an image with what a job requires goes from an archive of the first node to all, and runs jobs."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from tests.lab import Lab
 NODES = ["node1", "node2", "node3"]
 IMAGE = "team/torch-job:1"
 ARCHIVE = "/var/tmp/base.tar"
+JOB_ARCHIVE = "/var/tmp/job.tar"
+PODMAN = {"container_image_engine": "podman", "container_image_archive": JOB_ARCHIVE}
+# overlayfs is not for who lies on one already; the other two are podman's own for root, who needs them in such a file
+VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n'
 # What a shell, Python and pip need, with a wheel to install; an image from a registry is not needed.
 MAKE_IMAGE = """
 set -e
@@ -52,10 +58,23 @@ def sh(lab: Lab, name: str, script: str, user: str = "root") -> str:
     return done.stdout
 
 
-def ids(lab: Lab, engine: str = "docker", user: str = "root") -> set[str]:
+def ask(lab: Lab, name: str, *words: str) -> str:
+    """What an engine says: docker to root, podman to the user in a login, whose directories in /run it keeps to."""
+    if words[0] == "docker":
+        return sh(lab, name, shlex.join(words))
+    done = subprocess.run(lab.ssh(name, shlex.join(words)), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def ids(lab: Lab, engine: str = "docker") -> set[str]:
     """The digests that the nodes have."""
-    look = f"cd /; {engine} image inspect --format '{{{{.Id}}}}' {IMAGE}"
-    return {sh(lab, name, look, user).strip() for name in NODES}
+    return {ask(lab, name, engine, "image", "inspect", "--format", "{{.Id}}", IMAGE).strip() for name in NODES}
+
+
+def containers(lab: Lab, engine: str) -> list[int]:
+    """How many containers each node has, of those that have ended too."""
+    return [len(ask(lab, name, engine, "ps", "--all", "--quiet").split()) for name in NODES]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +99,19 @@ def image(lab: Lab, given: dict[str, Any]) -> Lab:
     return lab
 
 
-def launch(lab: Lab, run_id: str, **extra: Any) -> drive.Play:
+@pytest.fixture(scope="module")
+def by_podman(image: Lab) -> drive.Play:
+    """The same image, from an archive of Docker's, with the user's podman on all hosts."""
+    sh(image, "node1", f"docker save --output {JOB_ARCHIVE} {IMAGE}; chmod 644 {JOB_ARCHIVE}")
+    for name in NODES:
+        sh(image, name, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
+    play = converge(image, **PODMAN)
+    assert play.rc == 0, play.output
+    return play
+
+
+def launch(lab: Lab, run_id: str, *arguments: str, **extra: Any) -> drive.Play:
+    """Start a job in the image."""
     settings = {
         "nodes": ",".join(NODES),
         "nproc_per_node": 1,
@@ -89,7 +120,7 @@ def launch(lab: Lab, run_id: str, **extra: Any) -> drive.Play:
         "launch_container_mounts": [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)],
         **extra,
     }
-    return drive.launch(lab, "steps.py", "--steps", "3", run_id=run_id, **settings).wait()
+    return drive.launch(lab, "steps.py", *arguments, run_id=run_id, **settings)
 
 
 def test_all_have_the_same_with_what_the_job_requires(image: Lab, given: dict[str, Any]) -> None:
@@ -105,19 +136,21 @@ def test_all_have_the_same_with_what_the_job_requires(image: Lab, given: dict[st
     assert again.rc == 0 and again.output.count("changed=0") == len(NODES), again.output
 
 
-def test_a_job_runs_in_it(image: Lab) -> None:
-    play = launch(image, "in-image")
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_a_job_runs_in_it(image: Lab, launcher: str) -> None:
+    play = launch(image, f"docker-{launcher}", "--steps", "3", launch_launcher=launcher).wait()
     assert play.rc == 0, play.output
+    assert containers(image, "docker") == [0, 0, 0]
 
 
 def test_another_image_of_the_name_is_told_and_replaced(image: Lab, given: dict[str, Any]) -> None:
     sh(image, "node3", f"tar -C / -c --no-recursion etc | docker import - {IMAGE}")
-    play = launch(image, "skewed")
+    play = launch(image, "skewed").wait()
     said = " ".join(play.output.split())
     assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
     assert f"--tags container_image -e container_image_name={IMAGE}" in said
     sh(image, "node2", f"docker rmi --force {IMAGE}")
-    play = launch(image, "missing")
+    play = launch(image, "missing").wait()
     assert play.rc == 2 and "image-missing" in play.output, play.output
     play = converge(image, **given)
     assert play.rc == 0 and len(ids(image)) == 1, play.output
@@ -138,20 +171,47 @@ def test_a_node_that_dies_while_it_is_handed_over_gets_it_the_next_time(image: L
     assert again.rc == 0 and len(ids(image)) == 1, again.output
 
 
-def test_podman_without_root(image: Lab, given: dict[str, Any]) -> None:
-    archive = "/var/tmp/job.tar"
-    sh(image, "node1", f"docker save --output {archive} {IMAGE}; chmod 644 {archive}")
-    words = {"container_image_engine": "podman", "container_image_archive": archive}
-    for name in NODES:  # overlayfs is not for who lies on one already
-        sh(
-            image,
-            name,
-            "mkdir -p /etc/containers; printf '[storage]\\ndriver = \"vfs\"\\n' > /etc/containers/storage.conf",
-        )
-    play = converge(image, **words)
-    assert play.rc == 0, play.output
-    assert len(ids(image, "podman", "muster")) == 1
+def test_podman_without_root(image: Lab, by_podman: drive.Play) -> None:
+    assert ids(image, "podman") == {one.removeprefix("sha256:") for one in ids(image)}
     for name in NODES:
         assert json.loads(sh(image, name, "podman images --format json")) == [], "the images are the user's"
-    play = launch(image, "by-podman", launch_container_engine="podman")
+    assert by_podman.output.count("; 0.0 MB came from the other nodes") == 1, by_podman.output
+    again = converge(image, **PODMAN)
+    assert again.rc == 0 and again.output.count("changed=0") == len(NODES), again.output
+
+
+@pytest.mark.usefixtures("by_podman")
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_a_job_runs_by_podman(image: Lab, launcher: str) -> None:
+    play = launch(
+        image, f"podman-{launcher}", "--steps", "3", launch_launcher=launcher, launch_container_engine="podman"
+    ).wait()
     assert play.rc == 0, play.output
+    assert containers(image, "podman") == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("by_podman")
+@pytest.mark.parametrize("how", ["stop", "supervisor"])
+def test_containers_of_podman_end_with_the_run(image: Lab, how: str) -> None:
+    words = {"launch_launcher": "torchrun", "launch_container_engine": "podman"}
+    play = launch(image, f"podman-{how}", "--stubborn", **words)
+    play.wait_for(r"step 3 ", timeout=150)
+    assert containers(image, "podman") == [1, 1, 1]
+    if how == "stop":
+        assert drive.run("stop.yml", image.inventory, run_id="podman-stop").rc == 0
+    else:
+        image.exec("node2", ["kill", "-9", str(drive.pid_of(image, "node2", "supervisor.py"))])
+    drive.eventually("no container is left", lambda: containers(image, "podman") == [0, 0, 0], 120)
+    drive.nothing_left(image, NODES, within=30)
+    assert play.wait().rc == 2, play.output
+
+
+@pytest.mark.usefixtures("by_podman")
+def test_another_image_of_podmans_is_told_and_replaced(image: Lab) -> None:
+    ask(image, "node3", "sh", "-c", f"tar -C / -c --no-recursion etc | podman import - {IMAGE}")
+    play = launch(image, "podman-skewed", launch_container_engine="podman").wait()
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
+    ask(image, "node2", "podman", "rmi", "--force", IMAGE)
+    play = converge(image, **PODMAN)
+    assert play.rc == 0 and len(ids(image, "podman")) == 1, play.output

@@ -40,26 +40,32 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def make_engine(directory: Path, name: str) -> Path:
+    """A directory of PATH with an engine of this name."""
+    directory.mkdir()
+    path = directory / name
+    words = f'ENGINE_NAME={name} exec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"'
+    path.write_text(f"#!/bin/sh\n{words}\n")
+    path.chmod(0o755)
+    return directory
+
+
 class Cluster:
     """Nodes that are directories of this machine, each with an engine and an address of its own in 127.0.0.0/8."""
 
-    def __init__(self, root: Path, nodes: int = 3) -> None:
+    def __init__(self, root: Path, engine: str = "docker", nodes: int = 3) -> None:
         self.lib = root / "lib"
         self.lib.mkdir()
         for path in FILES:
             (self.lib / Path(path).name).write_text((ROLES / path).read_text())
         (self.lib / "engine.py").write_text(ENGINE.read_text())
-        (root / "bin").mkdir()
-        engine = root / "bin" / "docker"
-        engine.write_text(f'#!/bin/sh\nexec {sys.executable} -S {CHECKOUT}/tests/fake_engine.py "$@"\n')
-        engine.chmod(0o755)
-        self.bin = root / "bin"
+        self.engine, self.bin = engine, make_engine(root / "bin", engine)
         self.places = [root / f"node{number}" for number in range(nodes)]
         for place in self.places:
             (place / ".muster-stage").mkdir(parents=True, mode=0o700)
             (place / "store").mkdir()
         self.given: dict[str, Any] = {
-            "engine": "docker", "name": NAME, "base": NAME, "archive": "", "archive_ids": [], "context": "",
+            "engine": engine, "name": NAME, "base": NAME, "archive": "", "archive_ids": [], "context": "",
             "dockerfile": "", "requirements": "", "label": "", "refresh": False, "registry_user": "",
             "registry_password": "", "reserve_gib": 0.0, "port": free_port(), "token": "word",
             "names": [f"node{number}" for number in range(nodes)],
@@ -91,7 +97,7 @@ class Cluster:
         return answer
 
     def look(self, number: int, **more: str) -> dict[str, Any]:
-        given = {"engine": "docker", "name": NAME, **more}
+        given = {"engine": self.engine, "name": NAME, **more}
         answer: dict[str, Any] = json.loads(self.python(number, "-c", LOOK, json.dumps(given)))
         return answer
 
@@ -129,7 +135,9 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
 
 
-def test_it_is_pulled_once_and_handed_on(cluster: Cluster) -> None:
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_it_is_pulled_once_and_handed_on(tmp_path: Path, name: str) -> None:
+    cluster = Cluster(tmp_path, name)
     answers = cluster.bring()
     assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
     assert [len(one) for one in cluster.calls("pull")] == [1, 0, 0]
@@ -235,6 +243,38 @@ def engine() -> Iterator[ModuleType]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_what_each_engine_says_is_read(
+    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And a login lies where that engine looks for it, while it pulls."""
+    monkeypatch.setenv("ENGINE_STORE", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{make_engine(tmp_path / 'bin', name)}:{os.environ['PATH']}")
+    (tmp_path / "refuse").write_text("me s3cr3t")
+    asked, login = engine.Engine(name), tmp_path / "login"
+    assert asked.find(NAME) is None and asked.room()[0] == str(tmp_path)
+    assert asked.run("pull", NAME).returncode != 0
+    with engine.logged_in(asked, NAME, "me", "s3cr3t", str(login)):
+        assert asked.run("pull", NAME).returncode == 0
+    assert asked.find(NAME) == (digest(PULLED), len(PULLED), "") and not login.exists()
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM a")
+    asked.run("build", "--label=muster.source=of-this", "--tag=b:1", "--file", str(file))
+    assert asked.find("b:1").label == "of-this"
+
+
+@pytest.mark.parametrize(
+    ("uid", "file", "runroot"), [(0, "/etc/containers/", True), (1000, "~/.config/containers/", False)]
+)
+def test_podmans_other_disk_is_set_as_its_user_may(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, uid: int, file: str, runroot: bool
+) -> None:
+    """With all that podman needs in that file: with graphroot alone root's does not start."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    said = engine.Engine("podman").remedy()
+    assert f"{file}storage.conf" in said and "[storage], driver = " in said and ("runroot = " in said) == runroot
 
 
 @pytest.mark.parametrize(
