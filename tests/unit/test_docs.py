@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.muster.training.plugins.module_utils._run.unit import LOGIND
 from tests.make_site import CHECKOUT, is_foreign
 from tests.unit.pages import GUIDES, PAGES, REASONS, anchors, commands, fences, links, spans, text_of
 from tests.unit.test_short_words import muster
@@ -152,8 +151,9 @@ def test_the_page_on_undoing_names_each_role_and_each_file_that_roles_write() ->
 
 @pytest.mark.parametrize("page", ["docs/undo.md", "roles/launch/README.md"])
 def test_what_a_launch_changes_beyond_its_run_is_told_with_how_long_and_how_to_undo_it(page: str) -> None:
-    (place,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{LOGIND}`" in part)
-    assert all(words in place for words in ("RemoveIPC=no", "until the next boot", f"rm {LOGIND} && ")), place
+    (file,) = re.findall(r'"(/run/systemd/logind[^"]+)"', text_of("plugins/module_utils/_run/unit.py"))
+    (place,) = (" ".join(part.split()) for part in re.split(r"\n(?=[|-] )", text_of(page)) if f"`{file}`" in part)
+    assert all(words in place for words in ("RemoveIPC=no", "until the next boot", f"rm {file} && ")), place
 
 
 # --- Marks ------------------------------------------------------------------------------------------------------------
