@@ -149,6 +149,8 @@ def test_what_ansible_reads_behind_e_is_left_to_it(value: str, tmp_path: Path, m
     muster.refuse_unread(muster.translate("launch", ["-e", value, "train.py", "@nowhere.yml", "{"]))
     monkeypatch.setitem(sys.modules, "yaml", None)  # a Python beside Ansible's
     muster.refuse_unread(["-e", '{"a": 1'])
+    with pytest.raises(muster.UsageError, match="there is no file .*/nojob.yml"):
+        muster.refuse_unread(["-e", '{"a": 1', "-e", "@nojob.yml"])
 
 
 def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:

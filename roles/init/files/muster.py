@@ -143,18 +143,17 @@ def refuse_unread(command: list[str]) -> None:
         path = os.path.expandvars(os.path.expanduser(value[1:]))
         if value.startswith("@") and not os.path.exists(os.path.join(HERE, path)):
             raise UsageError(f"there is no file {os.path.abspath(path)}. Correct its name")
-        if value.startswith(("{", "[")):
-            try:
-                import yaml
+        try:
+            import yaml
 
-                yaml.compose(value)
-            except ImportError:
-                return  # it is Ansible's, which says it in its own words
-            except yaml.YAMLError as error:
-                mark = getattr(error, "problem_mark", None)
-                at = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
-                why = " ".join(str(getattr(error, "problem", error)).split())
-                raise UsageError(f"-e cannot be read: {why}{at}. Needed: JSON, as in -e '{{\"a\": 1}}'") from None
+            yaml.compose(value if value.startswith(("{", "[")) else "")
+        except ImportError:
+            continue  # it is Ansible's, which says it in its own words
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            at = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
+            why = " ".join(str(getattr(error, "problem", error)).split())
+            raise UsageError(f"-e cannot be read: {why}{at}. Needed: JSON, as in -e '{{\"a\": 1}}'") from None
 
 
 def login(command: list[str]) -> list[str]:
