@@ -72,7 +72,7 @@ def main(words: list[str]) -> None:
     login = Path(kept) if kept else None
     verb, *rest = words[2:] if words[0] == "--config" else words
     if verb == "info":
-        print(STORE)
+        print("/var/tmp" if "{{.Store.ImageCopyTmpDir}}" in rest else STORE)
     elif verb == "image":
         print(inspected(body_of(rest[-1])))
     elif verb == "login":

@@ -45,6 +45,13 @@ def words_of(done: subprocess.CompletedProcess[str]) -> str:
     return said[-400:] or f"exit code {done.returncode}"
 
 
+def nearest(path: str) -> str:
+    """A directory, or where it is not there yet the one above it that is."""
+    while path and not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path or "/"
+
+
 def digest_of(identity: str) -> str:
     """The digest of an image, without the name of its algorithm, which podman leaves out."""
     return identity.rpartition(":")[2]
@@ -98,10 +105,16 @@ class Engine:
 
     def room(self) -> tuple[str, int]:
         """The directory in which it keeps images, and the bytes that are free there."""
-        root = there = self.root()
-        while not os.path.isdir(there):
-            there = os.path.dirname(there)
-        return root, shutil.disk_usage(there).free
+        root = self.root()
+        return root, shutil.disk_usage(nearest(root)).free
+
+    def unpacks_in(self) -> str:
+        """The directory in which what is loaded lies unpacked, a second time, until it is kept. Raises Fault."""
+        if self.name == "docker":
+            return self.root()
+        done = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", patience=PATIENCE)
+        # older ones do not tell that they have it there
+        return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
 
     def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
         """Why it could not do what was asked, with the remedy where it is known."""

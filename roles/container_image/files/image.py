@@ -22,7 +22,7 @@ import time
 import traceback
 from typing import Any
 
-from engine import LABEL, Engine, Fault, Found, logged_in, read_archive, whole_name
+from engine import LABEL, Engine, Fault, Found, logged_in, nearest, read_archive, whole_name
 from stage import MARK, Stage, follow, start
 from transfer import Fault as StageFault
 from transfer import in_words
@@ -31,8 +31,6 @@ from wanted import Entry, Piece, cut
 ARCHIVE = "image.tar"
 CHUNK = 2**20
 FAREWELL = 15.0  # seconds for which one that has failed is there for peers that begin a little later
-# How often an image's bytes lie on the engine's disk while it takes an archive: docker unpacks it first, beside them.
-COPIES = {"docker": 2, "podman": 1}
 
 
 class FirstNode:
@@ -258,16 +256,23 @@ class Image(Stage):
             self.changed.notify_all()
 
     def check_room(self) -> None:
-        """Raises Fault where the engine's disk has no room for the image, and for the archive if it lies there too."""
+        """Raises Fault where a disk has no room for what the engine makes of the archive, beside that."""
         one, (root, free) = self.entries[0], self.engine.room()
-        needed = COPIES[self.engine.name] * max(one.size, int(one.etag))
-        if os.stat(self.root).st_dev == os.stat(root if os.path.isdir(root) else "/").st_dev:
-            needed += one.size
-        if free < needed + self.reserve:
+        unpacked = self.engine.unpacks_in()
+        store, beside, ours = (os.stat(nearest(path)).st_dev for path in (root, unpacked, self.root))
+        needed = room_needed(max(one.size, int(one.etag)), one.size, store, beside, ours)
+        engine, reserve = self.engine.name, f"a reserve of {self.request['reserve_gib']:g} GiB"
+        if free < needed[store] + self.reserve:
             raise Fault(
-                f"{root}, where {self.engine.name} keeps images, has {in_words(free)} free. Needed: {in_words(needed)} "
-                f"for {self.name} while it is loaded, and a reserve of {self.request['reserve_gib']:g} GiB. "
-                f"{self.engine.remedy()}"
+                f"{root}, where {engine} keeps images, has {in_words(free)} free. Needed: {in_words(needed[store])} "
+                f"for {self.name} while it is loaded, and {reserve}. {self.engine.remedy()}"
+            )
+        free = shutil.disk_usage(nearest(unpacked)).free
+        if free < needed[beside] + self.reserve:
+            raise Fault(
+                f"{unpacked}, where {engine} unpacks an image, has {in_words(free)} free. Needed: "
+                f"{in_words(needed[beside])} for {self.name} while it is loaded, and {reserve}. Make room, or set "
+                "image_copy_tmp_dir, in [engine] of containers.conf, to a directory of a larger disk"
             )
 
     def fetch_own(self, number: int) -> None:
@@ -335,6 +340,18 @@ class Image(Stage):
         for name in os.listdir(self.own):
             if name.endswith(".part") or name == "pieces":
                 os.unlink(os.path.join(self.own, name))
+
+
+def room_needed(image: int, archive: int, store: int, beside: int, ours: int) -> dict[int, int]:
+    """The bytes that each disk needs while an archive is loaded.
+
+    image, archive: their bytes. store, beside, ours: numbers of the disks on which the engine keeps the image, on which
+    it unpacks it before, and on which the archive lies.
+    """
+    needed = dict.fromkeys((store, beside, ours), 0)
+    for disk, size in ((store, image), (beside, image), (ours, archive)):
+        needed[disk] += size
+    return needed
 
 
 def changed_at(path: str) -> int:

@@ -226,6 +226,14 @@ def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(c
     assert again[2]["from_peers"] == 0, "what has arrived is not brought again"
 
 
+def test_room_is_looked_for_on_each_disk_that_an_engine_fills(cluster: Cluster) -> None:
+    program = """import json; from image import room_needed
+print(json.dumps([room_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 2), (1, 2, 1), (1, 2, 3))]))"""
+    assert json.loads(cluster.python(0, "-c", program)) == [
+        {"1": 290}, {"1": 200, "2": 90}, {"1": 190, "2": 100}, {"1": 100, "2": 100, "3": 90},
+    ]  # fmt: skip
+
+
 def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
     """And gets it the next time."""
     given = {"names": ["node0", "node1"], "addresses": cluster.given["addresses"][:2]}
@@ -255,6 +263,7 @@ def test_what_each_engine_says_is_read(
     (tmp_path / "refuse").write_text("me s3cr3t")
     asked, login = engine.Engine(name), tmp_path / "login"
     assert asked.find(NAME) is None and asked.room()[0] == str(tmp_path)
+    assert asked.unpacks_in() == {"docker": str(tmp_path), "podman": "/var/tmp"}[name]
     assert asked.run("pull", NAME).returncode != 0
     with engine.logged_in(asked, NAME, "me", "s3cr3t", str(login)):
         assert asked.run("pull", NAME).returncode == 0
