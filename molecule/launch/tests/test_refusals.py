@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,25 @@ def refused(lab: Lab, names: list[str], *words: str, job: str = "loop.py", **ext
     return play.output
 
 
-def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
+@pytest.fixture
+def pretender(lab: Lab) -> Iterator[str]:
+    """Its unit on node1: a process of another user whose command line is that of a supervisor of run first."""
+    words = ["/x/supervisor.py", "/home/muster/.muster/runs/first/node0", "first", lab.node("node1").address]
+    start = [
+        "systemd-run",
+        "--unit=pretender",
+        "--uid=nobody",
+        "python3",
+        "-c",
+        "import time; time.sleep(3600)",
+        *words,
+    ]
+    assert lab.exec("node1", start).returncode == 0
+    yield "pretender"
+    lab.exec("node1", ["systemctl", "stop", "pretender"])
+
+
+def test_busy_then_replaced(lab: Lab, nodes: list[str], pretender: str) -> None:
     first = drive.launch(lab, "ticks.py", run_id="first", nnodes=2, detach=True, launch_launcher="env").wait()
     assert first.rc == 0 and "step" not in first.output, first.output
     at_work = ["grep", "-q", "^step 3 ", "/home/muster/.muster/runs/first/node1/launcher.log"]
@@ -38,6 +57,7 @@ def test_busy_then_replaced(lab: Lab, nodes: list[str]) -> None:
     assert second.rc == 0, second.output
     status = drive.run("status.yml", lab.inventory, run_id="first")
     assert status.output.count(" stopped  ") == 2, status.output
+    assert lab.exec("node1", ["systemctl", "is-active", pretender]).stdout.strip() == "active"
 
 
 @pytest.mark.parametrize(

@@ -34,3 +34,9 @@ def test_a_run_from_preflight_to_its_logs(lab: Lab, nodes: list[str]) -> None:
     for number, name in enumerate(nodes):
         text = (lab.inventory.parent / f"runs/shells/logs/node{number}/launcher.log").read_text()
         assert f"on {name}" in text, text
+    runs = drive.run("runs.yml", lab.inventory)
+    assert runs.rc == 0 and "shells" in runs.output, runs.output
+    fetch = drive.run("fetch.yml", lab.inventory, run_id="shells")
+    assert fetch.rc == 0, fetch.output
+    shell = drive.run("shell.yml", lab.inventory, nodes="node2")
+    assert shell.rc == 0 and "ssh " in shell.output, shell.output
