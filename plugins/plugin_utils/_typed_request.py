@@ -26,7 +26,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_variables i
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
-STARTS = {"fit": "launch"}  # a role that starts a playbook with the variables it was given, and this playbook's role
+STARTS = {
+    "fit": "launch",
+    "sweep": "launch",
+}  # a role that starts a playbook with the variables it was given, and this playbook's role
+STARTED_BY = "__muster_started_by"  # a variable of playbooks that another one starts with the words it was given itself
 ALIKE = 0.81  # as of short names in the module known_variables
 # The variable that has a role copy from this machine, which ansible.posix does.
 COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
@@ -35,6 +39,8 @@ COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
     """Raise AnsibleActionFail where a part of this command has no effect, or a collection that it needs is missing."""
     refuse_lost_words()
+    if STARTED_BY in task_vars:  # which has looked at these words
+        return
     playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
         return

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import beside
+from ansible_collections.muster.training.plugins.plugin_utils._typed_request import STARTED_BY
 
 INSTALL = "pip install 'ansible-runner>=2.4,<3'"
 
@@ -44,6 +45,16 @@ class Ended(NamedTuple):
 def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
     """The words of the command that was typed, with another playbook of this collection in the place of its own."""
     return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
+
+
+def as_it_is(value: Any) -> str:
+    """A value as YAML of which Ansible takes each text as it is, also what looks like a template."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(as_it_is, value)) + "]"
+    text = json.dumps(value)
+    return f"!unsafe {text}" if isinstance(value, str) and "{" in value else text
 
 
 class Launches:
@@ -85,9 +96,11 @@ class Launches:
 
         over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
         asked = name != "stop"  # which is what follows an interruption
-        words = [*words_of(self.typed, self.playbooks, name), "-e", json.dumps(dict(variables))]
-        place = Path(tempfile.mkdtemp(prefix="muster-"))
+        place = Path(tempfile.mkdtemp(prefix="muster-"))  # which nobody else may enter
         try:
+            given = place / "variables.yml"  # not among the words, which all may read: they may hold an environment
+            given.write_text(as_it_is({**variables, STARTED_BY: str(self.playbooks[0])}) + "\n", encoding="utf-8")
+            words = [*words_of(self.typed, self.playbooks, name), "-e", f"@{given}"]
             self.directory.mkdir(parents=True, exist_ok=True)
             output, _errors, code = self.runner.run_command(
                 executable_cmd=shutil.which("ansible-playbook", path=os.path.dirname(os.path.abspath(sys.argv[0])))
