@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -85,7 +86,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "tables": state["tables"]}
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
-        """What is to be compared. Raises Refusal with all that is wrong."""
+        """What is to be compared. Raises AnsibleActionFail with all that is wrong."""
         wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, and it takes 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
             wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 30 at most"
@@ -116,6 +117,8 @@ class ActionModule(ActionBase):
             wrong=lambda variables: wrong_values(LAUNCH, lambda name: variables[name], variables),
         )
         found, said = read_variants(given, readers)
+        if len(said) == 1:
+            raise Refusal(said[0], result={"changed": False})
         if said:
-            raise Refusal("\n".join(said), result={"changed": False})
+            raise AnsibleActionFail("\n".join(said))
         return found

@@ -57,6 +57,7 @@ OTHER_FILES = [
     "stage_data.yml",
     "status.yml",
     "stop.yml",
+    "sweep.yml",
     "teardown.yml",
 ]
 

@@ -5,7 +5,9 @@
 """Starts playbooks one after another, each a process of its own by ansible-runner, and hears what they say.
 
 A playbook that fails ends nothing here. When whoever waits is interrupted (Ctrl-C), the present playbook is ended, and
-then what it has launched is stopped on all nodes. Private to this collection, controller only.
+then what it has launched is stopped on all nodes. So it is when Ansible itself was killed.
+
+Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Launches:
             raise NoRunner(f"this needs the Python package ansible-runner on this machine: {INSTALL}") from problem
         self.runner = ansible_runner
         self.typed, self.playbooks, self.directory = typed, playbooks, directory
-        self.interrupted = False
+        self.heard, self.parent = False, os.getppid()
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Launches:
@@ -81,7 +83,12 @@ class Launches:
             signal.signal(number, handler)
 
     def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        self.interrupted = True
+        self.heard = True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was typed, or Ansible is gone, which had started this: then nobody waits any more."""
+        return self.heard or os.getppid() != self.parent
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
         """Play a playbook of this collection to its end, or as many seconds as there is patience. log: its output."""

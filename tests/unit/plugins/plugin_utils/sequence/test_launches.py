@@ -79,6 +79,12 @@ def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches)
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not launches.interrupted
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert launches.interrupted
+
+
 def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
     with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
