@@ -44,7 +44,7 @@ def test_the_job_is_one_that_can_be_launched_from_its_directory(example: Path) -
 
 def test_the_sweep_has_each_strategy_of_its_script_on_one_node_and_on_two() -> None:
     example = CHECKOUT / "examples" / "strategies"
-    known = yaml.safe_load((example / "sweep.yml").read_text())
+    known = yaml.safe_load((example / "variants.yml").read_text())
     compared = {(one["nnodes"], one["args"].removeprefix("--strategy ")) for one in known["sweep_variants"]}
     match = re.search(r"--strategy\", choices=(\[.*?\])", (example / "train.py").read_text())
     assert match is not None

@@ -72,7 +72,7 @@ muster = load()
         ("site job.yml --check", "site.yml -e @job.yml --check"),
         ("preflight job.yml", "preflight.yml -e @job.yml"),
         ("fit job.yml -n 2", "fit.yml -e @job.yml -e nnodes=2"),
-        ("sweep job.yml sweep.yml --run-id a", "sweep.yml -e @job.yml -e @sweep.yml -e run_id=a"),
+        ("sweep job.yml variants.yml --run-id a", "sweep.yml -e @job.yml -e @variants.yml -e run_id=a"),
         ("status", "status.yml"),
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),

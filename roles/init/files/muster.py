@@ -59,7 +59,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "image": ("image", "", "make a template of a machine: ./muster image bert --name golden", IMAGE),
     "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
     "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
-    "sweep": ("sweep", "sweep", "compare variants of a job: ./muster sweep job.yml sweep.yml", {"--run-id": "run_id"}),
+    "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),

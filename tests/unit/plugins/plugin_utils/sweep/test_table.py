@@ -87,7 +87,7 @@ def test_other_global_batches_are_told(batch: str, said: str) -> None:
 
 
 def test_what_is_not_reported_is_told_and_has_no_column() -> None:
-    silent = {"batch_size": None, "global_batch_size": None, "memory_mib": None}
+    silent: dict[str, Any] = {"batch_size": None, "global_batch_size": None, "memory_mib": None}
     table = table_of(SAME, variants("x"), [run("a", None, **silent, cost_missing="price of gpu1 not known")])
     assert [note.partition(":")[0] for note in table["notes"]] == ["a", "a", "cost"]
     assert 'MUSTER_RESULT {"samples_per_second": ...}' in table["notes"][1]
