@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 def make_model(width: int, layers: int) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(*(Block(width) for _ in range(layers)))
+    return nn.Sequential(*(Block(width) for _layer in range(layers)))
 
 
 def make_batch(step: int, size: int, width: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -148,11 +148,15 @@ def rates_of(row: Row) -> str:
     return told if row["least"] == row["most"] else f"{told} ({value_of(row['least'])} to {value_of(row['most'])})"
 
 
+def optional(value: float | None) -> str:
+    """A number, or a stroke."""
+    return "-" if value is None else value_of(value)
+
+
 def cells(row: Row) -> list[str]:
     """A row in words."""
     if not row["succeeded"]:
         return [row["variant"], "failed"]
-    optional = lambda value: "-" if value is None else value_of(value)  # noqa: E731
     return [
         row["variant"],
         str(row["nnodes"] or "-"),
