@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.read impor
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.documents import (
     LARGEST,
     SAME,
@@ -153,7 +154,7 @@ class Sweep:
                 return False
             variables["launch_args"] = filled(variant["fit_args"], largest)
             words = f"{name} with its largest batch, {largest}"
-        run_id = self.free_name(f"{self.directory.name}-{name}{'-largest' if batch == LARGEST else ''}")
+        run_id = free_name(self.runs, f"{self.directory.name}-{name}{'-largest' if batch == LARGEST else ''}")
         spent = [run["launch_seconds"] for run in self.state["runs"] if run["succeeded"]]
         self.say(f"{where}{f', about {sum(spent) / len(spent):.0f} s each' if spent else ''}: {words}")
         ended = self.launch(run_id, {**variables, "launch_detach": False}, wanted.timeout or math.inf)
@@ -178,7 +179,7 @@ class Sweep:
         settings = self.settings_of(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
-            name = self.free_name(f"{self.directory.name}-{variant['name']}-fit")
+            name = free_name(self.runs, f"{self.directory.name}-{variant['name']}-fit")
             fitted = {"directory": name, "settings": settings}
             self.state["fits"][variant["name"]] = fitted
             self.keep()
@@ -202,13 +203,6 @@ class Sweep:
             self.state["under_way"] = ""
             self.keep()
         return ended
-
-    def free_name(self, name: str) -> str:
-        """A name that nothing has here yet: this one, or with a number behind it."""
-        tries = 1
-        while (self.runs / (name if tries == 1 else f"{name}-{tries}")).exists():
-            tries += 1
-        return name if tries == 1 else f"{name}-{tries}"
 
 
 def interrupted(run_id: str) -> str:
