@@ -26,10 +26,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_variables i
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
-STARTS = {
-    "fit": "launch",
-    "sweep": "launch",
-}  # a role that starts a playbook with the variables it was given, and this playbook's role
+# Roles that start a playbook with the variables they were given, each with this playbook's role.
+STARTS = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
 STARTED_BY = "__muster_started_by"  # a variable of playbooks that another one starts with the words it was given itself
 ALIKE = 0.81  # as of short names in the module known_variables
 # The variable that has a role copy from this machine, which ansible.posix does.

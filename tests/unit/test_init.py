@@ -50,6 +50,7 @@ OTHER_FILES = [
     "ping.yml",
     "preflight.yml",
     "provision.yml",
+    "rehearse.yml",
     "report.yml",
     "runs.yml",
     "shell.yml",

@@ -73,6 +73,7 @@ muster = load()
         ("preflight job.yml", "preflight.yml -e @job.yml"),
         ("fit job.yml -n 2", "fit.yml -e @job.yml -e nnodes=2"),
         ("sweep job.yml variants.yml --run-id a", "sweep.yml -e @job.yml -e @variants.yml -e run_id=a"),
+        ("rehearse job.yml rehearsal.yml a", "rehearse.yml -e @job.yml -e @rehearsal.yml -e run_id=a"),
         ("status", "status.yml"),
         ("status first", "status.yml -e run_id=first"),
         ("logs --rank 3 first", "logs.yml -e rank=3 -e run_id=first"),
