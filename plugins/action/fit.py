@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
         search = Search(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
         display = Display()
         try:
-            launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches", "fit")
+            launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
             with launches:
                 fit = Fit(directory, runs, launches, lambda text: display.display(f"[fit] {text}"))
                 state = fit.search(job, search)

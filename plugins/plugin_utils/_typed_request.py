@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -27,8 +26,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_variables i
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
-STARTS = {"fit": "launch"}  # a role that starts a playbook with the variables it was given, and this playbook's role
-STARTED_BY = "MUSTER_STARTED_BY"  # in the environment of such a playbook: the role
+# Roles that start a playbook with the variables they were given, each with this playbook's role.
+STARTS = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
+STARTED_BY = "__muster_started_by"  # a variable of playbooks that another one starts with the words it was given itself
 OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # which choose_nodes reads by itself
 ALIKE = 0.81  # as of short names in the module known_variables
 # The variable that has a role copy from this machine, which ansible.posix does.
@@ -38,10 +38,12 @@ COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
     """Raise AnsibleActionFail where a part of this command has no effect, or a collection that it needs is missing."""
     refuse_lost_words()
+    if STARTED_BY in task_vars:  # which has looked at these words
+        return
     playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
         return
-    typed = typed_variables(map(str, context.CLIARGS.get("extra_vars") or ()), yaml_load)
+    typed = typed_variables(context.CLIARGS.get("extra_vars") or (), yaml_load)
     said = idle_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
     said += unread(typed, playbooks, task_vars)
     said += missing_collection(playbooks, task_vars)
@@ -85,7 +87,7 @@ def unread(typed: Collection[str], playbooks: Iterable[Path], task_vars: Mapping
     read = words_of(playbooks) if names else set()
     if not names - read:
         return []
-    roles = roles_of(playbooks) | set(os.environ.get(STARTED_BY, "").split())
+    roles = roles_of(playbooks)
     read |= words_of(file for role in roles for file in files_of(COLLECTION / "roles" / role))
     names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:

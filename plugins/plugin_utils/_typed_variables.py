@@ -19,5 +19,6 @@ def typed_variables(words: Iterable[str], load: Callable[[str], Any]) -> dict[st
     found: dict[str, Any] = {}
     for word in words:
         if word and not word.startswith("@"):
-            found.update(load(word) if word[0] in "[{" else parse_kv(word))
+            # Ansible marks the words as its own kind of text, which the parser of YAML does not take
+            found.update(load(str(word)) if word[0] in "[{" else parse_kv(word))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ PACKAGES = {"sklearn": "scikit-learn"}
 
 
 def test_there_is_one_of_each_kind() -> None:
-    assert [path.name for path in EXAMPLES] == ["ddp", "hugging_face_deepspeed", "lightning"]
+    assert [path.name for path in EXAMPLES] == ["ddp", "hugging_face_deepspeed", "lightning", "strategies"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -39,6 +40,19 @@ def test_the_job_is_one_that_can_be_launched_from_its_directory(example: Path) -
     for word in shlex.split(job["args"]):
         if word.endswith(".json"):
             assert json.loads((example / word).read_text())
+
+
+def test_the_sweep_has_each_strategy_of_its_script_on_one_node_and_on_two() -> None:
+    example = CHECKOUT / "examples" / "strategies"
+    known = yaml.safe_load((example / "variants.yml").read_text())
+    compared = {(one["nnodes"], one["args"].removeprefix("--strategy ")) for one in known["sweep_variants"]}
+    match = re.search(r"--strategy\", choices=(\[.*?\])", (example / "train.py").read_text())
+    assert match is not None
+    assert compared == {(nnodes, name) for nnodes in (1, 2) for name in json.loads(match[1])}
+    assert [one["name"] for one in known["sweep_variants"]] == [
+        f"{name}-{nnodes}" for nnodes, name in sorted(compared, key=lambda one: one[::-1])
+    ]
+    assert "{batch_size}" in known["fit_args"] and "{batch_size}" not in known["sweep_args"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -50,6 +50,7 @@ OTHER_FILES = [
     "ping.yml",
     "preflight.yml",
     "provision.yml",
+    "rehearse.yml",
     "report.yml",
     "runs.yml",
     "shell.yml",
@@ -57,6 +58,7 @@ OTHER_FILES = [
     "stage_data.yml",
     "status.yml",
     "stop.yml",
+    "sweep.yml",
     "teardown.yml",
 ]
 

@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import mapping, mappings, number
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
 
 VERSION = 1
 FILE, FITTED = "fit.json", "fitted.yml"
@@ -60,8 +61,8 @@ class State(TypedDict):
 class Launcher(Protocol):
     """What starts runs: Launches, or what a test has in its place."""
 
-    interrupted: bool
-
+    @property
+    def interrupted(self) -> bool: ...
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended: ...
     def stop(self, run_id: str) -> Ended: ...
     def play(self, name: str, log: str, variables: Mapping[str, Any]) -> Ended: ...
@@ -112,7 +113,7 @@ class Fit:
             self.launcher.stop(state["under_way"])
         while not (following := fit_next(state["history"], search))["done"]:
             self.tell(state["history"], following)
-            run_id = self.free_name(following["batch"])
+            run_id = free_name(self.runs, f"{self.directory.name}-b{following['batch']}")
             self.keep({**state, "under_way": run_id})
             probe = self.probe(state, following, run_id)
             state = {**state, "under_way": "", "history": [*state["history"], probe]}
@@ -133,14 +134,6 @@ class Fit:
         what = "the result in a longer run" if following["confirms"] else f"batch {following['batch']}"
         about = len(history) + following["left"] + (not following["confirms"])
         self.say(f"probe {len(history) + 1} of about {about}{each}: {what}")
-
-    def free_name(self, batch: int) -> str:
-        """The name of a run that there is no record of."""
-        name = f"{self.directory.name}-b{batch}"
-        tries = 1
-        while (self.runs / (name if tries == 1 else f"{name}-{tries}")).exists():
-            tries += 1
-        return name if tries == 1 else f"{name}-{tries}"
 
     def probe(self, state: State, following: Next, run_id: str) -> Probe:
         """Launch one batch, and say how it went. Raises FitError."""

@@ -5,7 +5,9 @@
 """Starts playbooks one after another, each a process of its own by ansible-runner, and hears what they say.
 
 A playbook that fails ends nothing here. When whoever waits is interrupted (Ctrl-C), the present playbook is ended, and
-then what it has launched is stopped on all nodes. Private to this collection, controller only.
+then what it has launched is stopped on all nodes. So it is when Ansible itself was killed.
+
+Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -47,18 +49,28 @@ def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[
     return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
 
 
+def as_it_is(value: Any) -> str:
+    """A value as YAML of which Ansible takes each text as it is, also what looks like a template."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(as_it_is, value)) + "]"
+    text = json.dumps(value)
+    return f"!unsafe {text}" if isinstance(value, str) and "{" in value else text
+
+
 class Launches:
     """A sequence of playbooks with the same inventory and variables as the one that was typed."""
 
-    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path, role: str) -> None:
-        """typed: its words after `ansible-playbook`; directory: takes the outputs; role: reads these words, too."""
+    def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
+        """typed: its words after `ansible-playbook`; directory: takes the output of each."""
         try:
             import ansible_runner  # large, and no other playbook needs it
         except ImportError as problem:
             raise NoRunner(f"this needs the Python package ansible-runner on this machine: {INSTALL}") from problem
         self.runner = ansible_runner
-        self.typed, self.playbooks, self.directory, self.role = typed, playbooks, directory, role
-        self.interrupted = False
+        self.typed, self.playbooks, self.directory = typed, playbooks, directory
+        self.heard, self.parent = False, os.getppid()
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Launches:
@@ -71,7 +83,12 @@ class Launches:
             signal.signal(number, handler)
 
     def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        self.interrupted = True
+        self.heard = True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was typed, or Ansible is gone, which had started this: then nobody waits any more."""
+        return self.heard or os.getppid() != self.parent
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
         """Play a playbook of this collection to its end, or as many seconds as there is patience. log: its output."""
@@ -86,9 +103,11 @@ class Launches:
 
         over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
         asked = name != "stop"  # which is what follows an interruption
-        words = [*words_of(self.typed, self.playbooks, name), "-e", json.dumps(dict(variables))]
-        place = Path(tempfile.mkdtemp(prefix="muster-"))
+        place = Path(tempfile.mkdtemp(prefix="muster-"))  # which nobody else may enter
         try:
+            given = place / "variables.yml"  # not among the words, which all may read: they may hold an environment
+            given.write_text(as_it_is({**variables, STARTED_BY: str(self.playbooks[0])}) + "\n", encoding="utf-8")
+            words = [*words_of(self.typed, self.playbooks, name), "-e", f"@{given}"]
             self.directory.mkdir(parents=True, exist_ok=True)
             output, _errors, code = self.runner.run_command(
                 executable_cmd=shutil.which("ansible-playbook", path=os.path.dirname(os.path.abspath(sys.argv[0])))
@@ -96,7 +115,7 @@ class Launches:
                 cmdline_args=words,
                 private_data_dir=str(place),
                 host_cwd=os.getcwd(),
-                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", STARTED_BY: self.role},
+                envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
                 event_handler=heard,
                 cancel_callback=lambda: asked and (self.interrupted or over()),
                 quiet=True,

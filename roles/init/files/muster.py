@@ -33,7 +33,8 @@ JOB = {
     "--replace": "replace=true",
     "--debug": "debug=true",
 }
-JOB_FILE = ("site", "preflight", "launch", "shell")  # may be given a file: ./muster launch job.yml
+# May be given a file: ./muster launch job.yml
+JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
 # A word: its playbook, the role that says what can be set, what it does, and which options are which variables. Those
 # with "=" have no value of their own.
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
@@ -59,6 +60,8 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "image": ("image", "", "make a template of a machine: ./muster image bert --name golden", IMAGE),
     "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
     "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
+    "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
+    "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
     "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),

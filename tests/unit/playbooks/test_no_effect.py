@@ -16,7 +16,9 @@ OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if 
 READ = {  # by the playbook itself, by a role that it uses, by a playbook that this one starts, by an option's template
     "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me inventory_reads_this=1 "
     "node_slots=1",
-    "fit": "launch_script=a.py fit_max=8",
+    "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',
+    "sweep": "launch_script=a.py fit_max=8 sweep_fit=true",
+    "rehearse": "launch_script=a.py nnodes=2",
     "benchmark": "nnodes=1 baseline=a benchmark_seconds=60",
     "stage_data": "stage_data_here=. s3_client_version=1",
     "provision": "cluster=a nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30",

@@ -23,7 +23,7 @@ ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twi
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
 FIRST_LOOK = "Check that all nodes can be reached"  # the first task that asks a node
 OTHERS = {
-    *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "stage_data"),
+    *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
     *("data_mounts", "s3_client"),  # which others call
 }
 

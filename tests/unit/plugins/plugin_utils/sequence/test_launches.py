@@ -12,13 +12,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner, words_of
 
 # Stands in for ansible-playbook in what is no playbook at all: shows its words, and waits where it is asked to
 PROGRAM = """#!/bin/sh
 echo "$@"
-case "$*" in *training.launch*wait*) echo "$$" > "$0.pid"; exec sleep 600;; *launch*) exit 2;; esac
+for word; do case "$word" in @*) given=$(cat "${word#@}"); echo "$given";; esac; done
+case "$* $given" in *training.launch*wait*) echo "$$" > "$0.pid"; exec sleep 600;; *launch*) exit 2;; esac
 """
 
 
@@ -29,7 +31,7 @@ def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
     program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [str(program)])
     typed = ["muster.training.fit", "-i", "machines.yml", "-e", "run_id=mine"]
-    return Launches(typed, ["muster.training.fit"], tmp_path / "launches", "fit")
+    return Launches(typed, ["muster.training.fit"], tmp_path / "launches")
 
 
 def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Path) -> None:
@@ -43,9 +45,21 @@ def test_the_words_are_those_that_were_typed_with_another_playbook(tmp_path: Pat
 def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Launches) -> None:
     ended = launches.launch("fit-b8", {"launch_args": ["8"]}, 60)
     assert ended.code == 2 and not ended.late
-    said = (launches.directory / "fit-b8.log").read_text()
-    assert 'muster.training.launch -i machines.yml -e run_id=mine -e {"launch_args": ["8"], "run_id": "fit-b8"}' in said
+    said = (launches.directory / "fit-b8.log").read_text().splitlines()
+    assert said[0].startswith("muster.training.launch -i machines.yml -e run_id=mine -e @")
+    assert yaml_load(said[1]) == {
+        "launch_args": ["8"],
+        "run_id": "fit-b8",
+        "__muster_started_by": "muster.training.fit",
+    }
     assert not (launches.directory / "fit-b8-stop.log").exists()
+
+
+def test_what_is_given_is_no_argument_and_no_template(launches: Launches) -> None:
+    launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
+    words, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
+    assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "\\u00e9"]' in given
+    assert not Path(words.rpartition("@")[2]).exists(), "it goes with the playbook"
 
 
 def test_one_that_goes_on_too_long_is_ended_and_its_run_stopped(launches: Launches) -> None:
@@ -65,7 +79,13 @@ def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches)
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not launches.interrupted
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert launches.interrupted
+
+
 def test_without_the_package_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ansible_runner", None)
     with pytest.raises(NoRunner, match="pip install 'ansible-runner>=2.4,<3'"):
-        Launches([], [], tmp_path, "fit")
+        Launches([], [], tmp_path)

@@ -1,0 +1,17 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Names of runs that a sequence launches. Private to this collection, controller only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def free_name(runs: Path, name: str) -> str:
+    """A name that no record has yet: this one, or with a number behind it. runs: where the records lie."""
+    tries = 1
+    while (runs / (name if tries == 1 else f"{name}-{tries}")).exists():
+        tries += 1
+    return name if tries == 1 else f"{name}-{tries}"

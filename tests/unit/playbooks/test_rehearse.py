@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rehearse.yml as it is typed, on two nodes of this machine: a job that resumes, and one that only says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+pytestmark = pytest.mark.one_core  # it needs ansible-runner
+
+# A loss that falls with each step, and a checkpoint that holds the step; where "broken" lies beside it, it is not read.
+JOB = """
+import json, os, sys
+
+steps, place, here = int(sys.argv[1]), sys.argv[2], os.path.dirname(os.path.abspath(__file__))
+first = 0
+if "--resume" in sys.argv and not os.path.exists(os.path.join(here, "broken")):
+    with open(sys.argv[4]) as stream:
+        first = json.load(stream)["step"]
+if os.environ["NODE_RANK"] == "0":
+    for step in range(first + 1, steps + 1):
+        print("MUSTER_RESULT " + json.dumps({"step": step, "loss": 4 * 0.9**step}), flush=True)
+    os.makedirs(place, exist_ok=True)
+    with open(os.path.join(place, "state.json"), "w") as stream:
+        json.dump({"step": steps, "model": "x" * 100000}, stream)
+    told = {"seconds_per_step": 2.0, "checkpoint": os.path.join(place, "state.json"), "checkpoint_seconds": 4.0}
+    print("MUSTER_RESULT " + json.dumps(told), flush=True)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, and a job."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    node_price_per_hour: 1.5\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        "    launch_skip: [busy]\n    launch_report: false\n"  # other tests have runs on this machine, too
+    )
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+def words(directory: Path, *more: str) -> list[str]:
+    place = f"{directory}/checkpoints/{{name}}"
+    job = {
+        "launch_script": f"{directory}/job.py",
+        "rehearse_args": ["{steps}", place],
+        "rehearse_resume_args": ["{steps}", place, "--resume", "{checkpoint}"],
+        "rehearse_total_steps": 900,
+        "rehearse_checkpoint_steps": 100,
+    }
+    return ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", json.dumps(job), *more]
+
+
+def test_a_job_that_resumes_may_go(directory: Path) -> None:
+    done = typed(directory, words(directory))
+    assert done.returncode == 0, done.stdout
+    assert "the second start continued the curve of the first" in done.stdout
+    assert "the whole, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
+    assert "rehearsal rehearsal: go" in done.stdout
+    known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
+    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
+    assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
+    done = typed(directory, words(directory))
+    assert done.returncode == 2 and "rehearsal is a rehearsal that is over: choose another name" in done.stdout
+
+
+def test_a_job_that_does_not_resume_may_not(directory: Path) -> None:
+    (directory / "broken").touch()
+    done = typed(directory, words(directory))
+    assert done.returncode == 2, done.stdout
+    assert "problem: the second start did not load the checkpoint: loss 3.6 at step 1, where the first" in done.stdout
+    assert "rehearsal rehearsal: not yet" in done.stdout
+
+
+def test_a_job_without_a_limit_of_steps_is_refused_before_anything_starts(directory: Path) -> None:
+    done = typed(directory, words(directory, "-e", '{"rehearse_args": ["3"]}'))
+    assert done.returncode == 2 and "rehearse_args has no {steps}" in done.stdout, done.stdout
+    assert not (directory / "runs").exists() and not (directory / "nodes").exists()

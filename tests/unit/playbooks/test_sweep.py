@@ -1,0 +1,138 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""sweep.yml as it is typed, on two nodes of this machine: one variant fails, another is killed; what cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+pytestmark = pytest.mark.one_core  # it needs ansible-runner
+
+NODES = ["one", "other"]
+# Reports 100 samples a second of each node; waits as long as a file lies beside it.
+JOB = """
+import json, os, sys, time
+
+while len(sys.argv) > 2 and os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "wait")):
+    time.sleep(0.1)
+if sys.argv[1] == "wrong":
+    raise ValueError("no such strategy")
+nodes = int(os.environ["WORLD_SIZE"])
+told = {"samples_per_second": 100.0 * nodes, "batch_size": 64 // nodes, "peak_memory_mib": 512}
+print("MUSTER_RESULT " + json.dumps(told))
+"""
+VARIANTS: list[dict[str, Any]] = [
+    {"name": "small", "nnodes": 1, "args": ["right"], "environment": {"TOKEN": "s3cret"}},
+    {"name": "wrong", "nnodes": 1, "args": ["wrong"]},
+    {"name": "large", "nnodes": 2, "args": "right waits"},
+]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, and a job."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    for place, name in enumerate(NODES):
+        text = text.replace(f"local{place}", name)
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    node_price_per_hour: 1.5\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        "    launch_skip: [busy]\n    launch_report: false\n"  # other tests have runs on this machine, too
+    )
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it. The run is not among them: it goes on by itself."""
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if Path(f"/proc/{pid}").exists() else []
+    return [pid, *(one for child in below for one in family(int(child)))]
+
+
+def words(directory: Path, variants: Any, *more: str) -> list[str]:
+    job = ["-e", f"launch_script={directory}/job.py", "-e", "nnodes=2", "-e", json.dumps({"sweep_variants": variants})]
+    return ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", *job, *more]
+
+
+def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -> None:
+    (directory / "wait").touch()
+    process = subprocess.Popen(
+        words(directory, VARIANTS),
+        cwd=directory,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    status = directory / "nodes" / "sweep-large" / "node1" / "status.json"
+    try:
+        eventually(
+            lambda: (
+                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
+            ),
+            240,
+        )
+    finally:
+        for one in family(process.pid):
+            os.kill(one, signal.SIGKILL)
+        output, _none = process.communicate(timeout=240)
+    assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output
+    assert "[sweep] wrong failed and is passed over: one, rank 0: ValueError: no such strategy" in output, output
+    assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == "sweep-large"
+    (directory / "wait").unlink()
+    done = typed(directory, words(directory, [one for one in VARIANTS if one["name"] != "wrong"]))
+    assert done.returncode == 0, done.stdout
+    assert "sweep-large was not over when the sweep was cut off: it is stopped" in done.stdout, done.stdout
+    text = (directory / "runs" / "sweep" / "sweep.json").read_text()
+    assert "s3cret" not in text and "s3cret" not in done.stdout
+    known = json.loads(text)
+    assert [run["run_id"] for run in known["runs"]] == ["sweep-small", "sweep-large-2"], "small is not launched again"
+    assert json.loads(status.read_text())["state"] != "running"
+    rows = known["tables"][0]["rows"]
+    assert [(row["variant"], row["ranks"], row["samples_per_second"]) for row in rows] == [
+        ("large", 2, 200.0),
+        ("small", 1, 100.0),
+    ]
+    assert rows[0]["per_1000_samples"] == pytest.approx(3.0 / 3600 / 200 * 1000)
+    page = (directory / "runs" / "sweep" / "sweep.md").read_text()
+    assert "| large | 2 | 2 | 32 | 64 | **200** |" in page, page
+    assert "variant" in done.stdout and "0.50 GiB" in done.stdout
+
+
+def test_what_cannot_be_is_refused_before_anything_starts(directory: Path) -> None:
+    done = typed(directory, words(directory, []))
+    assert done.returncode == 2 and "there are no variants: say what is to be compared, as in" in done.stdout
+    wrong = [
+        {"name": "a", "nnodse": 2},
+        {"name": "a"},
+        {"name": "../a"},
+        {"name": "b", "nnodes": 3},
+        {"name": "c", "launcher": "torchrn"},
+    ]
+    done = typed(directory, words(directory, wrong))
+    printed = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "variant a: it sets nnodse, and nothing reads it; did you mean nnodes?" in printed
+    assert "variant 2 of sweep_variants has the name a, as one before it" in printed
+    assert "variant 3 of sweep_variants has the name '../a': use letters, digits" in printed
+    assert "variant b: it takes 3 nodes, and the inventory has 2" in printed
+    assert "variant c: value of launch_launcher must be one of" in printed, done.stdout
+    assert not (directory / "runs").exists() and not (directory / "nodes").exists()
