@@ -33,10 +33,8 @@ JOB = {
     "--replace": "replace=true",
     "--debug": "debug=true",
 }
-# May be given a file: ./muster launch job.yml
-JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")
-# A word: its playbook, the role that says what can be set, what it does, and which options are which variables. Those
-# with "=" have no value of their own.
+JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # may be given files: launch job.yml
+# A word: its playbook, the role with what can be set, what it does, options and their variables ("=": with the value).
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
     "ping": ("ping", "", "show which machines are there, and with which GPUs", {}),
