@@ -137,7 +137,7 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
     strategy = Strategy(
         arguments.strategy, make_model(arguments.width, arguments.layers).to(device), batch_size, device
     )
-    started = loss = 0.0
+    started, loss = 0.0, torch.zeros((), device=device)
     for step in range(arguments.steps):
         if step == WARM_UP:
             dist.barrier()
