@@ -28,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._site_request impo
     unread_variables,
     words_in,
     words_of,
+    words_of_templates,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import (
     inventory_files,
@@ -56,7 +57,7 @@ class ActionModule(ActionBase):
         hosts = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_hosts_all"]}
         roles = roles_of(play, {name for variables in hosts.values() for name in variables})
         said = misspelt(roles, hosts, load_extra_vars(self._loader))
-        typed = typed_variables(context.CLIARGS.get("extra_vars") or (), self._loader.load)
+        typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
         typed = {name: value for name, value in typed.items() if not any(one.startswith(f"{name} ") for one in said)}
         said += self._without_effect(typed, roles, hosts, task_vars)
         if not said:
@@ -86,7 +87,7 @@ class ActionModule(ActionBase):
         def read_elsewhere() -> set[str]:
             files = [SITE, *inventory_files(task_vars)]
             values = [value for one in hosts.values() for name, value in one.items() if name not in typed]
-            return words_of(files) | words_in(values)
+            return words_of(files) | words_in(values) | words_of_templates(typed)
 
         return [
             *(unknown or [*idle_tags(only, skip, roles, is_on), *idle]),

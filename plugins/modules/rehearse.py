@@ -29,6 +29,8 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
+  - muster.training._group
+  - muster.training._records
 options:
   state:
     description: What to do.
@@ -90,16 +92,6 @@ options:
     description: Name of the rehearsal. Its launches have it before theirs.
     type: str
     default: rehearsal
-  directory:
-    description:
-      - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
-    type: path
-    default: ""
-  group:
-    description: Group of the inventory that holds the machines.
-    type: str
-    default: training
 seealso:
   - module: muster.training.fit
   - module: muster.training.sweep

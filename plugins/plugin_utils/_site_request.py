@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
-WORD = re.compile(r"\b[a-z]\w*")
+WORD = re.compile(r"\b[A-Za-z]\w*")
+TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+# What is not read here is read by who has put it on the command line.
+TOOLS = ("ansible_", "awx_", "tower_", "semaphore_", "packer_", "ara_", "mitogen_", "molecule_", "_")
 COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
@@ -104,7 +107,7 @@ def unread_variables(
     others: options of roles that are not in the play, each with its role. read_elsewhere: asked where in doubt for
     the words of the play itself and of the inventory.
     """
-    unknown = {name for name in typed if not name.startswith(("ansible_", "_"))}
+    unknown = {name for name in typed if not name.startswith(TOOLS)}
     # A switch is read in any case; a role that was switched off with -e is meant to be off.
     unknown -= {f"{role.name}_enabled" for role in roles}
     reading = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
@@ -152,3 +155,11 @@ def words_in(value: object) -> set[str]:
         return set(WORD.findall(value))
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     return {word for one in inner for word in words_in(one)}
+
+
+def words_of_templates(value: object) -> set[str]:
+    """All words of the templates in the texts of a value that could be variables, however deep they lie."""
+    if isinstance(value, str):
+        return {word for span in TEMPLATE.findall(value) for word in WORD.findall(span)}
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return {word for one in inner for word in words_of_templates(one)}

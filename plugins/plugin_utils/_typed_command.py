@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants, context
-from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
 
@@ -46,7 +45,7 @@ def typed_code(given: Mapping[str, Any]) -> str:
     """The words by which the code of this command was typed: files, such as a job's, and code_source."""
     words = [str(word) for word in given.get("extra_vars") or ()]
     files = [f" -e {shlex.quote('@' + shortest(word[1:]))}" for word in words if word.startswith("@")]
-    source = typed_variables(words, yaml_load).get("code_source")
+    source = typed_variables(words).get("code_source")
     return "".join([*files, f" -e code_source={shlex.quote(str(source))}" if source else ""])
 
 

@@ -15,13 +15,21 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible import context
+import yaml
+from ansible import constants, context
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys
 from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
-from ansible_collections.muster.training.plugins.plugin_utils._site_request import files_of, words_in, words_of
-from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import typed_variables
+from ansible_collections.muster.training.plugins.plugin_utils._site_request import (
+    TEMPLATE,
+    TOOLS,
+    files_of,
+    words_in,
+    words_of,
+    words_of_templates,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._typed_variables import read_yaml, typed_variables
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
@@ -31,8 +39,13 @@ STARTS = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
 STARTED_BY = "__muster_started_by"  # a variable of playbooks that another one starts with the words it was given itself
 OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # which choose_nodes reads by itself
 ALIKE = 0.81  # as of short names in the module known_variables
-# The variable that has a role copy from this machine, which ansible.posix does.
-COPIES = {"code": "code_source", "stage_data": "stage_data_here"}
+# The variable that has a playbook copy from this machine, which ansible.posix does.
+COPIES = {
+    **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
+    "stage_data": "stage_data_here",
+}
+MEANT = {"run": "run_id", "name": "run_id", "id": "run_id"}  # words that stand in every playbook, as no variables
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
@@ -43,7 +56,7 @@ def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
     playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
         return
-    typed = typed_variables(context.CLIARGS.get("extra_vars") or (), yaml_load)
+    typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
     said = idle_tags(task_vars.get("ansible_run_tags") or (), task_vars.get("ansible_skip_tags") or ())
     said += unread(typed, playbooks, task_vars)
     said += missing_collection(playbooks, task_vars)
@@ -58,9 +71,8 @@ def own_playbooks(given: Iterable[str]) -> list[Path] | None:
         name = OURS.fullmatch(one)
         path = PLAYBOOKS / f"{name[1]}.yml" if name else Path(one).resolve()
         if path.parent != PLAYBOOKS:
-            plays = yaml_load(path.read_text(encoding="utf-8")) if path.is_file() else [{}]
-            imported = [next((play[key] for key in play if key.endswith("import_playbook")), "") for play in plays]
-            if not all(OURS.fullmatch(str(name)) for name in imported):
+            imported = imported_alone(path)
+            if not imported or not all(OURS.fullmatch(name) for name in imported):
                 return None
             found += own_playbooks(imported) or []
         else:
@@ -68,9 +80,28 @@ def own_playbooks(given: Iterable[str]) -> list[Path] | None:
     return found
 
 
+def imported_alone(playbook: Path) -> list[str]:
+    """The playbooks that this one imports, none where it does more: has plays, or imports with tags or variables."""
+    try:
+        plays = read_yaml(playbook.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return []  # it is Ansible's to say
+    found = []
+    for play in plays if isinstance(plays, list) else [None]:
+        keys = set(play) - {"name"} if isinstance(play, Mapping) else set()
+        if len(keys) != 1 or not str(key := keys.pop()).endswith("import_playbook"):
+            return []
+        found.append(str(play[key]))
+    return found
+
+
 def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
-    """One sentence for each option with tags, of which these playbooks have none."""
-    given = {"--tags": [tag for tag in only if tag not in ("all", "untagged")], "--skip-tags": list(skip)}
+    """One sentence for each option with tags, of which these playbooks have none. Those in ansible.cfg are others'."""
+    usual = {"all", "untagged", *constants.TAGS_RUN}
+    given = {
+        "--tags": [tag for tag in only if tag not in usual],
+        "--skip-tags": [tag for tag in skip if tag not in constants.TAGS_SKIP],
+    }
     return [
         f"{option} {','.join(tags)}: this playbook has no tags; leave the option out"
         for option, tags in given.items()
@@ -78,27 +109,46 @@ def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
     ]
 
 
-def unread(typed: Collection[str], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
+def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
     """One sentence for each variable that was typed and that neither the playbooks, their roles nor the inventory read.
 
     What begins with the name of such a role is left to the module known_variables, which has the role's names.
     """
-    names = {name for name in typed if not name.startswith(("ansible_", "_"))} - OF_NODES
+    names = {name for name in typed if not name.startswith(TOOLS)} - OF_NODES
+    meant = {**MEANT, **job_keys(COLLECTION / "roles")} if names else {}
     read = words_of(playbooks) if names else set()
-    if not names - read:
+    if not names - read and not names & set(meant):
         return []
     roles = roles_of(playbooks)
-    read |= words_of(file for role in roles for file in files_of(COLLECTION / "roles" / role))
+    files = [*playbooks, *(file for role in roles for file in files_of(COLLECTION / "roles" / role))]
+    read |= words_of(files)
+    doubtful = names & meant.keys()
+    read -= doubtful - templated(doubtful, files)
     names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:
-        hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
-        read_there = words_in([value for one in hosts for name, value in one.items() if name not in typed])
-        names -= read_there | words_of(inventory_files(task_vars))
-    return [f"{name} is set (with -e), and {why_unread(name, read)}" for name in sorted(names)]
+        names -= read_elsewhere(typed, task_vars)
+    return [f"{name} is set (with -e), and {why_unread(name, read, meant)}" for name in sorted(names)]
 
 
-def why_unread(name: str, read: Collection[str]) -> str:
-    """What is to be done about a variable that nothing reads."""
+def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
+    """The words of what hosts and the inventory have, and of the templates behind -e, also in files."""
+    hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
+    values = [value for one in hosts for name, value in one.items() if name not in typed]
+    here = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
+    return words_in(values) | words_of_templates([here, typed]) | words_of(inventory_files(task_vars))
+
+
+def templated(names: Collection[str], files: Iterable[Path]) -> set[str]:
+    """Those of the names that templates of these files read."""
+    spans = (span for file in files for span in TEMPLATE.findall(file.read_text(encoding="utf-8", errors="replace")))
+    text = "\n".join(QUOTED.sub("", span) for span in spans) if names else ""
+    return {name for name in names if re.search(rf"(?<![.\w]){re.escape(name)}(?!\w|\s*=[^=])", text)}
+
+
+def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> str:
+    """What is to be done about a variable that nothing reads. meant: words with the variable that is meant by them."""
+    if meant.get(name, "") in read:
+        return f"nothing reads it; did you mean {meant[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
         role = path.parents[1].name
         if name.startswith(f"{role}_") and name in words_of([path]):
@@ -123,11 +173,11 @@ def roles_of(playbooks: Iterable[Path]) -> set[str]:
 
 def missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
     """That ansible.posix is not installed, where something is to be copied from this machine."""
-    if is_installed("ansible.posix"):
+    wanted = {COPIES[playbook.stem] for playbook in playbooks if playbook.stem in COPIES}
+    if not wanted or is_installed("ansible.posix"):
         return []
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
-    wanted = sorted(roles_of(playbooks) & set(COPIES))
-    copied = [COPIES[role] for role in wanted if any(one.get(COPIES[role]) for one in hosts)]
+    copied = sorted(name for name in wanted if any(one.get(name) for one in (*hosts, task_vars)))
     if not copied:
         return []
     found = f"the collection ansible.posix is not installed, and {' and '.join(copied)} needs it to copy from here"

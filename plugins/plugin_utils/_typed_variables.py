@@ -5,20 +5,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import json
+from collections.abc import Iterable
 from typing import Any
 
+import yaml
 from ansible.parsing.splitter import parse_kv
 
 
-def typed_variables(words: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
-    """The variables of these words, read as Ansible reads them. load: reads JSON or YAML.
+class PlainLoader(yaml.SafeLoader):
+    """Takes !unsafe and !vault, of which only Ansible knows, for what stands behind them."""
+
+
+def _plain(loader: PlainLoader, _tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else loader.construct_mapping(node)
+
+
+PlainLoader.add_multi_constructor("!", _plain)
+
+
+def read_yaml(text: str) -> Any:
+    """JSON or YAML as Ansible reads it, its own tags left out. Raises yaml.YAMLError."""
+    with contextlib.suppress(ValueError):  # which takes what YAML does not, such as tabs
+        return json.loads(text)
+    # Ansible marks words as its own kind of text, which the parser does not take
+    return yaml.load(str(text), Loader=PlainLoader)  # noqa: S506 - it is a SafeLoader
+
+
+def typed_variables(words: Iterable[str]) -> dict[str, Any]:
+    """The variables of these words, read as Ansible reads them.
 
     What a file given as -e @FILE holds is left out: it may serve other playbooks too.
     """
     found: dict[str, Any] = {}
     for word in words:
         if word and not word.startswith("@"):
-            # Ansible marks the words as its own kind of text, which the parser of YAML does not take
-            found.update(load(str(word)) if word[0] in "[{" else parse_kv(word))
+            found.update(read_yaml(word) if word[0] in "[{" else parse_kv(word))
     return found

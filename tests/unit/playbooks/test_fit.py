@@ -38,6 +38,7 @@ def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
     give_collection(tmp_path)
     text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    text = text.replace("127.0.0.", "127.0.11.")  # a node on which another test has a run would be busy
     for place, name in enumerate(NODES):
         text = text.replace(f"local{place}", name)
     (tmp_path / "machines.yml").write_text(

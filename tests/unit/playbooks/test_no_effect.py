@@ -14,14 +14,14 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 
 OTHERS = sorted(path.stem for path in (CHECKOUT / "playbooks").glob("*.yml") if path.stem != "site")  # test_site.py
 READ = {  # by the playbook itself, by a role that it uses, by a playbook that this one starts, by an option's template
-    "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me inventory_reads_this=1 "
-    "node_slots=1",
+    "launch": "nnodes=1 launch_environment={} code_source=. preflight_skip=a ansible_user=me OF_INVENTORY=1 "
+    'node_slots=1 packer_build=1 seed=1 run_id=x{{seed}} {"launch_args":[!unsafe~"{a}"]}',
     "fit": 'launch_script=a.py fit_max=8 {"fit_args":["{batch_size}"]}',
     "sweep": "launch_script=a.py fit_max=8 sweep_fit=true",
     "rehearse": "launch_script=a.py nnodes=2",
     "benchmark": "nnodes=1 baseline=a benchmark_seconds=60",
     "stage_data": "stage_data_here=. s3_client_version=1",
-    "provision": "cluster=a nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30",
+    "provision": "nnodes=2 max_usd_per_hour=4 idle_watch_minutes=30 team=a",
     "runs": "keep=20 jmespath=a",
 }
 
@@ -31,9 +31,10 @@ def directory(tmp_path: Path) -> Path:
     """The collection, and a node where nobody answers: what is not refused ends there and changes nothing."""
     give_collection(tmp_path)
     (tmp_path / "machines.yml").write_text(
-        "training: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1, x: '{{ inventory_reads_this }}'}}}\n"
+        "training: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}, vars: {x: '{{ OF_INVENTORY }}'}}\n"
     )
-    (tmp_path / "settings.yml").write_text("warmup_steps: 4\n")
+    (tmp_path / "settings.yml").write_text("warmup_steps: 4\ncluster: '{{ team }}-bert'\n")
+    (tmp_path / "tagged.yml").write_text("- {import_playbook: muster.training.status, tags: own}\n")
     (tmp_path / "mine.yml").write_text(
         "- ansible.builtin.import_playbook: muster.training.status\n"
         "- {hosts: training, gather_facts: false, tags: own, tasks: [{ansible.builtin.debug: {msg: '{{ own }}'}}]}\n"
@@ -42,9 +43,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(directory: Path, playbook: str, *words: str) -> str:
+def said(directory: Path, playbook: str, *words: str, **environment: str) -> str:
     """What is printed, without the lines' ends; that no node was asked where something was refused."""
-    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *words])
+    done = typed(directory, ["ansible-playbook", playbook, "-i", "machines.yml", *words], **environment)
     assert done.returncode != 0, done.stdout
     if "Nothing was started or changed." in done.stdout:
         assert "unreachable=1" not in done.stdout and "refused" not in done.stdout.lower(), done.stdout
@@ -63,32 +64,49 @@ def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
 
 
 def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
-    printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing")
+    printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing", ANSIBLE_SKIP_TAGS="slow")
     assert "nnodse is set (with -e), and nothing reads it; did you mean nnodes?" in printed
     assert "--tags nothing: this playbook has no tags" in printed, "it is the collection's, by the project's own file"
+    assert "--skip-tags" not in printed, "which stands in no option that was typed"
 
 
 @pytest.mark.parametrize("playbook", READ)
 def test_what_is_read_is_taken(directory: Path, playbook: str) -> None:
-    words = [word for pair in READ[playbook].split() for word in ("-e", pair)]
+    words = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
     printed = said(directory, f"muster.training.{playbook}", *words, "-e", "@settings.yml", "-e", "warmupsteps=1")
     assert "warmupsteps is set (with -e), and nothing reads it" in printed, printed
     assert set(re.findall(r"(\w+) is set \(with -e\)", printed)) == {"warmupsteps"}, printed
 
 
-def test_a_playbook_of_ones_own_has_tags_and_variables_of_its_own(directory: Path) -> None:
-    printed = said(directory, "mine.yml", "-e", "own=1 warmup_steps=3", "--tags", "own")
+@pytest.mark.parametrize(
+    ("playbook", "typed_words", "hints"),
+    [
+        ("launch", "script=a.py image=b", ["script", "launch_script", "image", "launch_image"]),
+        ("stop", "run=first", ["run", "run_id"]),
+    ],
+)
+def test_a_word_that_is_no_variable_is_told_with_the_one_that_is_meant(
+    directory: Path, playbook: str, typed_words: str, hints: list[str]
+) -> None:
+    printed = said(directory, f"muster.training.{playbook}", "-e", typed_words)
+    for name, meant in zip(hints[::2], hints[1::2], strict=True):
+        assert f"{name} is set (with -e), and nothing reads it; did you mean {meant}?" in printed, printed
+
+
+@pytest.mark.parametrize("playbook", ["mine.yml", "tagged.yml"])
+def test_a_playbook_of_ones_own_has_tags_and_variables_of_its_own(directory: Path, playbook: str) -> None:
+    printed = said(directory, playbook, "-e", "own=1 warmup_steps=3", "--tags", "own")
     assert "this playbook has no tags" not in printed and "nothing reads it" not in printed
 
 
 @pytest.mark.parametrize(
-    ("playbook", "variable"), [("launch", "code_source"), ("stage_data", "stage_data_here"), ("preflight", "")]
+    ("playbook", "variable"), [("launch", "code_source"), ("stage_data", "stage_data_here"), ("stop", "")]
 )
 def test_what_copies_from_here_asks_for_its_collection_first(directory: Path, playbook: str, variable: str) -> None:
     """Where Ansible finds ansible.posix, its package is hidden behind an empty one of the same name."""
     hidden = directory / "collections" / "ansible_collections" / "ansible"
     hidden.mkdir()
-    words = ["-e", f"{variable}=."] if variable else []
+    words = ["-e", f"{variable}=."] if variable else ["-e", "code_source=."]
     environment = {"PYTHONPATH": str(directory / "hide")}
     (directory / "hide").mkdir()
     (directory / "hide" / "sitecustomize.py").write_text(
@@ -100,5 +118,5 @@ def test_what_copies_from_here_asks_for_its_collection_first(directory: Path, pl
         directory, ["ansible-playbook", f"muster.training.{playbook}", "-i", "machines.yml", *words], **environment
     )
     printed = " ".join(done.stdout.split())
-    wanted = f"the collection ansible.posix is not installed, and {variable} needs it to copy from here"
+    wanted = f"the collection ansible.posix is not installed, and {variable}"
     assert (wanted in printed) == bool(variable), printed

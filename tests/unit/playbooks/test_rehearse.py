@@ -40,6 +40,7 @@ def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
     give_collection(tmp_path)
     text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    text = text.replace("127.0.0.", "127.0.12.")  # a node on which another test has a run would be busy
     (tmp_path / "machines.yml").write_text(
         f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    node_price_per_hour: 1.5\n"
         f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"

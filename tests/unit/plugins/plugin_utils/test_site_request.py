@@ -182,5 +182,5 @@ def test_the_collections_of_the_roles_are_found_in_their_tasks(tmp_path: Path) -
 
 
 def test_variables_of_files_do_not_count_as_typed() -> None:
-    words = ("@job.yml", "a=1 b='x y'", '{"c": [1]}')
-    assert typed_variables(words, DataLoader().load) == {"a": "1", "b": "x y", "c": [1]}
+    words = ("@job.yml", "a=1 b='x y'", '{"c": [1, !unsafe "{x}"], "d": !vault "$ANSIBLE", "e": !own {"f": 2}}')
+    assert typed_variables(words) == {"a": "1", "b": "x y", "c": [1, "{x}"], "d": "$ANSIBLE", "e": {"f": 2}}
