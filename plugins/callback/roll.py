@@ -62,8 +62,13 @@ TAIL = 10  # lines of what a program said that failed
 WATCH = "muster.training.training_watch"
 THEIR_OWN_WORDS = tuple(  # they tell how far they are
     f"muster.training.{name}"
-    for name in ("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer")
+    for name in (
+        *("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer"),
+        *("fit", "sweep", "rehearse"),
+    )
 )
+ASKING = ("pause", "ansible.builtin.pause")
+CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
 LOOKING = ("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 
@@ -85,6 +90,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def plain(text: str) -> str:
+    """A text without what steers a terminal: it may come from a node or a job."""
+    return text.translate(CONTROL)
+
+
 def last_lines(text: str) -> str:
     """The end of what a program said."""
     lines = text.rstrip().splitlines()
@@ -99,7 +109,7 @@ def reason(result: Mapping[str, Any]) -> str:
         said = str(result.get(key) or "").strip()
         if said and not any(said in part for part in parts):
             parts.append(last_lines(said))
-    return "\n".join(part for part in parts if part) or "it failed, and said nothing"
+    return plain("\n".join(part for part in parts if part)) or "it failed, and said nothing"
 
 
 def with_rescue(task: Any, part: str) -> str:
@@ -168,6 +178,7 @@ class CallbackModule(Default):
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason for which its rescue goes on there
         self.seen: set[str] = set()  # roles that have had a line
         self.left_behind: tuple[str, str] | None = None  # a run that is not at its end, and its commands
+        self.watched = False  # that run
         if isinstance(sys.stdout, io.TextIOWrapper):  # else who pipes it into a file or tee sees a run after its end
             sys.stdout.reconfigure(line_buffering=True)
         # A worker is no heir of the timer's handler: Ansible refuses tasks with a time limit where it finds one.
@@ -232,12 +243,10 @@ class CallbackModule(Default):
     def end(self) -> None:
         """Show what is left to say, also of a run that goes on without this command."""
         self.end_task()
-        if self.left_behind and self.task is not None:
+        if self.left_behind:
             run_id, commands = self.left_behind
-            watched = self.task.action == WATCH
-            self.say(
-                f"run {run_id} {'goes on by itself.' if watched else 'was about to start, and may run.'}\n{commands}"
-            )
+            state = "goes on by itself" if self.watched else "was about to start, and may run"
+            self.say(f"run {run_id} {state}.\n{commands}")
 
     def begin(self, task: Any) -> None:
         self.end_task()
@@ -245,7 +254,7 @@ class CallbackModule(Default):
             self.end_stage()
             self.stage = Stage(role_of(task), time.monotonic())
         self.task = task
-        if task.action not in THEIR_OWN_WORDS:
+        if task.action not in THEIR_OWN_WORDS + ASKING:
             signal.signal(signal.SIGALRM, self.still)
             signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
 
@@ -255,10 +264,6 @@ class CallbackModule(Default):
             self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
 
     def done(self, result: Any) -> None:
-        if result.result.get("goes_on"):
-            self.left_behind = (str(result.result["run_id"]), str(result.result["goes_on"]))
-        elif result.task.action == WATCH:
-            self.left_behind = None
         if result.task.action.rpartition(".")[2] not in LOOKING:
             self.stage.ok[result.host.get_name()] = None
         if result.result.get("changed"):
@@ -266,13 +271,20 @@ class CallbackModule(Default):
         if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
             self.messages.setdefault(self.message(result), []).append(result.host.get_name())
 
+    def keep_in_mind(self, result: Any) -> None:
+        """Know of a run that goes on where nobody sees it to its end."""
+        if result.result.get("goes_on"):
+            self.left_behind = (str(result.result["run_id"]), str(result.result["goes_on"]))
+        elif result.task.action == WATCH and not result.result.get("lost"):  # else the other nodes are asked now
+            self.left_behind = None
+
     def message(self, result: Any) -> str:
         """What a task says that is there to say something."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
         said = result.result["msg"]
-        return "\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip()
+        return plain("\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip())
 
     def fail(self, result: Any) -> None:
         """Keep why a task has failed on a node, until all have been heard."""
@@ -299,6 +311,7 @@ class CallbackModule(Default):
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self.end_task()
         self.end_stage()
+        self.left_behind, self.watched = None, False  # of a run that was to be left, this has been said
         self.stage = Stage("", time.monotonic())
         self.check = bool(play.check_mode)
         self.with_roles = bool((play.get_ds() or {}).get("roles"))
@@ -312,9 +325,12 @@ class CallbackModule(Default):
             mode = ", nothing is changed (--check)" if self.check else ""
             self.say(f"{self.playbook}: {number}{mode}: {names(self.nodes)}")
 
-    @unless_verbose
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        self.begin(task)
+        self.watched = self.watched or task.action == WATCH
+        if self._display.verbosity:
+            super().v2_playbook_on_task_start(task, is_conditional)
+        else:
+            self.begin(task)
 
     @unless_verbose
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
@@ -324,10 +340,13 @@ class CallbackModule(Default):
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         pass
 
-    @unless_verbose
     def v2_runner_on_ok(self, result: Any) -> None:
-        self._handle_warnings(result.result)
-        self.done(result)
+        self.keep_in_mind(result)
+        if self._display.verbosity:
+            super().v2_runner_on_ok(result)
+        else:
+            self._handle_warnings(result.result)
+            self.done(result)
 
     @unless_verbose
     def v2_runner_on_skipped(self, result: Any) -> None:
@@ -402,9 +421,15 @@ class CallbackModule(Default):
                 text = "\n".join(f"    {line}" for line in lines)
                 self.diffs.setdefault(text, []).append(result.host.get_name())
 
-    @unless_verbose
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self.left_behind = None
+        if self._display.verbosity:
+            super().v2_playbook_on_stats(stats)
+        else:
+            self.sum_up(stats)
+
+    def sum_up(self, stats: Any) -> None:
+        """Show the last line."""
         self.end_task()
         self.end_stage()
         if not self.headed:

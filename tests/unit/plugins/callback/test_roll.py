@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -262,7 +263,27 @@ def test_durations(seconds: float, said: str) -> None:
             "...\n" + "\n".join(str(n) for n in range(20, 30)),
         ),
         ({}, "it failed, and said nothing"),
+        ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
     ],
 )
 def test_the_reason_of_a_failure(result: dict[str, Any], said: str) -> None:
     assert roll.reason(result) == said
+
+
+def test_a_run_is_kept_in_mind_until_it_was_seen_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = roll.CallbackModule()
+    said: list[str] = []
+    monkeypatch.setattr(callback, "say", said.append)
+
+    def heard(action: str, **result: Any) -> list[str]:
+        callback.keep_in_mind(SimpleNamespace(task=SimpleNamespace(action=action), result=result))
+        callback.end()
+        found, said[:] = list(said), []
+        return found
+
+    opened = {"run_id": "first", "goes_on": "  to end it: stop"}
+    assert heard("run_record", **opened) == ["run first was about to start, and may run.\n  to end it: stop"]
+    callback.watched = True
+    assert heard("debug") == ["run first goes on by itself.\n  to end it: stop"]
+    assert heard(roll.WATCH, lost=True) == ["run first goes on by itself.\n  to end it: stop"]
+    assert heard(roll.WATCH, lost=False) == []
