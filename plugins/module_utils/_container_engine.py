@@ -23,6 +23,8 @@ from typing import Any, Iterator, NamedTuple
 LABEL = "muster.source"  # of an image that was built here: the hash of what it was built from
 PATIENCE = 60.0  # seconds in which an engine that lives answers a question
 LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else is there
+CHUNK = 2**20  # bytes of a file that are read at once
+DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(r"unauthorized|authentication required|denied|forbidden|no basic auth", re.I)
 
@@ -210,22 +212,47 @@ def read_archive(path: str) -> list[str]:
         raise Fault(
             f"container_image_archive {path} {kind}. Needed: one image, as `docker save --output FILE IMAGE` writes it"
         )
-    return [digest_of(one[:-5] if one.endswith(".json") else one) for one in [*configs, *indices]]
+    known = []
+    for one in [*configs, *indices]:
+        name = digest_of(one[:-5] if one.endswith(".json") else one) if isinstance(one, str) else ""
+        if not DIGEST.fullmatch(name):  # an engine might take it for an option
+            raise Fault(
+                f"container_image_archive {path} calls its image {repr(one)[:100]}. Needed: its SHA-256, 64 hex "
+                "digits, as `docker save --output FILE IMAGE` writes it. Make it anew"
+            )
+        known.append(name)
+    return known
+
+
+def file_hash(path: str) -> str:
+    """The SHA-256 of a file, in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for chunk in iter(lambda: stream.read(CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def context_hash(directory: str) -> str:
-    """A hash of what a Dockerfile and the files beside it are, by names, modes and contents."""
+    """A hash of what a Dockerfile and the files beside it are, by names, modes and contents.
+
+    Raises Fault where there is something else than files, directories and links: a pipe has no end.
+    """
     digest = hashlib.sha256()
     for current, names, leaves in os.walk(directory):
         names[:] = sorted(name for name in names if name != ".git")
         for name in sorted(leaves):
             path = os.path.join(current, name)
+            if os.path.exists(path) and not os.path.isfile(path):  # a link may lead to nothing
+                raise Fault(
+                    f"{path} is no regular file. Needed: files, directories and links to them beside a Dockerfile, "
+                    "which are copied to a node. Remove it, or move the Dockerfile to a directory of its own"
+                )
             told = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]
             if os.path.islink(path):
                 told.append(os.readlink(path))
             else:
-                with open(path, "rb") as stream:
-                    told.append(hashlib.sha256(stream.read()).hexdigest())
+                told.append(file_hash(path))
             digest.update(json.dumps(told).encode())
     return digest.hexdigest()
 

@@ -192,6 +192,7 @@ class Image(Stage):
             there = os.stat(path)
             if [identity, size, changed] == [found.id, there.st_size, there.st_mtime_ns]:
                 return size, sha256
+        self.remove_unfinished()
         free = shutil.disk_usage(self.root).free
         if free < found.size + self.reserve:
             raise Fault(
@@ -224,6 +225,11 @@ class Image(Stage):
             json.dump([found.id, size, os.stat(path).st_mtime_ns, digest.hexdigest()], stream)
         return size, digest.hexdigest()
 
+    def remove_unfinished(self) -> None:
+        """Remove an archive that a call was writing when it was killed: it takes the room of the next one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.root, ARCHIVE + ".new"))
+
     # - the others
 
     @property
@@ -255,12 +261,25 @@ class Image(Stage):
             self.have.update(range(len(self.pieces)))
             self.changed.notify_all()
 
+    def room_taken(self) -> int:
+        """The bytes of the disk that the archive has taken already: those of its pieces that have arrived, or all."""
+        one = self.entries[0]
+        self.read_index()
+        if self.is_there(0):
+            return one.size
+        try:
+            # its length tells nothing: pieces arrive in any order, with holes between them; blocks are of 512 bytes
+            return min(one.size, os.stat(self.part(0)).st_blocks * 512)
+        except FileNotFoundError:
+            return 0
+
     def check_room(self) -> None:
         """Raises Fault where a disk has no room for what the engine makes of the archive, beside that."""
+        self.remove_unfinished()
         one, (root, free) = self.entries[0], self.engine.room()
         unpacked = self.engine.unpacks_in()
         store, beside, ours = (os.stat(nearest(path)).st_dev for path in (root, unpacked, self.root))
-        needed = room_needed(max(one.size, int(one.etag)), one.size, store, beside, ours)
+        needed = room_needed(max(one.size, int(one.etag)), one.size - self.room_taken(), store, beside, ours)
         engine, reserve = self.engine.name, f"a reserve of {self.request['reserve_gib']:g} GiB"
         if free < needed[store] + self.reserve:
             raise Fault(
@@ -345,8 +364,8 @@ class Image(Stage):
 def room_needed(image: int, archive: int, store: int, beside: int, ours: int) -> dict[int, int]:
     """The bytes that each disk needs while an archive is loaded.
 
-    image, archive: their bytes. store, beside, ours: numbers of the disks on which the engine keeps the image, on which
-    it unpacks it before, and on which the archive lies.
+    image, archive: their bytes, of the archive those that are still to come. store, beside, ours: numbers of the disks
+    on which the engine keeps the image, on which it unpacks it before, and on which the archive lies.
     """
     needed = dict.fromkeys((store, beside, ours), 0)
     for disk, size in ((store, image), (beside, image), (ours, archive)):

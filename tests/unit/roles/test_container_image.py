@@ -9,14 +9,21 @@ import hashlib
 import importlib.util
 import json
 import os
+import shlex
+import shutil
+import socket
 import subprocess
 import sys
+import tarfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 from tests.fake_engine import archive_of
 from tests.unit.supervised import free_port
@@ -234,6 +241,50 @@ print(json.dumps([room_needed(100, 90, *disks) for disks in ((1, 1, 1), (1, 1, 2
     ]  # fmt: skip
 
 
+# An image on a node, as its program has it; `free` is what a disk has.
+IMAGE = """
+import json, os, shutil, sys, types
+import image
+from image import Entry, Fault, Image
+one = Image(json.loads(sys.argv[1]))
+def disk(free): shutil.disk_usage = lambda path: types.SimpleNamespace(free=free())
+"""
+
+
+def test_an_archive_that_was_not_written_to_its_end_takes_no_room(cluster: Cluster) -> None:
+    cluster.have(0, PULLED)
+    given = {**cluster.given, "destination": str(cluster.places[0]), "me": 0, "ids": cluster.ids()}
+    left = cluster.places[0] / "image.tar.new"
+    left.write_bytes(b"x" * MIB)
+    program = f"""{IMAGE}
+disk(lambda: 0 if os.path.exists(sys.argv[2]) else 10**12)
+print(json.dumps(one.save(one.engine.find(one.name))))"""
+    assert json.loads(cluster.python(0, "-c", program, json.dumps(given), str(left)))[0] == len(archive_of(PULLED))
+
+
+@pytest.mark.parametrize("there", ["", "half", "whole"])
+def test_room_is_asked_for_what_is_still_to_come(cluster: Cluster, there: str) -> None:
+    """The disk has room for the image, and for half of its archive."""
+    given = {**cluster.given, "destination": str(cluster.places[1]), "me": 1, "ids": ["", "", ""]}
+    program = f"""{IMAGE}
+body, there = os.urandom({4 * MIB}), sys.argv[2]
+one.entries = [Entry("image.tar", "id", len(body), str(len(body)), __import__("hashlib").sha256(body).hexdigest())]
+if there:
+    with open(one.part(0) if there == "half" else one.target(0), "wb") as stream:
+        stream.write(body[: {2 * MIB}] if there == "half" else body)
+        stream.flush()
+        os.fsync(stream.fileno())
+one.engine.room = lambda: (one.root, {6 * MIB} + {MIB // 4})
+one.engine.unpacks_in = lambda: "/proc"
+disk(lambda: 10**12)
+try:
+    print(json.dumps(one.check_room() or ""))
+except Fault as fault:
+    print(json.dumps(str(fault)))"""
+    said = json.loads(cluster.python(1, "-c", program, json.dumps(given), there))
+    assert said == "" if there else "where docker keeps images, has" in said, said
+
+
 def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
     """And gets it the next time."""
     given = {"names": ["node0", "node1"], "addresses": cluster.given["addresses"][:2]}
@@ -309,3 +360,135 @@ def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path)
     assert engine.context_hash(str(tmp_path)) == before
     (tmp_path / "Dockerfile").write_text("FROM b\n")
     assert engine.context_hash(str(tmp_path)) != before
+
+
+def test_a_context_is_read_bit_by_bit(engine: ModuleType, tmp_path: Path) -> None:
+    with (tmp_path / "weights").open("wb") as stream:
+        stream.truncate(16 * MIB)
+    tracemalloc.start()
+    try:
+        engine.context_hash(str(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_what_cannot_be_read_to_an_end_is_refused_in_a_context(
+    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    context = tmp_path / "context"
+    context.mkdir()
+    place = Path("there") if link else Path("context/odd")
+    if link:
+        (context / "odd").symlink_to("../there")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+    for _kind in ("socket", "pipe"):
+        said = engine.look({"context": str(context)})["fault"]
+        assert f"{context}/odd is no regular file. Needed: " in said and "\n" not in said
+        place.unlink()
+        os.mkfifo(place)
+    place.unlink()
+    if link:
+        assert engine.look({"context": str(context)})["fault"] == "", "a link to nothing harms nobody"
+
+
+@pytest.mark.parametrize(
+    ("config", "digests", "known", "wrong"),
+    [
+        (f"{'a' * 64}.json", [], ["a" * 64], ""),
+        (f"blobs/sha256/{'a' * 64}", [f"sha256:{'b' * 64}"], ["a" * 64, "b" * 64], ""),
+        ("--help.json", [], [], "'--help.json'"),
+        (f"{'A' * 64}.json", [], [], f"'{'A' * 64}.json'"),
+        (f"{'a' * 64}.json", ["--help"], [], "'--help'"),
+        (f"{'a' * 64}.json", [f"sha256:{'b' * 64}\n"], [], f"'sha256:{'b' * 64}\\n'"),
+        (f"{'a' * 64}.json", [5], [], "5"),
+    ],
+)
+def test_an_archive_names_its_image_by_digests(
+    engine: ModuleType, tmp_path: Path, config: str, digests: list[object], known: list[str], wrong: str
+) -> None:
+    """Which an engine is asked for: a word such as --help is not."""
+    (tmp_path / "manifest.json").write_text(json.dumps([{"Config": config}]))
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": one} for one in digests]}))
+    path = tmp_path / "image.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("manifest.json", "index.json"):
+            archive.add(tmp_path / name, name)
+    told = engine.look({"archive": str(path)})
+    assert told["archive"] == known
+    assert f"image.tar calls its image {wrong}. Needed: " in told["fault"] if wrong else not told["fault"]
+
+
+# --- The role's own tasks ---------------------------------------------------------------------------------------------
+
+
+def tasks_of(name: str) -> dict[str, Any]:
+    """The tasks of a file of the role, by their names."""
+    path = str(ROLES / "container_image" / "tasks" / name)
+    return {task["name"]: task for task in DataLoader().load_from_file(path, trusted_as_template=True)}
+
+
+def value_of(expression: str, **variables: Any) -> Any:
+    return Templar(DataLoader(), variables=variables).template(trust_as_template(f"{{{{ {expression} }}}}"))
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [(["podman", "newuidmap"], False), (["podman"], True), (["newuidmap"], True), ([], True)],
+)
+def test_podman_is_installed_only_where_a_part_is_missing(tmp_path: Path, there: list[str], missing: bool) -> None:
+    tasks = tasks_of("install.yml")
+    asked, installs = tasks["See whether podman is there"], tasks["Install podman, and what it needs without root"]
+    (tmp_path / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
+    for name in there:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    words = shlex.split(asked["ansible.builtin.command"])
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    told = {"rc": done.returncode, "stdout": done.stdout, "stdout_lines": done.stdout.splitlines()}
+    assert value_of(installs["when"], __container_image_podman=told, ansible_check_mode=False) is missing
+
+
+def test_services_are_kept_without_a_login_only_where_there_is_systemd() -> None:
+    given = tasks_of("install.yml")["Keep the user's services without a login"]["ansible.builtin.command"]
+    assert given["argv"][:2] == ["loginctl", "enable-linger"] and given["removes"] == "/run/systemd/system"
+
+
+@pytest.mark.parametrize(
+    ("given", "user"),
+    [
+        ({}, ""),
+        ({"job": {"image": "torch:1"}}, ""),
+        ({"job": {"user": "alice"}}, "alice"),
+        ({"job": {"user": "alice"}, "launch_user": "bob"}, "bob"),
+    ],
+)
+def test_the_image_is_that_of_the_user_who_runs_the_job(given: dict[str, Any], user: str) -> None:
+    path = str(ROLES / "container_image" / "defaults" / "main.yml")
+    defaults = DataLoader().load_from_file(path, trusted_as_template=True)
+    assert Templar(DataLoader(), variables=given).template(defaults["container_image_user"]) == user
+
+
+def test_the_user_can_exchange_nothing_where_root_writes(tmp_path: Path) -> None:
+    """Of the context all directories are root's; the user gets the files alone, when all of them are there."""
+    tasks = tasks_of("configure.yml")
+    names = list(tasks)
+    copies = "Copy the Dockerfile and what lies beside it to the first node"
+    gives = "Give the user the files of it, and no directory"
+    assert tasks[copies]["ansible.builtin.copy"]["owner"] == "root" and names.index(copies) + 1 == names.index(gives)
+    context = tmp_path / "context"
+    (context / "sub").mkdir(parents=True)
+    for name in ("Dockerfile", "sub/file"):
+        (context / name).touch()
+    (context / "link").symlink_to("/etc/passwd")
+    (tmp_path / "chown").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "chown").chmod(0o755)
+    known = {"__container_image_own": str(tmp_path), "__container_image_user": "alice"}
+    words = Templar(DataLoader(), variables=known).template(tasks[gives]["ansible.builtin.command"]["argv"])
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    user, *given = done.stdout.split()
+    assert user == "alice" and sorted(given) == [f"{context}/Dockerfile", f"{context}/sub/file"]
