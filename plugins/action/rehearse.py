@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -26,7 +24,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._rehearse.rehearsi
     Rehearsing,
     close,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["played", "judged"], "required": True},
@@ -71,21 +70,20 @@ class ActionModule(ActionBase):
         directory = runs / args["run_id"]
         try:
             if args["state"] == "played":
-                return self.played(directory, runs, job)
+                return self.played(directory, runs, job, common_settings(task_vars, args["group"]))
             known = close(directory, first_number(args["checkpoint_bytes"]), first_number(args["free_bytes"]))
-        except (NoRunner, RehearsalError) as problem:
+        except RehearsalError as problem:
             raise Refusal(str(problem), result={"changed": True}) from problem
         Display().display(render(known, args["run_id"]))
         if not known["go"]:
             raise Refusal("not yet: the problems above come first", result={"changed": True})
         return {"changed": True, "rehearsal": known}
 
-    def played(self, directory: Path, runs: Path, job: Job) -> dict[str, Any]:
+    def played(self, directory: Path, runs: Path, job: Job, common: str) -> dict[str, Any]:
         """The launches, and where the checkpoint lies."""
-        launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
-        with launches:
+        with sequence(directory) as launches:
             say = Display().display
-            known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}")).play(job)
+            known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}"), common).play(job)
         whole = named(known["starts"], ALL)
         told = whole is not None and whole["checkpoint"]
         return {

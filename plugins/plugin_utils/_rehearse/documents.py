@@ -63,9 +63,14 @@ class Finding(TypedDict):
 
 
 class Rehearsal(TypedDict):
-    """rehearsal.json. starts: those that have succeeded; the rest is None until all has run."""
+    """rehearsal.json. starts: those that have succeeded; the rest is None until all has run.
+
+    common: tells whether it was a rehearsal with another job or other nodes, and shows nothing of them.
+    """
 
     version: int
+    salt: str
+    common: str
     job: Job
     starts: list[Start]
     under_way: str  # the run that was not over when this was written

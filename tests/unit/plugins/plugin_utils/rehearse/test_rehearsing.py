@@ -75,9 +75,10 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "runs")
 
 
-def play(cluster: Cluster, said: list[str] | None = None, **more: Any) -> Rehearsal:
+def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **more: Any) -> Rehearsal:
     say = (said if said is not None else []).append
-    return Rehearsing(cluster.runs / "r", cluster.runs, cluster, say).play({**JOB, **more})  # type: ignore[typeddict-item]
+    rehearsing = Rehearsing(cluster.runs / "r", cluster.runs, cluster, say, common)
+    return rehearsing.play({**JOB, **more})  # type: ignore[typeddict-item]
 
 
 def test_two_nodes_then_all_then_all_again_from_the_checkpoint(cluster: Cluster) -> None:
@@ -118,6 +119,8 @@ def test_run_again_it_goes_on(cluster: Cluster) -> None:
         play(cluster)
     with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
         play(cluster, steps=3)
+    with pytest.raises(RehearsalError, match="r is a rehearsal that has another job, or other nodes"):
+        play(cluster, common="image two")
 
 
 def test_a_start_that_fails_ends_it_with_its_words(cluster: Cluster) -> None:
