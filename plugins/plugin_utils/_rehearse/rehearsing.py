@@ -229,6 +229,7 @@ def measured(record: Path, what: str, job: Job) -> Start:
         "currency": report["cost"]["currency"],
         "steps": [step for step, _value in points],
         "loss": [value for _step, value in points],
+        "broken": min((step for name, step in known.broken.items() if is_loss(name, job["loss"])), default=None),
     }
 
 
@@ -248,7 +249,11 @@ def curve_of(curves: Sequence[Curve], name: str) -> Curve | None:
     start writes the points of the first into it again."""
     fresh = [curve for curve in curves if not curve.source.endswith("trainer_state.json")]
     for curve in fresh:
-        own = curve.name.partition(" (")[0]
-        if own == name if name else LOSS.match(own):
+        if is_loss(curve.name.partition(" (")[0], name):
             return curve
     return None
+
+
+def is_loss(own: str, name: str) -> bool:
+    """Whether a measure is the one that is named, or without a name is called loss."""
+    return own == name if name else LOSS.match(own) is not None
