@@ -55,9 +55,16 @@ options:
     type: int
     default: 20
   nnodes:
-    description: How many nodes the job takes. Empty, all of O(group).
+    description: >-
+      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. Empty, all of O(nodes), else of
+      O(group).
     type: str
     default: ""
+  nodes:
+    description: Names of the nodes among which the job is. Empty, all of O(group).
+    type: list
+    elements: str
+    default: []
   timeout:
     description: Seconds after which a launch is stopped, which ends the rehearsal.
     type: float

@@ -67,8 +67,8 @@ def of_loss(starts: Sequence[Start]) -> list[Finding]:
             return [
                 problem(
                     f"the loss is not a number at step {start['broken']:g} of {start['run_id']}",
-                    "lower the learning rate, clip gradients, or take bf16 in place of fp16; if another loss counts, name "
-                    "it with rehearse_loss",
+                    "lower the learning rate, clip gradients, or take bf16 in place of fp16; if another loss counts, "
+                    "name it with rehearse_loss",
                 )
             ]
     return []
