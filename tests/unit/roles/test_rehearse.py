@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from jinja2 import ChainableUndefined, Environment
 
-from tests.unit.typed import CHECKOUT
+from tests.unit.typed import CHECKOUT, give_collection, typed
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,12 @@ def test_a_checkpoint_is_read_as_the_user_of_the_job(of_node: Any, said: dict[st
         assert templates.from_string(expression).render(known) == user
         assert task["become_user"] == f"{{{{ {name} | default('root', true) }}}}"
     assert len(reading) == 2
+
+
+def test_a_job_that_has_told_of_no_checkpoint_is_judged_all_the_same(tmp_path: Path) -> None:
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text("training: {hosts: {gpu0: {node_address: 127.0.4.1}}}\n")
+    job = '{"launch_script": "train.py", "rehearse_args": ["{steps}"]}'
+    words = ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", job]
+    done = typed(tmp_path, [*words, "--check"])  # which launches nothing, so that no node has a checkpoint
+    assert done.returncode == 0 and "skipped=2" in done.stdout, done.stdout
