@@ -22,6 +22,8 @@ description:
     C(seconds_per_step), C(peak_memory_mib), C(checkpoint), C(checkpoint_seconds), and at some steps C(step) and
     C(loss).
   - What is known is kept in C(rehearsal.json). Called again after it was cut off, it goes on from there.
+    With another job or other nodes it is another rehearsal, and needs another O(run_id).
+  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
   - Interrupted, it stops the present run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:

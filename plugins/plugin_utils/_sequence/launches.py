@@ -25,8 +25,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ansible.utils.display import Display
+
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import beside
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed, beside
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import STARTED_BY
 
 INSTALL = "pip install 'ansible-runner>=2.4,<3'"
@@ -144,5 +146,12 @@ class Launches:
         return ended
 
     def stop(self, run_id: str) -> Ended:
-        """Stop a run on all nodes."""
-        return self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
+        """Stop a run on all nodes, and warn where that did not come to a good end."""
+        ended = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
+        if ended.code or ended.late:
+            Display().warning(
+                f"{run_id} may go on: stopping it {'took too long' if ended.late else 'failed'}, as "
+                f"{self.directory / f'{run_id}-stop.log'} says. "
+                + as_typed(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
+            )
+        return ended

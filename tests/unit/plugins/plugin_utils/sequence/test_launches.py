@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
 from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -104,17 +105,21 @@ def test_a_stop_is_not_waited_for_for_ever_and_not_interrupted(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
+    warned: list[str] = []
 
     def run_command(cancel_callback: Callable[[], bool], **_more: object) -> tuple[str, str, int]:
         asked.append(cancel_callback())
         return "", "", 0
 
     monkeypatch.setattr(launches.runner, "run_command", run_command)
+    monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
     launches.heard = True
     launches.stop("fit-b8")
+    assert not warned
     monkeypatch.setattr(f"{Launches.__module__}.STOP_PATIENCE", -1.0)
     launches.stop("fit-b8")
     assert asked == [False, True]
+    assert "fit-b8 may go on: stopping it took too long" in warned[0] and "stop.yml -e run_id=fit-b8" in warned[0]
 
 
 def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
