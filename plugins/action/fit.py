@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -19,7 +17,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import FI
 from ansible_collections.muster.training.plugins.plugin_utils._fit.search import Search
 from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE, has_hole
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
 
 ARGUMENT_SPEC = {
     "args": {"type": "raw", "default": []},
@@ -105,11 +104,11 @@ class ActionModule(ActionBase):
         search = Search(start=args["start"], multiple=args["multiple"], most=args["max"], margin=args["margin"])
         display = Display()
         try:
-            launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
-            with launches:
-                fit = Fit(directory, runs, launches, lambda text: display.display(f"[fit] {text}"))
+            with sequence(directory) as launches:
+                common = common_settings(task_vars, args["group"])
+                fit = Fit(directory, runs, launches, lambda text: display.display(f"[fit] {text}"), common)
                 state = fit.search(job, search)
-        except (NoRunner, FitError) as problem:
+        except FitError as problem:
             raise Refusal(str(problem), result={"changed": True}) from problem
         display.display(told(state, args["run_id"], str(directory / FITTED)))
         if not state["result"]:

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
-from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID, parse_nnodes
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._rehearse.documents import ALL, Job
@@ -26,7 +25,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._rehearse.rehearsi
     Rehearsing,
     close,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["played", "judged"], "required": True},
@@ -34,6 +34,7 @@ ARGUMENT_SPEC = {
     "resume_args": {"type": "raw", "default": []},
     "steps": {"type": "int", "default": 20},
     "nnodes": {"type": "str", "default": ""},
+    "nodes": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 1800.0},
     "total_steps": {"type": "int", "default": 0},
     "checkpoint_steps": {"type": "int", "default": 0},
@@ -51,6 +52,11 @@ def first_number(text: str) -> int | None:
     """The number that a text begins with, as du and df print it on their last line; None where there is none."""
     words = (text.strip().splitlines() or [""])[-1].split()
     return int(words[0]) if words and words[0].isascii() and words[0].isdigit() else None
+
+
+def wanted_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
+    """How many nodes a launch takes: as many as were said, else those that were named, else all. Raises ValueError."""
+    return parse_nnodes(nnodes)[1] if nnodes else len(nodes) or machines
 
 
 class ActionModule(ActionBase):
@@ -71,21 +77,20 @@ class ActionModule(ActionBase):
         directory = runs / args["run_id"]
         try:
             if args["state"] == "played":
-                return self.played(directory, runs, job)
+                return self.played(directory, runs, job, common_settings(task_vars, args["group"]))
             known = close(directory, first_number(args["checkpoint_bytes"]), first_number(args["free_bytes"]))
-        except (NoRunner, RehearsalError) as problem:
+        except RehearsalError as problem:
             raise Refusal(str(problem), result={"changed": True}) from problem
         Display().display(render(known, args["run_id"]))
         if not known["go"]:
             raise Refusal("not yet: the problems above come first", result={"changed": True})
         return {"changed": True, "rehearsal": known}
 
-    def played(self, directory: Path, runs: Path, job: Job) -> dict[str, Any]:
+    def played(self, directory: Path, runs: Path, job: Job, common: str) -> dict[str, Any]:
         """The launches, and where the checkpoint lies."""
-        launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
-        with launches:
+        with sequence(directory) as launches:
             say = Display().display
-            known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}")).play(job)
+            known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}"), common).play(job)
         whole = named(known["starts"], ALL)
         told = whole is not None and whole["checkpoint"]
         return {
@@ -97,6 +102,10 @@ class ActionModule(ActionBase):
     def job(self, args: dict[str, Any], machines: int) -> Job:
         """What is rehearsed. Raises Refusal where that cannot be."""
         wrong, words = "", dict[str, list[str]]()
+        try:
+            nnodes = wanted_nodes(args["nnodes"], args["nodes"], machines)
+        except ValueError as problem:
+            raise Refusal(str(problem), result={"changed": False}) from problem
         for name in ("args", "resume_args"):
             try:
                 words[name] = job_arguments(args[name], self._loader)
@@ -119,7 +128,7 @@ class ActionModule(ActionBase):
             args=words["args"],
             resume_args=words["resume_args"],
             steps=args["steps"],
-            nnodes=int(args["nnodes"]) if args["nnodes"].isdecimal() else machines,
+            nnodes=nnodes,
             patience=args["timeout"],
             total_steps=args["total_steps"],
             checkpoint_steps=args["checkpoint_steps"],

@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -25,7 +23,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._fit.template impo
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
 from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.documents import Variant
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.sweep import FILE, PAGE, Sweep, SweepError, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.table import for_terminal
@@ -73,10 +72,11 @@ class ActionModule(ActionBase):
         )
         display = Display()
         try:
-            launches = Launches(sys.argv[1:], context.CLIARGS.get("args") or (), directory / "launches")
-            with launches:
-                state = Sweep(directory, runs, launches, lambda text: display.display(f"[sweep] {text}")).run(wanted)
-        except (NoRunner, SweepError) as problem:
+            with sequence(directory) as launches:
+                common = common_settings(task_vars, args["group"])
+                sweep = Sweep(directory, runs, launches, lambda text: display.display(f"[sweep] {text}"), common)
+                state = sweep.run(wanted)
+        except SweepError as problem:
             raise Refusal(str(problem), result={"changed": True}) from problem
         for table in state["tables"]:
             display.display(f"\n{for_terminal(table)}")

@@ -17,6 +17,8 @@ description:
     words.
   - The result, with O(margin) taken off, is confirmed by a last launch. C(fitted.yml) holds its arguments.
   - What is known is kept in C(fit.json). Called again after it was cut off, it goes on from there.
+    With another job or other nodes it is another search, and needs another O(run_id).
+  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
   - Interrupted, it stops the present run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:

@@ -22,6 +22,8 @@ description:
     C(seconds_per_step), C(peak_memory_mib), C(checkpoint), C(checkpoint_seconds), and at some steps C(step) and
     C(loss).
   - What is known is kept in C(rehearsal.json). Called again after it was cut off, it goes on from there.
+    With another job or other nodes it is another rehearsal, and needs another O(run_id).
+  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
   - Interrupted, it stops the present run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
@@ -57,9 +59,16 @@ options:
     type: int
     default: 20
   nnodes:
-    description: How many nodes the job takes. Empty, all of O(group).
+    description: >-
+      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. Empty, all of O(nodes), else of
+      O(group).
     type: str
     default: ""
+  nodes:
+    description: Names of the nodes among which the job is. Empty, all of O(group).
+    type: list
+    elements: str
+    default: []
   timeout:
     description: Seconds after which a launch is stopped, which ends the rehearsal.
     type: float

@@ -19,8 +19,9 @@ description:
     C(sweep.md). The numbers are in C(sweep.json).
   - Throughput, batch and memory are what the job reports in lines C(MUSTER_RESULT), as C(samples_per_second),
     C(batch_size) and C(peak_memory_mib). Memory is else that of samples of the GPUs.
-  - Called again after it was cut off, it goes on. What has succeeded with the same settings is not launched again, what
-    has failed is.
+  - Called again after it was cut off, it goes on. What has succeeded with the same settings, job and nodes is not
+    launched again, what has failed is.
+  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
   - Interrupted, it stops the present run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:

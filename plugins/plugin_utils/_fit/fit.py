@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -31,6 +32,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import sealed
 
 VERSION = 1
 FILE, FITTED = "fit.json", "fitted.yml"
@@ -47,9 +49,14 @@ class Job(TypedDict):
 
 
 class State(TypedDict):
-    """fit.json. result is None until the search is over, and 0 where nothing fits."""
+    """fit.json. result is None until the search is over, and 0 where nothing fits.
+
+    common: tells whether it was a search with another job or other nodes, and shows nothing of them.
+    """
 
     version: int
+    salt: str
+    common: str
     job: Job
     search: Search
     history: list[Probe]
@@ -73,17 +80,25 @@ class FitError(Exception):
 
 
 class Fit:
-    """One search. directory: takes fit.json; runs: where the records of its launches come to lie."""
+    """One search. directory: takes fit.json; runs: where the records of its launches come to lie;
+    common: what all of them have in common, and nobody is shown.
+    """
 
-    def __init__(self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None], common: str = ""
+    ) -> None:
         self.directory, self.runs, self.launcher, self.say = directory, runs, launcher, say
+        self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
         """Where an earlier search of this name stands, else the beginning. Raises FitError where it was another one."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
+            salt = secrets.token_hex(16)
             return {
                 "version": VERSION,
+                "salt": salt,
+                "common": sealed(salt, self.common),
                 "job": job,
                 "search": search,
                 "history": [],
@@ -91,12 +106,17 @@ class Fit:
                 "result": None,
                 "fastest": None,
             }
-        if not isinstance(known, dict) or known.get("version") != VERSION:
+        if not isinstance(known, dict) or State.__annotations__.keys() - known.keys() or known["version"] != VERSION:
             raise FitError(f"{self.directory / FILE} is not of this version: choose another name with -e run_id=NAME")
         if known["job"] != job or known["search"] != search:
             raise FitError(
                 f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
                 f"remove {self.directory} to begin anew"
+            )
+        if known["common"] != sealed(known["salt"], self.common):
+            raise FitError(
+                f"{self.directory.name} is a search with another job, or on other nodes: choose another name with -e "
+                f"run_id=NAME, or remove {self.directory} to begin anew"
             )
         return known  # type: ignore[return-value]
 
@@ -111,6 +131,8 @@ class Fit:
         if state["under_way"]:
             self.say(f"{state['under_way']} was not over when the search was cut off: it is stopped")
             self.launcher.stop(state["under_way"])
+        if state["result"] is not None:
+            self.say("nothing is launched: the result is that of an earlier search")
         while not (following := fit_next(state["history"], search))["done"]:
             self.tell(state["history"], following)
             run_id = free_name(self.runs, f"{self.directory.name}-b{following['batch']}")

@@ -36,7 +36,8 @@ class Job(TypedDict):
 class Start(TypedDict):
     """One launch that has succeeded. steps, loss: the points of the curve that is followed.
 
-    node: that of rank 0; checkpoint: an absolute path there, "" where the job has told none.
+    broken: the first step at which the loss was no number; node: that of rank 0; checkpoint: an absolute path there, ""
+    where the job has told none.
     """
 
     what: str
@@ -52,6 +53,7 @@ class Start(TypedDict):
     currency: str
     steps: list[float]
     loss: list[float]
+    broken: float | None
 
 
 class Finding(TypedDict):
@@ -63,9 +65,14 @@ class Finding(TypedDict):
 
 
 class Rehearsal(TypedDict):
-    """rehearsal.json. starts: those that have succeeded; the rest is None until all has run."""
+    """rehearsal.json. starts: those that have succeeded; the rest is None until all has run.
+
+    common: tells whether it was a rehearsal with another job or other nodes, and shows nothing of them.
+    """
 
     version: int
+    salt: str
+    common: str
     job: Job
     starts: list[Start]
     under_way: str  # the run that was not over when this was written

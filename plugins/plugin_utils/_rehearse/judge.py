@@ -38,8 +38,14 @@ def named(starts: Sequence[Start], what: str) -> Start | None:
 def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
     """The rehearsal with all that its launches tell. Both sizes in bytes, on the node of rank 0."""
     job, whole = known["job"], named(known["starts"], ALL)
-    resumed, of_resuming = resuming(job, known["starts"])
-    findings = [*of_resuming, *of_steps(job, known["starts"]), *of_room(job, whole, checkpoint_bytes, free_bytes)]
+    broken = of_loss(known["starts"])
+    resumed, of_resuming = resuming(job, known["starts"]) if not broken else (None, [])
+    findings = [
+        *broken,
+        *of_resuming,
+        *of_steps(job, known["starts"]),
+        *of_room(job, whole, checkpoint_bytes, free_bytes),
+    ]
     seconds = total_seconds(job, whole)
     per_hour = whole["per_hour"] if whole is not None else None
     return {
@@ -52,6 +58,20 @@ def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None
         "findings": findings,
         "go": not any(one["severity"] == "problem" for one in findings),
     }
+
+
+def of_loss(starts: Sequence[Start]) -> list[Finding]:
+    """That a loss is no number: from there on a job learns nothing."""
+    for start in starts:
+        if start["broken"] is not None:
+            return [
+                problem(
+                    f"the loss is not a number at step {start['broken']:g} of {start['run_id']}",
+                    "lower the learning rate, clip gradients, or take bf16 in place of fp16; if another loss counts, "
+                    "name it with rehearse_loss",
+                )
+            ]
+    return []
 
 
 def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Finding]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, number
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import sealed
 
 FILE = "rehearsal.json"
 STEPS, NAME, CHECKPOINT = "{steps}", "{name}", "{checkpoint}"
@@ -47,17 +49,25 @@ class RehearsalError(Exception):
 
 
 class Rehearsing:
-    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches come to lie."""
+    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches come to lie;
+    common: what all of them have in common, and nobody is shown.
+    """
 
-    def __init__(self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None], common: str = ""
+    ) -> None:
         self.directory, self.runs, self.launcher, self.say = directory, runs, launcher, say
+        self.common = common
 
     def known(self, job: Job) -> Rehearsal:
         """Where an earlier rehearsal of this name stands, else the beginning. Raises RehearsalError."""
         found = read_rehearsal(self.directory)
         if found is None:
+            salt = secrets.token_hex(16)
             return {
                 "version": VERSION,
+                "salt": salt,
+                "common": sealed(salt, self.common),
                 "job": job,
                 "starts": [],
                 "under_way": "",
@@ -69,8 +79,12 @@ class Rehearsing:
                 "findings": [],
                 "go": None,
             }
-        if found["job"] != job or found["go"] is not None:
-            why = "is over" if found["job"] == job else "has other settings"
+        why = "is over" if found["go"] is not None else ""
+        if found["common"] != sealed(found["salt"], self.common):
+            why = "has another job, or other nodes"
+        if found["job"] != job:
+            why = "has other settings"
+        if why:
             raise RehearsalError(
                 f"{self.directory.name} is a rehearsal that {why}: choose another name with -e run_id=NAME, or remove "
                 f"{self.directory} to begin anew"
@@ -215,6 +229,7 @@ def measured(record: Path, what: str, job: Job) -> Start:
         "currency": report["cost"]["currency"],
         "steps": [step for step, _value in points],
         "loss": [value for _step, value in points],
+        "broken": min((step for name, step in known.broken.items() if is_loss(name, job["loss"])), default=None),
     }
 
 
@@ -234,7 +249,11 @@ def curve_of(curves: Sequence[Curve], name: str) -> Curve | None:
     start writes the points of the first into it again."""
     fresh = [curve for curve in curves if not curve.source.endswith("trainer_state.json")]
     for curve in fresh:
-        own = curve.name.partition(" (")[0]
-        if own == name if name else LOSS.match(own):
+        if is_loss(curve.name.partition(" (")[0], name):
             return curve
     return None
+
+
+def is_loss(own: str, name: str) -> bool:
+    """Whether a measure is the one that is named, or without a name is called loss."""
+    return own == name if name else LOSS.match(own) is not None

@@ -10,6 +10,7 @@ Private to this collection, controller only.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,14 +56,18 @@ class Curves:
     def __init__(self, source: str) -> None:
         self.source = source
         self.found: dict[str, Curve] = {}
+        self.broken: dict[str, float] = {}  # where a measure was no finite number first: its step
         self.points = 0
         self.left_out = 0  # values beyond the bounds
 
-    def add(self, name: str, step: float, time: float, value: float | None) -> None:
-        """Take one value, unless there are too many already."""
-        if value is None or number(value) is None:
-            return
+    def add(self, name: str, step: float, time: float, found: object) -> None:
+        """Take one value where it is a number, unless there are too many already."""
+        value = number(found)
         name = clean(name, LONGEST_NAME) or "unnamed"
+        if value is None:
+            if isinstance(found, float) and not math.isfinite(found) and len(self.broken) < MOST_CURVES:
+                self.broken.setdefault(name, step)
+            return
         curve = self.found.get(name)
         if self.points >= MOST_POINTS or (curve is None and len(self.found) >= MOST_CURVES):
             self.left_out += 1
@@ -102,7 +107,7 @@ def from_trainer_state(source: str, document: Any) -> Curves:
         step = number(entry.get("step"))
         for name, value in entry.items():
             if name not in NO_CURVES:
-                curves.add(str(name), float(count) if step is None else step, NOT_KNOWN, number(value))
+                curves.add(str(name), float(count) if step is None else step, NOT_KNOWN, value)
     return curves
 
 
@@ -111,7 +116,7 @@ def from_metrics(source: str, lines: Iterable[str]) -> Curves:
     curves = Curves(source)
     try:
         for count, row in enumerate(csv.DictReader(lines)):
-            step = of_text(row.get("step"))
+            step = number(of_text(row.get("step")))
             for name, value in row.items():
                 if name and name not in NO_CURVES:
                     curves.add(name, float(count) if step is None else step, NOT_KNOWN, of_text(value))
@@ -121,9 +126,9 @@ def from_metrics(source: str, lines: Iterable[str]) -> Curves:
 
 
 def of_text(value: Any) -> float | None:
-    """A number that is written as a text, None for all else."""
+    """A number that is written as a text, nan and inf too, None for all else."""
     try:
-        return number(float(value)) if isinstance(value, str) and len(value) < 64 else None
+        return float(value) if isinstance(value, str) and len(value) < 64 else None
     except ValueError:
         return None
 
@@ -145,7 +150,7 @@ def from_said(source: str, lines: Iterable[str]) -> Curves:
             if name not in (*NO_CURVES, "time") and (step is not None or name not in stepped):
                 known = time is not None and 0 < time < 1e11
                 place = float(count) if step is None else step
-                curves.add(str(name), place, time if known and time is not None else NOT_KNOWN, number(value))
+                curves.add(str(name), place, time if known and time is not None else NOT_KNOWN, value)
     return curves
 
 
@@ -157,6 +162,15 @@ def joined(sources: Iterable[Curves]) -> list[Curve]:
         if names.count(curve.name) > 1:
             curve.name = clean(f"{curve.name} ({curve.source})", 2 * LONGEST_NAME)
     return everything
+
+
+def broken_in(sources: Iterable[Curves]) -> dict[str, float]:
+    """The measures that were no finite number anywhere, each with the first step at which it was none."""
+    found: dict[str, float] = {}
+    for source in sources:
+        for name, step in source.broken.items():
+            found[name] = min(step, found.get(name, step))
+    return found
 
 
 def drawn(curve: Curve, most: int = DRAWN) -> list[Bucket]:

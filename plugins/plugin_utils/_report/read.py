@@ -25,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.accounting
 from ansible_collections.muster.training.plugins.plugin_utils._report.curves import (
     Curve,
     Curves,
+    broken_in,
     from_events,
     from_metrics,
     from_said,
@@ -77,6 +78,7 @@ class Record:
     nodes: list[NodeFiles] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
+    broken: dict[str, float] = field(default_factory=dict)  # measures that were no finite number, with the step
     links: list[str] = field(default_factory=list)
     failure_log: str = ""
     attempts: int = 0  # how often torchrun has started ranks again
@@ -99,7 +101,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     record.fetched = bool(found)
     record.events = [parsed(line) for line in files.lines("logs/node0/events.jsonl", LARGEST_LINES)][-10_000:]
     sources, record.event_files = curves_of(files, found)
-    record.curves = joined(sources)
+    record.curves, record.broken = joined(sources), broken_in(sources)
     left_out = sum(source.left_out for source in sources)
     if left_out:
         record.notes.append(f"{left_out} values of curves were left out: there are too many curves, or too long ones")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -24,11 +25,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ansible.utils.display import Display
+
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping
-from ansible_collections.muster.training.plugins.plugin_utils._typed_command import beside
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed, beside
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import STARTED_BY
 
 INSTALL = "pip install 'ansible-runner>=2.4,<3'"
+STOP_PATIENCE = 300.0  # seconds: a stop that asks nodes without an answer ends long before
+NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
 
 
 class NoRunner(Exception):
@@ -49,13 +54,18 @@ def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[
     return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
 
 
+def quoted(value: Any) -> str:
+    """A value as JSON that is YAML, too: what JSON escapes by two halves, such as an emoji, stands as it is."""
+    return NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
 def as_it_is(value: Any) -> str:
     """A value as YAML of which Ansible takes each text as it is, also what looks like a template."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{quoted(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(as_it_is, value)) + "]"
-    text = json.dumps(value)
+    text = quoted(value)
     return f"!unsafe {text}" if isinstance(value, str) and "{" in value else text
 
 
@@ -103,10 +113,13 @@ class Launches:
 
         over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
         asked = name != "stop"  # which is what follows an interruption
+        meant = {**variables, STARTED_BY: str(self.playbooks[0])}
+        if "run_id" in meant:  # the long name counts where both are typed
+            meant["launch_run_id"] = meant["run_id"]
         place = Path(tempfile.mkdtemp(prefix="muster-"))  # which nobody else may enter
         try:
             given = place / "variables.yml"  # not among the words, which all may read: they may hold an environment
-            given.write_text(as_it_is({**variables, STARTED_BY: str(self.playbooks[0])}) + "\n", encoding="utf-8")
+            given.write_text(as_it_is(meant) + "\n", encoding="utf-8")
             words = [*words_of(self.typed, self.playbooks, name), "-e", f"@{given}"]
             self.directory.mkdir(parents=True, exist_ok=True)
             output, _errors, code = self.runner.run_command(
@@ -117,7 +130,7 @@ class Launches:
                 host_cwd=os.getcwd(),
                 envvars={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
                 event_handler=heard,
-                cancel_callback=lambda: asked and (self.interrupted or over()),
+                cancel_callback=lambda: over() or (asked and self.interrupted),
                 quiet=True,
             )
             (self.directory / f"{log}.log").write_text(output, encoding="utf-8", errors="replace")
@@ -133,5 +146,12 @@ class Launches:
         return ended
 
     def stop(self, run_id: str) -> Ended:
-        """Stop a run on all nodes."""
-        return self.play("stop", f"{run_id}-stop", {"run_id": run_id})
+        """Stop a run on all nodes, and warn where that did not come to a good end."""
+        ended = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
+        if ended.code or ended.late:
+            Display().warning(
+                f"{run_id} may go on: stopping it {'took too long' if ended.late else 'failed'}, as "
+                f"{self.directory / f'{run_id}-stop.log'} says. "
+                + as_typed(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
+            )
+        return ended

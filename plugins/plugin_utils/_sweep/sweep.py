@@ -9,7 +9,6 @@ Controller only. Whatever ends it, it goes on from there: each run is written be
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import secrets
@@ -26,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import sealed
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.documents import (
     LARGEST,
     SAME,
@@ -78,10 +78,15 @@ class Laid:
 
 
 class Sweep:
-    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches come to lie."""
+    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches come to lie;
+    common: what all of them have in common, and nobody is shown.
+    """
 
-    def __init__(self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, runs: Path, launcher: Launcher, say: Callable[[str], None], common: str = ""
+    ) -> None:
         self.directory, self.runs, self.launcher, self.say = directory, runs, launcher, say
+        self.common = common
         self.state: State = self.known()
 
     def known(self) -> State:
@@ -105,8 +110,7 @@ class Sweep:
 
     def settings_of(self, variant: Variant) -> str:
         """What differs where a variant has other settings. They may hold secrets, which nobody can read in it."""
-        text = json.dumps([variant["variables"], variant["fit_args"]], sort_keys=True, default=str)
-        return hashlib.sha256(f"{self.state['salt']}{text}".encode()).hexdigest()
+        return sealed(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
     def run(self, wanted: Wanted) -> State:
         """Launch all that has not succeeded yet, then make the tables. Raises SweepError."""
@@ -122,6 +126,7 @@ class Sweep:
         ]
         self.state["tables"] = []
         self.keep()
+        launched = False
         batches = (SAME, LARGEST) if wanted.search is not None else (SAME,)
         for batch in batches:
             failed: set[str] = set()
@@ -129,10 +134,13 @@ class Sweep:
                 for place, variant in enumerate(wanted.variants, 1):
                     done = any(self.is_of(run, variant, batch, repeat) for run in self.state["runs"])
                     if not done and variant["name"] not in failed:
+                        launched = True
                         where = f"variant {place} of {len(wanted.variants)}"
                         where += f", repeat {repeat} of {wanted.repeats}" if wanted.repeats > 1 else ""
                         if not self.one(variant, batch, repeat, where, wanted):
                             failed.add(variant["name"])
+        if not launched:
+            self.say("nothing is launched: the results are those of an earlier sweep")
         self.state["tables"] = [table_of(batch, wanted.variants, self.state["runs"]) for batch in batches]
         self.keep()
         page = [f"# {self.directory.name}", "", *(for_markdown(table) for table in self.state["tables"])]

@@ -111,6 +111,13 @@ def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, more:
     assert not (directory / "runs").exists() and not (directory / "nodes").exists()
 
 
+def test_one_of_two_playbooks_on_a_line_is_refused(directory: Path) -> None:
+    first, *rest = words(directory)
+    done = typed(directory, [first, "muster.training.fit", *rest])
+    assert done.returncode == 2 and "2 playbooks were called at once" in " ".join(done.stdout.split()), done.stdout
+    assert not (directory / "runs").exists()
+
+
 def test_a_mistake_in_the_script_ends_the_search_at_its_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))

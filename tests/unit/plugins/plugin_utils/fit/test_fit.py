@@ -72,8 +72,8 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "runs", 40)
 
 
-def fit(cluster: Cluster, said: list[str] | None = None) -> Fit:
-    return Fit(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append)
+def fit(cluster: Cluster, said: list[str] | None = None, common: str = "") -> Fit:
+    return Fit(cluster.runs / "fit", cluster.runs, cluster, (said if said is not None else []).append, common)
 
 
 def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Cluster) -> None:
@@ -145,3 +145,22 @@ def test_other_settings_are_another_search(cluster: Cluster) -> None:
     fit(cluster).search(JOB, SEARCH)
     with pytest.raises(FitError, match="fit is a search with other settings"):
         fit(cluster).search(JOB, {**SEARCH, "start": 16})
+
+
+def test_another_job_is_another_search_and_what_was_found_earlier_is_called_so(cluster: Cluster) -> None:
+    said: list[str] = []
+    fit(cluster, said, common="image one").search(JOB, SEARCH)
+    assert not any("earlier" in line for line in said)
+    assert "image one" not in (cluster.runs / "fit" / "fit.json").read_text()
+    with pytest.raises(FitError, match="fit is a search with another job, or on other nodes: choose another name"):
+        fit(cluster, common="image two").search(JOB, SEARCH)
+    said.clear()
+    fit(cluster, said, common="image one").search(JOB, SEARCH)
+    assert said == ["nothing is launched: the result is that of an earlier search"]
+
+
+def test_a_file_of_another_version_is_refused(cluster: Cluster) -> None:
+    (cluster.runs / "fit").mkdir(parents=True)
+    (cluster.runs / "fit" / "fit.json").write_text('{"version": 1}')
+    with pytest.raises(FitError, match="fit.json is not of this version: choose another name"):
+        fit(cluster).search(JOB, SEARCH)

@@ -39,6 +39,7 @@ def start(what: str, steps: list[float], loss: list[float], **more: Any) -> Star
         "currency": "USD",
         "steps": steps,
         "loss": loss,
+        "broken": None,
     }
     return {**usual, **more}  # type: ignore[typeddict-item]
 
@@ -114,6 +115,13 @@ def test_what_is_not_known_is_a_hint(starts: list[Start], more: dict[str, Any], 
     known = judged(*starts, **more)
     assert [one["found"].startswith(said) for one in known["findings"]] == [True], known["findings"]
     assert known["go"] is True and known["findings"][0]["severity"] == "hint"
+
+
+@pytest.mark.parametrize("what", [TWO, ALL, RESUMED])
+def test_a_loss_that_is_no_number_is_a_problem_and_nothing_else_is_said_of_it(what: str) -> None:
+    known = judged(*(start(one, [], [], broken=7.0 if one == what else None) for one in (TWO, ALL, RESUMED)))
+    assert [one["found"] for one in known["findings"]] == [f"the loss is not a number at step 7 of r-{what}"]
+    assert known["go"] is False and known["resumed"] is None
 
 
 @pytest.mark.parametrize(

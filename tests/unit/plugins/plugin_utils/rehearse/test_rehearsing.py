@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Cluster:
         self.interrupted = self.late = False
         self.fails_at = self.interrupt_at = self.refused = ""
         self.said: dict[str, Any] = {"samples_per_second": 64.0, "batch_size": 32, "checkpoint": "/data/c.pt"}
+        self.losses: dict[int, float] = {}  # at these steps, in place of one that falls
         self.launched: list[str] = []
         self.given: list[Mapping[str, Any]] = []
         self.stopped: list[str] = []
@@ -58,7 +60,9 @@ class Cluster:
             more |= {"state": "failed", "first_failure": {"node": "gpu1", "rank": 1, "error": "NameError: modle"}}
         record = write_record(self.runs, run_id, nodes=variables.get("nnodes", 4), result=more)
         first = 21 if "resumed" in run_id else 1
-        lines = [json.dumps({"step": step, "loss": 100 - step}) for step in range(first, first + 20)]
+        lines = [
+            json.dumps({"step": step, "loss": self.losses.get(step, 100 - step)}) for step in range(first, first + 20)
+        ]
         (record / "logs" / "node0" / "said.jsonl").write_text("\n".join(lines) + "\n")
         return Ended(0, [], 40.0, self.late)
 
@@ -75,9 +79,10 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "runs")
 
 
-def play(cluster: Cluster, said: list[str] | None = None, **more: Any) -> Rehearsal:
+def play(cluster: Cluster, said: list[str] | None = None, common: str = "", **more: Any) -> Rehearsal:
     say = (said if said is not None else []).append
-    return Rehearsing(cluster.runs / "r", cluster.runs, cluster, say).play({**JOB, **more})  # type: ignore[typeddict-item]
+    rehearsing = Rehearsing(cluster.runs / "r", cluster.runs, cluster, say, common)
+    return rehearsing.play({**JOB, **more})  # type: ignore[typeddict-item]
 
 
 def test_two_nodes_then_all_then_all_again_from_the_checkpoint(cluster: Cluster) -> None:
@@ -118,6 +123,21 @@ def test_run_again_it_goes_on(cluster: Cluster) -> None:
         play(cluster)
     with pytest.raises(RehearsalError, match="r is a rehearsal that has other settings"):
         play(cluster, steps=3)
+    with pytest.raises(RehearsalError, match="r is a rehearsal that has another job, or other nodes"):
+        play(cluster, common="image two")
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_loss_that_becomes_no_number_is_not_yet(cluster: Cluster, broken: float) -> None:
+    cluster.losses = {11: broken, 12: broken}
+    play(cluster, loss="accuracy")
+    assert close(cluster.runs / "r", 10**9, 10**10)["go"] is True, "another curve is the one that counts"
+    other = Cluster(cluster.runs.parent / "other")
+    other.losses = dict.fromkeys(range(1, 41), broken)
+    play(other)
+    known = close(other.runs / "r", 10**9, 10**10)
+    assert known["findings"][0]["found"] == "the loss is not a number at step 1 of r-two" and known["go"] is False
+    assert [start["broken"] for start in known["starts"]] == [1.0, 1.0, 21.0]
 
 
 def test_a_start_that_fails_ends_it_with_its_words(cluster: Cluster) -> None:

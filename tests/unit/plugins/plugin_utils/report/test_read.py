@@ -57,6 +57,17 @@ def test_curves_of_all_sources_are_found_wherever_they_lie(tmp_path: Path) -> No
     assert set(found) == {"train/loss", "loss", "train_runtime", "val_acc", "train_loss", "f1"}
 
 
+def test_what_is_no_number_is_no_point_and_its_first_step_is_known(tmp_path: Path) -> None:
+    directory = write_record(tmp_path)
+    node = directory / "logs" / "node0"
+    (node / "trainer_state.json").write_text('{"log_history": [{"step": 5, "b": Infinity}, {"step": 9, "b": NaN}]}')
+    (node / "metrics.csv").write_text("step,c,d\n1,0.5,text\n2,nan,\nnan,nan,\n")
+    (node / "said.jsonl").write_text('{"step": 8, "a": NaN}\n{"step": 7, "a": -Infinity}\n{"step": 6, "a": null}\n')
+    record = read_record(directory, "first")
+    assert record.broken == {"a": 8.0, "b": 5.0, "c": 2.0}
+    assert [(curve.name, list(curve.value)) for curve in record.curves] == [("c", [0.5])]
+
+
 def test_a_last_line_that_sums_up_is_no_point_of_a_curve(tmp_path: Path) -> None:
     directory = write_record(tmp_path)
     said = [{"step": 23, "accuracy": 0.5}, {"step": 46, "accuracy": 0.75}, {"accuracy": 0.8, "samples_per_second": 9}]

@@ -9,12 +9,22 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.common.yaml import yaml_load
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner, words_of
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import (
+    Launches,
+    NoRunner,
+    as_it_is,
+    words_of,
+)
 
 # Stands in for ansible-playbook in what is no playbook at all: shows its words, and waits where it is asked to
 PROGRAM = """#!/bin/sh
@@ -50,6 +60,7 @@ def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Lau
     assert yaml_load(said[1]) == {
         "launch_args": ["8"],
         "run_id": "fit-b8",
+        "launch_run_id": "fit-b8",  # which may have been typed, and would count
         "__muster_started_by": "muster.training.fit",
     }
     assert not (launches.directory / "fit-b8-stop.log").exists()
@@ -58,8 +69,19 @@ def test_a_playbook_that_fails_ends_nothing_and_its_output_is_kept(launches: Lau
 def test_what_is_given_is_no_argument_and_no_template(launches: Launches) -> None:
     launches.launch("fit-b8", {"launch_environment": {"TOKEN": "s3cret"}, "launch_args": ["{{ 6 * 7 }}", "é"]}, 60)
     words, given = (launches.directory / "fit-b8.log").read_text().splitlines()[:2]
-    assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "\\u00e9"]' in given
+    assert "s3cret" not in words and '"launch_args": [!unsafe "{{ 6 * 7 }}", "é"]' in given
     assert not Path(words.rpartition("@")[2]).exists(), "it goes with the playbook"
+
+
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        lambda one: st.lists(one) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), one),
+    )
+)
+@example("{\U0001f600}")
+def test_any_text_arrives_as_it_was(value: object) -> None:
+    assert DataLoader().load(as_it_is({"": "{", "value": value})) == {"": "{", "value": value}
 
 
 def test_one_that_goes_on_too_long_is_ended_and_its_run_stopped(launches: Launches) -> None:
@@ -77,6 +99,27 @@ def test_an_interruption_ends_the_playbook_and_stops_its_run(launches: Launches)
     assert launches.interrupted and not ended.late
     assert "muster.training.stop" in (launches.directory / "wait-b8-stop.log").read_text()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_stop_is_not_waited_for_for_ever_and_not_interrupted(
+    launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    warned: list[str] = []
+
+    def run_command(cancel_callback: Callable[[], bool], **_more: object) -> tuple[str, str, int]:
+        asked.append(cancel_callback())
+        return "", "", 0
+
+    monkeypatch.setattr(launches.runner, "run_command", run_command)
+    monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
+    launches.heard = True
+    launches.stop("fit-b8")
+    assert not warned
+    monkeypatch.setattr(f"{Launches.__module__}.STOP_PATIENCE", -1.0)
+    launches.stop("fit-b8")
+    assert asked == [False, True]
+    assert "fit-b8 may go on: stopping it took too long" in warned[0] and "stop.yml -e run_id=fit-b8" in warned[0]
 
 
 def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,10 +75,12 @@ def variant(name: str, nnodes: int = 1, **more: Any) -> Variant:
 ALL = [variant("a1"), variant("b"), variant("a2", 2)]
 
 
-def sweep(cluster: Cluster, variants: list[Variant], said: list[str] | None = None, **more: Any) -> State:
+def sweep(
+    cluster: Cluster, variants: list[Variant], said: list[str] | None = None, common: str = "", **more: Any
+) -> State:
     wanted = {"variants": variants, "repeats": 1, "timeout": 0.0, "search": None, "fit_timeout": 60.0, **more}
     say = (said if said is not None else []).append
-    return Sweep(cluster.runs / "s", cluster.runs, cluster, say).run(Wanted(**wanted))
+    return Sweep(cluster.runs / "s", cluster.runs, cluster, say, common).run(Wanted(**wanted))
 
 
 def test_variants_come_one_after_another_and_a_failure_is_passed_over(cluster: Cluster) -> None:
@@ -116,6 +118,18 @@ def test_other_settings_are_launched_again_and_are_not_shown(cluster: Cluster) -
     sweep(cluster, [variant("a1", launch_environment={"TOKEN": "s3cret"}), *ALL[1:], variant("c")])
     assert cluster.launched == ["s-a1-2", "s-c"]
     assert "s3cret" not in (cluster.runs / "s" / "sweep.json").read_text()
+
+
+def test_another_job_is_launched_again_and_an_earlier_result_is_called_so(cluster: Cluster) -> None:
+    said: list[str] = []
+    sweep(cluster, ALL, said, common="image one")
+    assert not any("earlier" in line for line in said)
+    said.clear()
+    cluster.launched = []
+    sweep(cluster, ALL, said, common="image one")
+    assert cluster.launched == [] and said == ["nothing is launched: the results are those of an earlier sweep"]
+    sweep(cluster, ALL, common="image two")
+    assert cluster.launched == ["s-a1-2", "s-b-2", "s-a2-2"]
 
 
 def test_repeats_take_turns_and_a_failure_is_not_repeated(cluster: Cluster) -> None:

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a sequence of launches refuses before its first one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible import context
+from ansible.utils.context_objects import CLIArgs
+
+from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import cannot_begin, sequence
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"become_ask_pass": True}, "-K (--ask-become-pass) asks at each launch, .*: use --become-password-file FILE"),
+        ({"ask_pass": True}, "-k (--ask-pass) asks .* or --connection-password-file FILE"),
+        ({"ask_vault_pass": True}, "-J (--ask-vault-pass) asks .*: use --vault-password-file FILE"),
+        ({"vault_ids": ["a@b.txt", "x@prompt"]}, "--vault-id x@prompt asks .*: use --vault-id NAME@FILE"),
+        ({"vault_ids": ["prompt"]}, "--vault-id prompt asks"),
+        ({"step": True}, "--step asks"),
+        ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were called at once, preflight.yml, fit.yml: "),
+    ],
+)
+def test_a_launch_that_would_ask_is_refused_with_what_asks_nothing(given: dict[str, Any], said: str) -> None:
+    for part in said.split(".*"):
+        assert part in cannot_begin({"args": ["fit.yml"], **given}), part
+
+
+def test_files_in_place_of_questions_are_taken() -> None:
+    given = {"args": ["fit.yml"], "become_ask_pass": False, "become_password_file": "p", "vault_ids": ["x@prompt.txt"]}
+    assert cannot_begin(given) == ""
+
+
+def test_the_same_name_in_another_terminal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ansible_runner")
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("muster.training.fit",)}))
+    still = pytest.raises(Refusal, match="fit is still going on, by another command: .* -e run_id=NAME")
+    with sequence(tmp_path / "fit"), sequence(tmp_path / "other"), still, sequence(tmp_path / "fit"):
+        pass
+    with sequence(tmp_path / "fit") as launches:
+        assert launches.directory == tmp_path / "fit" / "launches"
+
+
+def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("preflight.yml", "fit.yml")}))
+    with pytest.raises(Refusal, match="2 playbooks were called at once"), sequence(tmp_path / "fit"):
+        pass
+    assert not (tmp_path / "fit").exists()
