@@ -87,7 +87,7 @@ def imported_alone(playbook: Path) -> list[str]:
     except (OSError, ValueError, yaml.YAMLError):
         return []  # it is Ansible's to say
     found = []
-    for play in plays if isinstance(plays, list) else [None]:
+    for play in plays if isinstance(plays, list) else [{}]:
         keys = set(play) - {"name"} if isinstance(play, Mapping) else set()
         if len(keys) != 1 or not str(key := keys.pop()).endswith("import_playbook"):
             return []
