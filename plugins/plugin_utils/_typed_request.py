@@ -177,7 +177,7 @@ def missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) 
     if not wanted or is_installed("ansible.posix"):
         return []
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
-    copied = sorted(name for name in wanted if any(one.get(name) for one in (*hosts, task_vars)))
+    copied = sorted(name for name in wanted if any(one.get(name) for one in hosts))
     if not copied:
         return []
     found = f"the collection ansible.posix is not installed, and {' and '.join(copied)} needs it to copy from here"
