@@ -21,6 +21,7 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
 from ansible_collections.muster.training.plugins.plugin_utils._job_file import job_keys, overruled, unknown_keys
+from ansible_collections.muster.training.plugins.plugin_utils._lost_words import refuse_lost_words
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import refuse_what_has_no_effect
 
 ARGUMENT_SPEC = {
@@ -171,12 +172,13 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        refuse_what_has_no_effect(task_vars)
         if args["role_path"] is None:
+            refuse_what_has_no_effect(task_vars)
             said = complaints("", set(), {}, args["short_names"], load_extra_vars(self._loader))
             if said:
                 raise AnsibleActionFail("\n".join(said))
             return {"changed": False}
+        refuse_lost_words()  # the rest was asked by the playbook's first task, if it is one of ours
         role = Path(args["role_path"])
         here = task_vars["inventory_hostname"]
         given = {
