@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, locked, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, open_record
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import (
     Aws,
     BotoMissing,
@@ -189,11 +189,7 @@ class ActionModule(ActionBase):
                 ask_of(args, check)  # what is wrong with it is said before AWS is asked
             session = new_session()
             aws = Aws(session, check_region(session, args["region"]), say=self.say)
-            if check:
-                record = read_record(directory, cluster, "ec2", keep=False)
-                return carry_out(self.work(aws, record, args), args, agree, check, self._task.diff)
-            with locked(directory, cluster):
-                record = read_record(directory, cluster, "ec2")
+            with open_record(directory, cluster, "ec2", check) as record:
                 return carry_out(self.work(aws, record, args), args, agree, check, self._task.diff)
         except (PlanRefused, ClusterError, RecordError, Ec2Error, BotoMissing) as error:
             raise Refusal(as_typed(str(error))) from None

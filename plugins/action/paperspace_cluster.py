@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import CLUSTER_NAME, PlanRefused
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, locked, read_record
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import RecordError, open_record
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_runs import runs_on
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import known_region, public_key
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.first_boot import (
@@ -227,11 +227,7 @@ class ActionModule(ActionBase):
                 retries=args["retries"],
                 notify=display.warning,
             )
-            if check:
-                record = read_record(directory, cluster, "paperspace", keep=False)
-                return carry_out(self.work(client, record, args), args, agree, check, self._task.diff)
-            with locked(directory, cluster):
-                record = read_record(directory, cluster, "paperspace")
+            with open_record(directory, cluster, "paperspace", check) as record:
                 return carry_out(self.work(client, record, args), args, agree, check, self._task.diff)
         except (PlanRefused, ClusterError, RecordError, PaperspaceError) as error:
             raise Refusal(as_typed(str(error))) from None

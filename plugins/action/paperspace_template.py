@@ -30,8 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import (
     ClusterRecord,
     RecordError,
-    locked,
-    read_record,
+    open_record,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.image import (
     Imaged,
@@ -111,13 +110,8 @@ class ActionModule(ActionBase):
                 retries=args["retries"],
                 notify=display.warning,
             )
-            if check:
-                record = read_record(directory, cluster, "paperspace", keep=False)
+            with open_record(directory, cluster, "paperspace", check) as record:
                 done = carry_out(work(client, record), args, agree, check)
-            else:
-                with locked(directory, cluster):
-                    record = read_record(directory, cluster, "paperspace")
-                    done = carry_out(work(client, record), args, agree, check)
         except (PlanRefused, ClusterError, RecordError, PaperspaceError) as error:
             raise Refusal(as_typed(str(error))) from None
         return {"changed": done.changed, "template": done.template_id, "msg": done.words}

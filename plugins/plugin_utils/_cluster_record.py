@@ -232,3 +232,10 @@ def locked(directory: Path, cluster: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_record(directory: Path, cluster: str, provider: str, check: bool) -> Iterator[ClusterRecord]:
+    """The record of a cluster, held while it is changed; in check mode neither held nor written. Raises RecordError."""
+    with contextlib.nullcontext() if check else locked(directory, cluster):
+        yield read_record(directory, cluster, provider, keep=not check)
