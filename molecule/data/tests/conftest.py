@@ -17,7 +17,7 @@ from tests.s3_server import S3Server
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Fresh hosts."""
-    with drive.own_lab("data", nodes=2) as lab:
+    with drive.own_lab("data", nodes=2, shells=("/usr/bin/zsh", "/bin/tcsh")) as lab:
         yield lab
 
 

@@ -37,7 +37,7 @@ table inet site {
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """The hosts; node2 comes with a firewall."""
-    with drive.own_lab("site", nodes=2, shells=("/bin/dash", "/usr/bin/fish")) as lab:
+    with drive.own_lab("site", nodes=2, shells=("/bin/tcsh", "/usr/bin/fish")) as lab:
         # Jobs are to run in the environment that site.yml makes.
         lines = lab.inventory.read_text().splitlines()
         lab.inventory.write_text("".join(f"{line}\n" for line in lines if "launch_python" not in line))
