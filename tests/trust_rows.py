@@ -119,6 +119,13 @@ ROWS: dict[str, Row] = {
         ("source holds no file that is wanted", "data.bin: Permission denied"),
         role="stage_data",
     ),
+    "stage_data_here": Row(  # by rsync, which runs there as the user
+        {"stage_data_user": USER, "stage_data_destination": "~/here"},  # the source is the test's
+        {f"{HOME}/here": DIRECTORY},
+        {f"{HOME}/here/train.py": FILE, f"{HOME}/here/package": DIRECTORY, f"{HOME}/here/.muster-partial": DIRECTORY},
+        (NOT_OURS, ""),
+        role="stage_data",
+    ),
     "checkpoints": Row(
         {
             "checkpoints_user": USER,

@@ -34,6 +34,8 @@ exit 125
 """
 CANARIES = "cd /etc/canary && find . -printf '%p %U %G %m %y\\n' | sort && find . -type f -exec sha256sum {} + | sort"
 OWNED = f"find / -xdev -user {USER} -not -path '{HOME}*' -not -path '/proc/*' -not -path '/run/*' | sort"
+SOURCES = {"code": "code_source", "stage_data_here": "stage_data_here"}
+"""Rows that copy the test's project, and the variable that says so."""
 CREDENTIALS = "/usr/local/lib/muster/s3/credentials"
 """What a role gives the user outside of the home: a file in a directory of root's."""
 
@@ -124,7 +126,7 @@ def ended(hosts: Cluster, source: Path, tmp_path_factory: pytest.TempPathFactory
                 {
                     "name": name,
                     "ansible.builtin.include_role": {"name": f"muster.training.{row.role or name}"},
-                    "vars": {**row.variables, **({"code_source": str(source)} if name == "code" else {})},
+                    "vars": {**row.variables, **({SOURCES[name]: str(source)} if name in SOURCES else {})},
                 },
                 {"name": "End", "ansible.builtin.debug": {"msg": f"TRUST {name} went well TRUST"}},
             ],
