@@ -6,10 +6,10 @@
 
 It stands in for the EC2 API of one region, and for the few answers of SSM, Pricing and Service Quotas that go with it.
 What the door adds to moto: client tokens (a request under the same token is carried out once, another one is refused),
-placement groups, instances that cannot be seen at once and states that last (pending, shutting-down), types that do not
-exist, groups, subnets and networks that are still needed, refusals on demand by zone, type and market, answers lost on
-purpose, a meter of what costs, and other people's things to compare. Nobody has held it against the live service. moto
-keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
+placement groups, what cannot be seen at once and states that last (pending, shutting-down), types that do not exist,
+groups, subnets, gateways and networks that are still needed, refusals on demand by zone, type and market, answers lost
+on purpose, a meter of what costs, and other people's things to compare. Nobody has held it against the live service.
+moto keeps its state in the process: a server begins with an empty account, and another one at its side would share it.
 By hand: python -m tests.ec2_server --address 127.0.0.1 --port 9000
 """
 
@@ -134,6 +134,15 @@ def broken_off(skip: int, *, carried_out: bool) -> list[Fault]:
     return [Fault(action=None, skip=skip, carried_out=carried_out), Fault(action=None, skip=skip, times=None)]
 
 
+#: Lists that may be behind: where moto keeps what they show, and how its ids begin.
+_LISTED = {
+    "DescribeInstances": ("reservations", "r-"),
+    "DescribeVpcs": ("vpcs", "vpc-"),
+    "DescribeSubnets": ("subnets", "subnet-"),
+    "DescribeInternetGateways": ("internet_gateways", "igw-"),
+}
+
+
 class Refused(Exception):
     """The answer is an error of EC2's."""
 
@@ -165,7 +174,7 @@ class EC2Server:
 
     Attributes to change while it runs:
         faults: the first that applies to a request hits it.
-        hidden: so many lists of instances do not show yet what was made.
+        hidden: so many lists of instances, networks, subnets and gateways do not show yet what was made.
         pending, shutting_down: for so many lists an instance stays in that state.
         prices, quotas, parameters: what Pricing (by type), Service Quotas (by code) and SSM (by name) answer.
         requests: action and parameters of what came, in order, without the meter's own.
@@ -462,7 +471,8 @@ class EC2Server:
             return self._run(given, environ)
         if action == "DescribeInstances":
             self._time_passes()
-            return self._without_hidden(environ)
+        if action in _LISTED:
+            return self._without_hidden(action, environ)
         if action == "TerminateInstances":
             ids = [value for name, value in given.items() if name.startswith("InstanceId.")]
             there = [i for i in ids if (found := self._instance(i)) and found._state.name != "terminated"]
@@ -478,9 +488,18 @@ class EC2Server:
                         body=body.replace(b"<name>terminated</name>", b"<name>shutting-down</name>")
                     )
             return answer
-        if action in ("DeleteSecurityGroup", "DeleteSubnet", "DeleteVpc"):
+        if action in ("DeleteSecurityGroup", "DeleteSubnet", "DeleteVpc", "DetachInternetGateway"):
             self._check_needed(given)
-        return self._placement_group(action, given) or self._pass_on(environ)
+        before_it = self._of_networks()
+        answer = self._placement_group(action, given) or self._pass_on(environ)
+        if action.startswith("Create"):
+            self._lists_left |= dict.fromkeys(self._of_networks() - before_it, self.hidden)
+        return answer
+
+    def _of_networks(self) -> set[str]:
+        """Ids of all networks, subnets and gateways."""
+        subnets = {key for of_zone in self.backend.subnets.values() for key in of_zone}
+        return {*self.backend.vpcs, *self.backend.internet_gateways, *subnets}
 
     def _instance(self, instance_id: str) -> Any:
         """moto's instance, None where there is none."""
@@ -490,18 +509,22 @@ class EC2Server:
                     return instance
         return None
 
-    def _without_hidden(self, environ: Environ) -> Answer:
+    def _without_hidden(self, action: str, environ: Environ) -> Answer:
         """A list without what nobody can see yet."""
-        reservations = self.backend.reservations
-        kept = copy.copy(reservations)
-        for key, left in list(self._lists_left.items()):
-            if left > 0:
-                reservations.pop(key, None)
-                self._lists_left[key] = left - 1
+        name, prefix = _LISTED[action]
+        there = getattr(self.backend, name)
+        seen = copy.copy(there)
+        if action == "DescribeSubnets":  # by zone
+            seen.update({zone: copy.copy(of_zone) for zone, of_zone in there.items()})
+        for key in [key for key, left in self._lists_left.items() if left > 0 and key.startswith(prefix)]:
+            for one in seen.values() if action == "DescribeSubnets" else [seen]:
+                one.pop(key, None)
+            self._lists_left[key] -= 1
+        setattr(self.backend, name, seen)
         try:
             return self._pass_on(environ)
         finally:
-            self.backend.reservations = kept
+            setattr(self.backend, name, there)
 
     def _run(self, given: Parameters, environ: Environ) -> Answer:
         token = given.get("ClientToken", "")
@@ -558,6 +581,7 @@ class EC2Server:
     def _check_needed(self, given: Parameters) -> None:
         """Refuse to delete what an instance that is not terminated needs, a group that others name, a full network."""
         wanted = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
+        detached = given.get("InternetGatewayId")
         needing = [
             key
             for key, needs in self._needs.items()
@@ -567,9 +591,10 @@ class EC2Server:
         for group in groups:
             rules = [*group.ingress_rules, *group.egress_rules]
             named = {(rule.source_group or {}).get("GroupId") for rule in rules}
-            if wanted in named and group.id != wanted:
+            if wanted in named and group.id != wanted and not detached:
                 needing.append(group.id)
-        if "VpcId" in given:
+        if "VpcId" in given and not detached:
+            needing += [key for key, one in self.backend.internet_gateways.items() if one.vpc and one.vpc.id == wanted]
             needing += [
                 key for subnets in self.backend.subnets.values() for key, s in subnets.items() if s.vpc_id == wanted
             ]

@@ -1,9 +1,10 @@
-"""What the tests of the scenario share: a project as init writes it, and the commands that are typed in it."""
+"""What scenarios with rented machines share: a project as init writes it, and the commands that are typed in it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import yaml
 
 from tests import drive
 from tests.lab import Lab
-from tests.paperspace_server.server import PaperspaceServer
 
 # How this machine logs in to the test hosts, which a rented machine knows by its owner's key.
 LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")
@@ -20,13 +20,15 @@ LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_pyt
 class Project:
     """A directory made by muster.training.init, and the commands that are typed in it."""
 
-    def __init__(self, directory: Path, server: PaperspaceServer) -> None:
+    def __init__(self, directory: Path, source: str, access: Mapping[str, str]) -> None:
+        """source: as init has it. access: what the environment says of the cloud."""
         self.directory = directory
-        self.environment = os.environ | {
+        self.source = source
+        self.environment = {
+            **os.environ,
             "ANSIBLE_NOCOLOR": "1",
             "PATH": f"{drive.CHECKOUT}/.venv/bin:{os.environ['PATH']}",
-            "PAPERSPACE_API_KEY": server.key,
-            "PAPERSPACE_API_URL": server.url,
+            **access,
         }
         # The project's own ansible.cfg counts, not the one of the checkout.
         self.environment.pop("ANSIBLE_CONFIG", None)
@@ -45,17 +47,18 @@ class Project:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    def set_up(self, lab: Lab, settings: dict[str, Any], inventory: str = "") -> None:
+    def set_up(self, lab: Lab, settings: dict[str, Any], inventory: Callable[[str, str], str]) -> None:
         """Have init write it, and tell it how to log in to the test hosts and what to run.
 
-        settings: further variables of the group. inventory: further lines of paperspace.yml.
+        settings: further variables of the group. inventory: makes the inventory of the one that init wrote and the user
+        of the test hosts.
         """
-        self.run("ansible-playbook muster.training.init -e source=paperspace")
+        self.run(f"ansible-playbook muster.training.init -e source={self.source}")
         hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]
         login = {name: hosts[name] for name in LOGIN if name in hosts}
         (self.directory / "group_vars" / "training.yml").write_text(yaml.safe_dump({**login, **settings}))
-        with (self.directory / "paperspace.yml").open("a") as file:
-            file.write(f"\nuser: {hosts['ansible_user']}\n{inventory}")
+        written = self.directory / f"{self.source}.yml"
+        written.write_text(inventory(written.read_text(), hosts["ansible_user"]))
 
 
 # torch is there already; that site.yml brings it too is seen in the scenario `site`. A test host shares its kernel with

@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.action.paperspace_cluster impor
     beside_inventory,
     checked_cluster,
     refuse_runs,
+    watch_files,
 )
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
@@ -35,9 +36,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls i
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Agree, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work, in_words
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import provide
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import ssh_sources
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import first_boot, ssh_sources
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site import check_region
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import MARKETS, Ask
+from ansible_collections.muster.training.plugins.plugin_utils._own_networks import own_networks
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.choice import public_key
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
@@ -57,9 +59,13 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "image": {"type": "str", "default": IMAGE},
     "disk_gb": {"type": "int", "default": 150},
     "subnet_id": {"type": "str", "default": ""},
+    "own_network": {"type": "bool", "default": False},
     "ssh_public_key": {"type": "str", "default": ""},
     "key_name": {"type": "str", "default": ""},
     "ssh_from": {"type": "list", "elements": "str", "default": []},
+    "power_off": {"type": "bool", "default": False},
+    "idle_after": {"type": "str", "default": "30m"},
+    "ttl": {"type": "str", "default": "24h"},
     "max_usd_per_hour": {"type": "float"},
     "price_per_hour": {"type": "float"},
     "on_shortage": {"type": "str", "choices": ["rollback", "wait"], "default": "rollback"},
@@ -87,6 +93,11 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
             "max_usd_per_hour is not given. Say what the cluster may cost an hour, for example -e max_usd_per_hour=10; "
             "--check tells what it would cost"
         )
+    if args["own_network"] and args["subnet_id"]:
+        raise PlanRefused(
+            f"a network of its own and the subnet {one_line(args['subnet_id'], 60)} of another one are wanted. Leave "
+            "one away: provision_own_network or provision_subnet_id"
+        )
     if not args["ssh_public_key"] and not args["key_name"]:
         raise PlanRefused(
             "no SSH key is given, and nobody could log in. Give yours: -e provision_ssh_public_key="
@@ -100,7 +111,12 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         image=args["image"] or IMAGE,
         disk_gb=args["disk_gb"],
         subnet_id=args["subnet_id"],
-        ssh_key=read_key(args["ssh_public_key"]) if args["ssh_public_key"] else "",
+        own_network=args["own_network"],
+        reached=own_networks() if args["own_network"] else (),
+        first_boot=first_boot(
+            read_key(args["ssh_public_key"]) if args["ssh_public_key"] else "",
+            watch_files(args["idle_after"], args["ttl"]) if args["power_off"] else {},
+        ),
         key_name=args["key_name"],
         ssh_from=ssh_sources(args["ssh_from"]),
         max_usd_per_hour=args["max_usd_per_hour"],

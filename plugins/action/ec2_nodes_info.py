@@ -12,6 +12,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_seconds, limit_word
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.overview import lines, overview
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import read_account
@@ -28,6 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._refusal import Re
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": ""},
     "region": {"type": "str", "default": ""},
+    "ttl": {"type": "str", "default": "24h"},
 }
 
 
@@ -43,6 +45,7 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()
         try:
+            ttl = limit_seconds(limit_word("ttl", args["ttl"]))
             session = new_session()
             aws = Aws(session, check_region(session, args["region"]), say=display.display)
             account = read_account(aws)
@@ -55,6 +58,6 @@ class ActionModule(ActionBase):
         for one in clusters:
             volumes = account.volumes.get(one["cluster"], [])
             one["besides"] += [f"volume {volume} of no machine" for volume in volumes]
-        for line in lines(clusters, [] if args["cluster"] else others, prices):
+        for line in lines(clusters, [] if args["cluster"] else others, prices, ttl):
             display.display(line)
         return {"changed": False, "clusters": clusters, "others": len(others)}

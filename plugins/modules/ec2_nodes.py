@@ -21,19 +21,21 @@ description:
     whatever it is called.
   - What is asked for is recorded before the request in C(.muster/clusters/CLUSTER.json), and has a client token that is
     made of this record. Interrupted at any moment and run again, it goes on, and makes nothing twice.
+  - With O(own_network) the cluster has a network of its own, which goes with it. Without it, it lies in the default
+    network of the region, or in O(subnet_id).
   - The security group is open among the nodes, and to SSH from O(ssh_from) alone.
   - In check mode only requests are sent that read. The plan is exact but for capacity.
   - Was tested against moto behind a server that adds what moto lacks, and never against AWS itself.
 notes:
-  - Security and placement group are made here and not by C(amazon.aws.ec2_security_group) and
-    C(amazon.aws.ec2_placement_group), since they are part of the transaction. They must be recorded before they are
-    made, go again where no machine is to be had, and wait for the last machine at the end; and
-    C(amazon.aws.ec2_instance) terminates and retypes running instances where counts or types differ.
+  - Security group, placement group and network are made here and not by modules of C(amazon.aws), since they are part
+    of the transaction. They must be recorded before they are made, go again where no machine is to be had, and
+    wait for the last machine at the end; and C(amazon.aws.ec2_instance) terminates and retypes running instances where
+    counts or types differ.
   - A machine that is switched off from inside is terminated, and its disk with it. Spot machines cannot be stopped.
   - The spot price may rise after the machines are made, up to the price on demand.
   - Network interfaces are ordinary ones, without EFA.
 requirements:
-  - boto3 in the Python of C(ansible-playbook)
+  - boto3 in the Python of C(ansible-playbook); with O(own_network) netaddr as well
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -108,6 +110,15 @@ options:
         region has in the zone.
     type: str
     default: ""
+  own_network:
+    description:
+      - Whether the cluster is made in a network of its own, a VPC with an internet gateway, a route to it, and a subnet
+        in each zone that is tried. O(state=absent) removes it. None of this costs anything.
+      - Its addresses are the first private block with a C(/16) that overlaps no network of the region, none that this
+        machine is in, and none of those that Docker takes.
+      - A cluster that is there is never moved. One that has a network of its own keeps it without this option.
+    type: bool
+    default: false
   ssh_public_key:
     description:
       - Public key that is let in as the image's user, or the path of its file. It is given to cloud-init; no key pair
@@ -127,6 +138,22 @@ options:
     type: list
     elements: str
     default: []
+  power_off:
+    description:
+      - Whether machines power themselves off when nobody uses them, from their first boot on, and never during a run.
+        That is what the role C(idle_watch) does, which keeps it up to date. No key of AWS is on a machine.
+      - A machine that powers itself off is terminated, and its disk with it, so that nothing of it costs any longer.
+      - At the first boot cloud-init sets it up. An image without cloud-init, systemd or Python 3 does not watch itself.
+    type: bool
+    default: false
+  idle_after:
+    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
+    type: str
+    default: 30m
+  ttl:
+    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
+    type: str
+    default: 24h
   max_usd_per_hour:
     description: What the cluster may cost an hour, in US dollars. Needed for O(state=present), except in check mode.
     type: float
@@ -168,7 +195,17 @@ EXAMPLES = r"""
     ssh_public_key: ~/.ssh/id_ed25519.pub
     max_usd_per_hour: 5
 
-- name: Have nothing left of them
+- name: Have two in a network of their own
+  muster.training.ec2_nodes:
+    cluster: gpt
+    nnodes: 2
+    region: us-east-1
+    machine_types: [g5.xlarge]
+    own_network: true
+    ssh_public_key: ~/.ssh/id_ed25519.pub
+    max_usd_per_hour: 3
+
+- name: Have nothing left of the first
   muster.training.ec2_nodes:
     cluster: bert
     region: us-east-1

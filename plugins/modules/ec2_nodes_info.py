@@ -31,6 +31,12 @@ options:
     description: Region. Empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
     type: str
     default: ""
+  ttl:
+    description:
+      - How old a cluster may become, for example V(24h) or V(2d). One that is older is named in a line of its own.
+      - V(off), none is too old.
+    type: str
+    default: 24h
 seealso:
   - module: muster.training.ec2_nodes
 """

@@ -41,8 +41,8 @@ def server(lab: Lab) -> Iterator[PaperspaceServer]:
 @pytest.fixture
 def project(lab: Lab, server: PaperspaceServer, tmp_path: Path) -> Project:
     """The project that init writes, told how to log in to the test hosts and what to run."""
-    project = Project(tmp_path, server)
-    project.set_up(lab, SETTINGS)
+    project = Project(tmp_path, "paperspace", {"PAPERSPACE_API_KEY": server.key, "PAPERSPACE_API_URL": server.url})
+    project.set_up(lab, SETTINGS, lambda text, user: f"{text}\nuser: {user}\n")
     return project
 
 

@@ -38,7 +38,7 @@ def free_block(taken: Iterable[str], prefix: int = 16) -> str:
             return str(next(room.subnet(prefix)))
     raise PlanRefused(
         f"no private block of addresses with a /{prefix} is free: {len(wanted)} networks of the account and of this "
-        "machine, and Docker, take all. Give a block, or a network that is there"
+        "machine, and Docker, take all. Take a subnet that is there (-e provision_subnet_id=...), or remove a network"
     )
 
 

@@ -135,6 +135,8 @@ def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
         lines.append(f"there: {machine_words(machine)}")
     for machine in plan["doubles"]:
         lines.append(f"there, a second one of its name: {machine_words(machine)}")
+    for part in plan["parts"]:
+        lines.append(f"there: {part['what']} {part['name']} ({part['id']})")
     for drive in plan["drives"]:
         lines.append(f"there: drive {drive['name']} ({drive['id']})")
     for step in plan["steps"]:
@@ -143,6 +145,8 @@ def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
             more = f" of type {wanted['machine_type']} with {wanted['disk_gb']} GB"
         elif step["action"] == "make" and step["what"] == "drive":
             more = f" of {wanted['drive_gb']} GB"
+        elif step["action"] == "make" and step["what"] == "VPC":
+            more = f" with the addresses {wanted.get('address_block', '')}"
         name = f"{step['name']}" + (f" ({step['id']})" if step["id"] not in ("", step["name"]) else "")
         lines.append(f"to {step['action']}: {step['what']} {name}{more}")
     if not plan["steps"]:

@@ -17,7 +17,9 @@ Stand = Literal["present", "stopped", "absent"]
 #: ready: on and usable. coming: on its way there, and paid for. going: on its way to off. off: only its disk costs.
 State = Literal["ready", "coming", "going", "off"]
 
-What = Literal["network", "placement group", "drive", "script", "machine", "address"]
+What = Literal[
+    "VPC", "internet gateway", "subnet", "network", "placement group", "drive", "script", "machine", "address"
+]
 Action = Literal["make", "start", "stop", "remove"]
 
 
@@ -34,7 +36,8 @@ class Wanted(TypedDict):
     script: str  # name of the script of the first boot, "" for none
     network_id: str  # which one is meant where several have the cluster's name, else ""
     remove_drive: bool  # for `absent`: the drive, and what is on it, goes too
-    placement: NotRequired[bool]  # whether its machines stand in a placement group of the cluster's name
+    parts: NotRequired[list[tuple[What, str]]]  # what its machines need besides: kind and name
+    address_block: NotRequired[str]  # of its own VPC, where that is among its parts
 
 
 class Machine(TypedDict):
@@ -91,11 +94,17 @@ class Address(TypedDict):
     machine: str
 
 
-class Placement(TypedDict):
-    """A placement group, whose machines stand close together."""
+class Part(TypedDict):
+    """What a cluster of a cloud that has tags needs besides: a placement group, or a part of a network of its own.
 
+    holds: ids of the machines that lie in it, as far as the cloud says.
+    """
+
+    what: What
+    cluster: str
     id: str
     name: str
+    holds: list[str]
 
 
 class There(TypedDict):
@@ -106,7 +115,7 @@ class There(TypedDict):
     drives: list[Drive]
     scripts: list[Script]
     addresses: list[Address]
-    placements: NotRequired[list[Placement]]  # where a cloud has such
+    parts: NotRequired[list[Part]]  # where a cloud has such
 
 
 class Noted(TypedDict):
@@ -138,6 +147,7 @@ class Plan(TypedDict):
     nodes: list[Machine]  # the cluster's, one a name, by number
     doubles: list[Machine]  # second ones of a name, which cost as well
     drives: list[Drive]  # the cluster's
+    parts: list[Part]  # the cluster's, one a kind and name
     strangers: list[Machine]  # in the cluster's network, but not its own: never touched
     namesakes: list[Machine]  # of a name like the cluster's nodes, in other networks: never touched
     kept: list[str]  # why something stays, for a person; only for `absent`

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     Drive,
     Machine,
     Network,
-    Placement,
+    Part,
     Script,
     There,
 )
@@ -122,9 +122,9 @@ def own_drives(cluster: str, network: Network | None, there: There) -> list[Driv
     return [drive for drive in inside if drive["name"] == drive_name(cluster)]
 
 
-def own_placements(cluster: str, there: There) -> list[Placement]:
-    """The cluster's placement group, called as its network is."""
-    return [one for one in there.get("placements", []) if one["name"] == network_name(cluster)]
+def own_parts(cluster: str, there: There) -> list[Part]:
+    """What is the cluster's besides."""
+    return [one for one in there.get("parts", []) if one["cluster"] == cluster]
 
 
 def own_scripts(cluster: str, machines: Iterable[Machine], there: There) -> list[Script]:

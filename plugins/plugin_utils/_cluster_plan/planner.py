@@ -18,10 +18,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     Machine,
     Network,
     Noted,
+    Part,
     Plan,
     Step,
     There,
     Wanted,
+    What,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
     PlanRefused,
@@ -34,10 +36,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     own_drives,
     own_machines,
     own_network,
-    own_placements,
+    own_parts,
     own_scripts,
     strangers_in,
 )
+
+#: What the network lies in: made before it in this order, and removed after it.
+AROUND: tuple[What, ...] = ("VPC", "internet gateway", "subnet")
 
 
 def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
@@ -46,22 +51,29 @@ def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
     network = own_network(cluster, there["networks"], wanted["network_id"])
     machines = own_machines(cluster, network, there)
     nodes, doubles = one_a_name(machines, noted)
+    own = own_parts(cluster, there)
+    parts = _one_a_kind(own, noted)
     found: Plan = {
         "steps": [],
         "network": network,
         "nodes": nodes,
         "doubles": doubles,
         "drives": own_drives(cluster, network, there),
+        "parts": parts,
         "strangers": strangers_in(cluster, network, there),
         "namesakes": namesakes(cluster, network, there),
         "kept": [],
     }
     if wanted["stand"] == "present":
         found["steps"] = _present(wanted, there, noted, found)
+        found["steps"] += [_removed(one) for one in own if one not in parts and _asked_twice(one, noted)]
     elif wanted["stand"] == "stopped":
         found["steps"] = [_step("stop", one) for one in machines if one["state"] in ("ready", "coming")]
     else:
         found["steps"], found["kept"] = _absent(wanted, there, noted, found, machines)
+        around, kept = _absent_around(found, own, machines, there)
+        found["steps"] += around
+        found["kept"] += kept
     return found
 
 
@@ -79,6 +91,19 @@ def one_a_name(machines: Sequence[Machine], noted: Noted) -> tuple[list[Machine]
     return chosen, others
 
 
+def _one_a_kind(parts: Sequence[Part], noted: Noted) -> list[Part]:
+    """One part a kind and name: the one in the record before the one that holds machines."""
+    by_name: dict[str, list[Part]] = collections.defaultdict(list)
+    for part in parts:
+        by_name[f"{part['what']} {part['name']}"].append(part)
+
+    def rank(part: Part) -> tuple[bool, bool, str]:
+        known = noted["ids"].get(f"{part['what']} {part['name']}")
+        return part["id"] != known, not part["holds"], part["id"]
+
+    return [min(same, key=rank) for same in by_name.values()]
+
+
 def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
     """Names of the machines to be made: the lowest numbers that are free."""
     taken = {node_number(wanted["cluster"], machine["name"]) for machine in nodes}
@@ -94,11 +119,16 @@ def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[St
     missing = missing_names(wanted, found["nodes"])
     _refuse_taken(wanted, noted, found)
     _refuse_differing(wanted, found)
-    steps: list[Step] = []
+    have = {(part["what"], part["name"]) for part in found["parts"]}
+    needed: list[Step] = [
+        {"action": "make", "what": what, "name": name, "id": ""}
+        for what, name in wanted.get("parts", [])
+        if missing and (what, name) not in have
+    ]
+    steps = [step for step in needed if step["what"] in AROUND]
     if network is None:
         steps.append({"action": "make", "what": "network", "name": network_name(cluster), "id": ""})
-    if missing and wanted.get("placement") and not own_placements(cluster, there):
-        steps.append({"action": "make", "what": "placement group", "name": network_name(cluster), "id": ""})
+    steps += [step for step in needed if step["what"] not in AROUND]
     if wanted["drive_gb"] and not found["drives"]:
         steps.append({"action": "make", "what": "drive", "name": drive_name(cluster), "id": ""})
     scripts = own_scripts(cluster, found["nodes"], there)
@@ -109,9 +139,9 @@ def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[St
     return steps + [_step("remove", one) for one in found["doubles"] if _asked_twice(one, noted)]
 
 
-def _asked_twice(machine: Machine, noted: Noted) -> bool:
-    """Whether a second machine of a name came of our own two requests."""
-    return f"machine {machine['name']}" in noted["asked_twice"]
+def _asked_twice(second: Machine | Part, noted: Noted) -> bool:
+    """Whether a second thing of a name came of our own two requests."""
+    return f"{second.get('what', 'machine')} {second['name']}" in noted["asked_twice"]
 
 
 def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
@@ -161,10 +191,7 @@ def _absent(
         {"action": "remove", "what": "script", "name": script["name"], "id": script["id"]}
         for script in own_scripts(cluster, machines, there)
     ]
-    steps += [
-        {"action": "remove", "what": "placement group", "name": group["name"], "id": group["id"]}
-        for group in own_placements(cluster, there)
-    ]
+    steps += [_removed(part) for part in own_parts(cluster, there) if part["what"] not in AROUND]
     kept: list[str] = []
     if network is None:
         return steps, kept
@@ -185,6 +212,23 @@ def _absent(
     return steps, kept
 
 
+def _absent_around(
+    found: Plan, own: Sequence[Part], machines: Sequence[Machine], there: There
+) -> tuple[list[Step], list[str]]:
+    """What the network lay in goes after it, unless it stays, or somebody else's machines lie there too."""
+    around = sorted(
+        (part for part in own if part["what"] in AROUND), key=lambda part: AROUND.index(part["what"]), reverse=True
+    )
+    if found["network"] and not any(step["what"] == "network" for step in found["steps"]):
+        return [], []
+    held = {one for part in around for one in part["holds"]} - {machine["id"] for machine in machines}
+    others = [machine for machine in there["machines"] if machine["id"] in held]
+    if others:
+        name = network_name(around[0]["cluster"])
+        return [], [f"the VPC {name} stays: {_named(others)} in it are not of this cluster"]
+    return [_removed(part) for part in around], []
+
+
 def own_addresses(machines: Iterable[Machine], there: There, noted: Noted) -> list[str]:
     """Fixed addresses of our machines, also of those that are gone, which nobody else has by now."""
     ours = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
@@ -201,6 +245,10 @@ def own_addresses(machines: Iterable[Machine], there: There, noted: Noted) -> li
 
 def _step(action: Action, machine: Machine) -> Step:
     return {"action": action, "what": "machine", "name": machine["name"], "id": machine["id"]}
+
+
+def _removed(part: Part) -> Step:
+    return {"action": "remove", "what": part["what"], "name": part["name"], "id": part["id"]}
 
 
 def _drive(drive: Drive) -> str:

@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import (
     Machine,
     Network,
-    Placement,
+    Part,
     State,
     There,
 )
@@ -21,12 +21,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import (
     CLUSTER,
+    MADE_BY,
+    MAKER,
     PRICE,
     cluster_in,
     own_name,
     strange_name,
     tags_of,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.parts import network_parts, placement_of
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import family
 
 Raw = Mapping[str, Any]
@@ -40,7 +43,8 @@ class Account(NamedTuple):
     """What is there, and of what planners do not ask. By id of the machine: raw, as EC2 describes it.
 
     groups: security groups by id, as EC2 describes them. volumes: ids of disks with a cluster's tag that no machine
-    has, by cluster. vcpus: in use, by market and family of types; None where EC2 does not say of one.
+    has, by cluster. vcpus: in use, by market and family of types; None where EC2 does not say of one. vpcs: all of the
+    region by id, as EC2 describes them.
     """
 
     there: There
@@ -48,6 +52,7 @@ class Account(NamedTuple):
     groups: dict[str, Raw]
     volumes: dict[str, list[str]]
     vcpus: dict[tuple[str, str], int | None]
+    vpcs: dict[str, Raw]
     strange: list[str]
 
 
@@ -59,7 +64,30 @@ def read_account(aws: Aws) -> Account:
         aws.pages("describe_security_groups", "SecurityGroups"),
         aws.pages("describe_placement_groups", "PlacementGroups"),
         aws.pages("describe_volumes", "Volumes"),
+        _read_network(aws),
     )
+
+
+class _Networks(NamedTuple):
+    """As EC2 describes them: all VPCs of the region, and subnets and gateways of clusters."""
+
+    vpcs: list[dict[str, Any]]
+    subnets: list[dict[str, Any]]
+    gateways: list[dict[str, Any]]
+
+
+def _read_network(aws: Aws) -> _Networks:
+    ours = [{"Name": f"tag:{MADE_BY}", "Values": [MAKER]}]
+    return _Networks(
+        aws.pages("describe_vpcs", "Vpcs"),
+        aws.pages("describe_subnets", "Subnets", Filters=ours),
+        aws.pages("describe_internet_gateways", "InternetGateways", Filters=ours),
+    )
+
+
+def read_network_parts(aws: Aws) -> list[Part]:
+    """VPCs, gateways and subnets of clusters, whatever lies in them. Raises Ec2Error."""
+    return network_parts(*_read_network(aws), [])
 
 
 def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
@@ -70,7 +98,12 @@ def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
 
 
 def account_of(
-    region: str, instances: Iterable[Raw], groups: Iterable[Raw], placements: Iterable[Raw], volumes: Sequence[Raw]
+    region: str,
+    instances: Iterable[Raw],
+    groups: Iterable[Raw],
+    placements: Iterable[Raw],
+    volumes: Sequence[Raw],
+    networks: _Networks,
 ) -> Account:
     """What EC2 describes as the planner wants it."""
     alive = {str(one["InstanceId"]): one for one in instances if state_of(one) not in GONE}
@@ -92,7 +125,10 @@ def account_of(
         "drives": [],
         "scripts": [],
         "addresses": [],
-        "placements": [placement for one in placements if (placement := placement_of(one))],
+        "parts": [
+            *(placement for one in placements if (placement := placement_of(one))),
+            *network_parts(*networks, list(alive.values())),
+        ],
     }
     strange = [
         f"security group {one_line(one['GroupName'], 80)} ({one['GroupId']} in {one.get('VpcId')})"
@@ -104,7 +140,8 @@ def account_of(
         for one in placements
         if not placement_of(one) and str(one.get("GroupName")).startswith("muster-")
     ]
-    return Account(there, alive, of_groups, loose, _vcpus(alive.values()), strange)
+    vpcs: dict[str, Raw] = {str(one["VpcId"]): one for one in networks.vpcs}
+    return Account(there, alive, of_groups, loose, _vcpus(alive.values()), vpcs, strange)
 
 
 def state_of(raw: Raw) -> str:
@@ -156,14 +193,6 @@ def network_of(region: str, raw: Raw) -> Network | None:
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None
     return {"id": str(raw["GroupId"]), "name": network_name(cluster), "region": region}
-
-
-def placement_of(raw: Raw) -> Placement | None:
-    """The placement group of a cluster, None for a stranger's."""
-    cluster = cluster_in(raw)
-    if cluster is None or raw.get("GroupName") != network_name(cluster):
-        return None
-    return {"id": str(raw.get("GroupId") or network_name(cluster)), "name": network_name(cluster)}
 
 
 def _number(text: str | None) -> float | None:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Requests to AWS, and what its refusals mean. Private to this collection, controller only.
 
-Each request here may be sent twice: what is made has a client token or a name that is there once, and what is to go may
-be gone. So one whose answer is lost is simply sent again.
+Each request of Aws.call() may be sent twice: what is made has a client token or a name that is there once, and what is
+to go may be gone. So one whose answer is lost is simply sent again. All others are sent by Aws.once().
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Aws:
         """One request, sent again while what hinders it passes. Raises Ec2Error."""
         for wait in (*WAITS, None):
             try:
-                return self._once(service, action, given)
+                return self.once(service, action, **given)
             except Ec2Error as error:
                 if not error.passing or wait is None:
                     raise
@@ -140,7 +140,8 @@ class Aws:
                 return found
             given["NextToken"] = answer["NextToken"]
 
-    def _once(self, service: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
+    def once(self, service: str, action: str, **given: Any) -> dict[str, Any]:
+        """One request, sent once. Raises Ec2Error."""
         import botocore.exceptions
         from botocore.exceptions import (
             BotoCoreError,

@@ -29,11 +29,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
     recorded,
     wanted_without,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make import (
-    delete_group,
-    stop_machines,
-    terminate,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make import stop_machines, terminate
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove import REMOVABLE, remove_part
 
 Agree = Callable[[Sequence[Machine]], None]
 ROUNDS = 3  # a list may be behind, and show what is left only once the rest is gone
@@ -126,8 +123,8 @@ def _remove(work: Work, found: Plan) -> dict[str, str]:
     ids = {name: one for one, name in machines.items()}
     reasons = {f"machine {name} ({ids[name]})": why for name, why in refused.items()}
     for step in found["steps"]:
-        if step["what"] in ("placement group", "network") and not reasons:
-            why = delete_group(work, step["what"], step["name"], step["id"])
+        if step["what"] in REMOVABLE and not reasons:
+            why = remove_part(work, step["what"], step["name"], step["id"])
             if why:
                 reasons[f"{step['what']} {step['name']} ({step['id']})"] = why
     return reasons
@@ -137,7 +134,7 @@ def _left(work: Work, account: Account, now: Plan, reasons: dict[str, str]) -> l
     left = [f"{step['what']} {step['name']} ({step['id']})" for step in now["steps"]]
     left = [f"{one}: {reasons[one]}" if one in reasons else one for one in left]
     left += [f"{one}: {why}" for one, why in reasons.items() if not any(said.startswith(one) for said in left)]
-    left += [line for line in now["kept"] if line.startswith("the network")]
+    left += [line for line in now["kept"] if line.startswith(("the network", "the VPC"))]
     volumes = account.volumes.get(work.cluster, [])
     left = [in_words(one) for one in left]
     return left + [f"volume {one}: somebody took it from its machine, and it costs on" for one in volumes]

@@ -15,14 +15,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     network_name,
     own_machines,
     own_network,
-    own_placements,
+    own_parts,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.planner import AROUND
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import ClusterRecord
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import (
     GONE,
     Account,
     read_account,
     read_instances,
+    read_network_parts,
     state_of,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
@@ -56,7 +58,7 @@ class Work:
 
 
 def look(work: Work, wait: bool = True) -> Account:
-    """What is there. wait: for machines that were asked for less than a minute ago and are in no list yet."""
+    """What is there. wait: for what was asked for less than a minute ago and is in no list yet."""
     if wait:
         _wait_until_seen(work)
     account = read_account(work.aws)
@@ -64,7 +66,7 @@ def look(work: Work, wait: bool = True) -> Account:
     network = own_network(work.cluster, there["networks"], work.group_id)
     things = {f"machine {one['name']}": one["id"] for one in reversed(own_machines(work.cluster, network, there))}
     things |= {f"network {network['name']}": network["id"]} if network else {}
-    things |= {f"placement group {one['name']}": one["id"] for one in own_placements(work.cluster, there)}
+    things |= {f"{one['what']} {one['name']}": one["id"] for one in own_parts(work.cluster, there)}
     for entry in list(work.record.content["entries"]):
         found = things.get(f"{entry['what']} {entry['name']}", "")
         if found and not entry["id"]:
@@ -80,16 +82,30 @@ def _wait_until_seen(work: Work) -> None:
         recent = [
             entry
             for entry in work.record.content["entries"]
-            if entry["what"] == "machine" and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER
+            if entry["what"] in ("machine", *AROUND)
+            and now - entry["asked"][-1] < SEEN_AFTER
+            and now - began < SEEN_AFTER
         ]
         if not recent:
             return
-        listed = read_instances(work.aws, work.cluster)
-        ids = {str(raw["InstanceId"]) for raw in listed}
-        alive = {own_name(raw) for raw in listed if state_of(raw) not in GONE}
-        if all(entry["id"] in ids if entry["id"] else entry["name"] in alive for entry in recent):
+        ids, names = _listed(work, {entry["what"] for entry in recent})
+        if all(entry["id"] in ids if entry["id"] else (entry["what"], entry["name"]) in names for entry in recent):
             return
         work.sleep(LOOK_AGAIN)
+
+
+def _listed(work: Work, kinds: set[str]) -> tuple[set[str], set[tuple[str, str]]]:
+    """Ids, and kinds with names, of what EC2 lists of the cluster. kinds: those that are asked for."""
+    ids, names = set[str](), set[tuple[str, str]]()
+    if "machine" in kinds:
+        listed = read_instances(work.aws, work.cluster)
+        ids |= {str(raw["InstanceId"]) for raw in listed}
+        names |= {("machine", own_name(raw) or "") for raw in listed if state_of(raw) not in GONE}
+    if kinds != {"machine"}:
+        parts = [part for part in read_network_parts(work.aws) if part["cluster"] == work.cluster]
+        ids |= {part["id"] for part in parts}
+        names |= {(part["what"], part["name"]) for part in parts}
+    return ids, names
 
 
 def refuse_strangers(work: Work, account: Account) -> None:

@@ -14,7 +14,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import (
     GONE,
     network_of,
-    placement_of,
     read_instances,
     state_of,
 )
@@ -24,20 +23,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
     SEEN_AFTER,
     ClusterError,
     Work,
-    in_words,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import own_name, tags_for, tags_of
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.parts import placement_of
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove import GONE_WITHIN
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import (
     Launch,
     launch_request,
     rule_changes,
 )
 
-IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 #: Seconds between two lists while machines start or go.
 INTERVAL = 5.0
 STUCK_AFTER = 900.0
-GONE_WITHIN = 900.0
 STOPPED_WITHIN = 600.0
 
 
@@ -115,27 +113,6 @@ def make_placement(work: Work) -> None:
         raise ClusterError(f"somebody else has made a placement group {name} meanwhile. Choose another name")
     work.record.made("placement group", name, own[0]["id"] if own else name)
     work.say(f"made placement group {name}")
-
-
-def delete_group(work: Work, what: str, name: str, group: str) -> str:
-    """Delete a security or placement group, once what is in it is gone; return why it is still there, or ""."""
-    began = work.clock()
-    while True:
-        try:
-            if what == "network":
-                work.aws.ec2("delete_security_group", GroupId=group)
-            else:
-                work.aws.ec2("delete_placement_group", GroupName=name)
-        except Ec2Error as error:
-            if error.code in IN_USE and work.clock() - began < GONE_WITHIN:
-                work.sleep(LOOK_AGAIN)
-                continue
-            if error.code not in ("InvalidGroup.NotFound", "InvalidGroupId.Malformed", "InvalidPlacementGroup.Unknown"):
-                work.say(in_words(f"{what} {name} could not be removed: {error}"))
-                return str(error)
-        work.say(in_words(f"{what} {name} is gone"))
-        work.record.forget(what, name, group)
-        return ""
 
 
 # --- Machines

@@ -30,7 +30,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
     wanted_without,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make import (
-    delete_group,
     launch,
     make_group,
     make_placement,
@@ -41,7 +40,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make im
     wait_until_running,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import client_token, numbers_for
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.network import have_network
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import family
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove import REMOVABLE, remove_part
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Launch, rule_changes
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask, Way, Ways, find_ways
 
@@ -139,9 +140,13 @@ def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
     """
     account = look(work)
     found = plan(way.wanted, account.there, work.noted)
-    group = found["network"]["id"] if found["network"] else ""
+    names = [step["name"] for step in found["steps"] if step["action"] == "make" and step["what"] == "machine"]
+    group, vpc = found["network"]["id"] if found["network"] else "", ways.site.vpc
+    if ways.site.block and names:
+        vpc, subnet = have_network(work, account, found, ways.site.block, way.zone)
+        way = way._replace(subnet=subnet)
     if not group:
-        group = make_group(work, ways.site.vpc)
+        group = make_group(work, vpc)
         account.groups[group] = {}
     set_rules(work, group, account.groups[group].get("IpPermissions") or [], ask.ssh_from)
     awaited = {machine["id"]: machine["name"] for machine in found["nodes"] if machine["state"] != "ready"}
@@ -150,10 +155,13 @@ def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
     off = {step["id"]: step["name"] for step in found["steps"] if step["action"] == "start"}
     if off:
         start(work, off)
-    extra = terminate(work, {step["id"]: step["name"] for step in found["steps"] if step["action"] == "remove"})
+    second = [step for step in found["steps"] if step["action"] == "remove"]
+    extra = terminate(work, {step["id"]: step["name"] for step in second if step["what"] == "machine"})
     if extra:
         return extra
-    names = [step["name"] for step in found["steps"] if step["action"] == "make" and step["what"] == "machine"]
+    for step in second:
+        if step["what"] in REMOVABLE:
+            remove_part(work, step["what"], step["name"], step["id"])
     made = _launch(work, ask, ways, way, group, names) if names else {}
     troubles = wait_until_running(work, {**awaited, **made})
     if troubles and made:
@@ -169,6 +177,7 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
     entries = [one for one in work.record.content["entries"] if one["what"] == "machine" and one["name"] in names]
     asked = min(one["asked"][0] for one in entries)
     token = client_token(group, [way.machine_type, way.market, way.subnet], names, asked)
+    placement = any(what == "placement group" for what, _name in way.wanted.get("parts", []))
     request = Launch(
         cluster=work.cluster,
         numbers=numbers_for(work.cluster, names),
@@ -176,10 +185,10 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
         market=way.market,
         subnet=way.subnet,
         group=group,
-        placement=network_name(work.cluster) if way.wanted.get("placement") else "",
+        placement=network_name(work.cluster) if placement else "",
         image=ways.image,
         disk_gb=ask.disk_gb,
-        ssh_key=ask.ssh_key,
+        first_boot=ask.first_boot,
         key_name=ask.key_name,
         price=f"{way.price.usd:.6g}" if way.price else "",
         price_source=f"{way.price.source} {way.price.date}".strip() if way.price else "",
@@ -211,12 +220,12 @@ def _finish(work: Work, ask: Ask, first: Way, way: Way) -> Provided:
 
 
 def _remove_rest(work: Work, failed: list[str]) -> None:
-    """Remove the groups of a cluster that never stood."""
+    """Remove the groups of a cluster that never stood, and its network."""
     if plan(wanted_without(work, "stopped"), look(work).there, work.noted)["nodes"]:
         return
-    for what in ("placement group", "network"):
+    for what in REMOVABLE:
         for name, thing_id in work.record.unsettled(what).items():
-            why = delete_group(work, what, name, thing_id)
+            why = remove_part(work, what, name, thing_id)
             if why:
                 failed.append(f"{what} {name} ({thing_id}) could not be removed: {why}")
 
@@ -224,10 +233,11 @@ def _remove_rest(work: Work, failed: list[str]) -> None:
 def _what_is_there(work: Work) -> str:
     """What is there of the cluster after all, in words."""
     now = plan(wanted_without(work, "stopped"), look(work).there, work.noted)
-    if not now["nodes"] and now["network"] is None:
+    if not now["nodes"] and now["network"] is None and not now["parts"]:
         return f"Nothing of {work.cluster} is left, 0 USD an hour"
     on = [machine for machine in now["nodes"] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in on]
     price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
     names = ", ".join(f"{machine['name']} ({machine['said']})" for machine in now["nodes"]) or "no machine"
-    return f"There is still: {names}; {price} an hour"
+    more = "".join(f", {part['what']} {part['name']} ({part['id']})" for part in now["parts"])
+    return f"There is still: {names}{more}; {price} an hour"

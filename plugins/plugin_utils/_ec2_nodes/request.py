@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import ipaddress
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
@@ -44,7 +48,7 @@ class Launch(NamedTuple):
     placement: str
     image: Image
     disk_gb: int
-    ssh_key: str
+    first_boot: str
     key_name: str
     price: str
     price_source: str
@@ -86,17 +90,36 @@ def launch_request(launch: Launch) -> dict[str, Any]:
         request["Placement"] = {"GroupName": launch.placement}
     if launch.key_name:
         request["KeyName"] = launch.key_name
-    if launch.ssh_key:
-        request["UserData"] = first_boot(launch.ssh_key)
+    if launch.first_boot:
+        request["UserData"] = launch.first_boot
     if launch.market == "spot":
         options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
         request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     return request
 
 
-def first_boot(key: str) -> str:
-    """What cloud-init does at the first boot. It can be read in the machine, so no secret is in it."""
-    return f"#cloud-config\nssh_authorized_keys:\n  - {key}\n"
+def first_boot(key: str, watch: Mapping[str, str]) -> str:
+    """What cloud-init does at the first boot, "" for nothing. It can be read in the machine, so no secret is in it.
+
+    key: public key as public_key() returns it, "" for none. watch: texts of the files of the watch by their paths. AWS
+    takes 16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+    """
+    content: dict[str, Any] = {}
+    if key:
+        content["ssh_authorized_keys"] = [key]
+    if watch:
+        content["write_files"] = [
+            {"path": path, "owner": "root:root", "permissions": "0644", "encoding": "gz+b64", "content": _packed(text)}
+            for path, text in watch.items()
+        ]
+        timer = next(PurePosixPath(path).name for path in watch if path.endswith(".timer"))
+        content["runcmd"] = [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", timer]]
+    return f"#cloud-config\n{json.dumps(content)}\n" if content else ""  # JSON is YAML
+
+
+def _packed(text: str) -> str:
+    """The same for the same text: a request under one client token may not differ."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 # --- The security group

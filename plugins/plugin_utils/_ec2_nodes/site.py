@@ -10,16 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.address_block import free_block
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Part
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.network import subnet_block
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.parts import blocks_of, subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Image
 
 
 class Site(NamedTuple):
-    """The network that machines can be made into: one subnet a zone."""
+    """The network that machines can be made into: one subnet a zone.
+
+    block: addresses of the cluster's own VPC, "" where it lies in another one. Of its own, vpc and subnets are "" as
+    long as they are not there.
+    """
 
     vpc: str
     subnets: dict[str, str]
+    block: str = ""
 
 
 class Type(NamedTuple):
@@ -89,12 +98,51 @@ def _default_site(aws: Aws) -> Site:
     if not vpcs:
         raise PlanRefused(
             f"the account has no default network in {aws.region}. Make it: aws ec2 create-default-vpc --region "
-            f"{aws.region}; or give a subnet whose machines reach the internet: -e provision_subnet_id=subnet-..."
+            f"{aws.region}; or have a network made for the cluster: -e provision_own_network=true; or give a subnet "
+            "whose machines reach the internet: -e provision_subnet_id=subnet-..."
         )
     vpc = str(vpcs[0]["VpcId"])
     filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "default-for-az", "Values": ["true"]}]
     subnets = aws.pages("describe_subnets", "Subnets", Filters=filters)
     return Site(vpc, {str(one["AvailabilityZone"]): str(one["SubnetId"]) for one in subnets})
+
+
+def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, Any], reached: Sequence[str]) -> Site:
+    """The cluster's own network: the one that is there, else one of addresses that nobody has.
+
+    parts: the cluster's. vpcs: all of the region. reached: blocks of the networks that this machine is in. Raises
+    PlanRefused, Ec2Error.
+    """
+    have = {part["name"]: part["id"] for part in parts if part["what"] == "subnet"}
+    vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
+    block = str(vpcs[vpc]["CidrBlock"]) if vpc else free_block([*blocks_of(vpcs.values()), *reached])
+    filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
+    zones = aws.ec2("describe_availability_zones", Filters=filters).get("AvailabilityZones") or []
+    names = [str(one["ZoneName"]) for one in zones]
+    return Site(
+        vpc, {zone: have.get(subnet_name(cluster, zone), "") for zone in names if subnet_block(block, zone)}, block
+    )
+
+
+def refuse_other_network(
+    cluster: str, own: bool, subnet_id: str, parts: Sequence[Part], lies_in: str, subnets: Sequence[str]
+) -> None:
+    """Raise PlanRefused where the cluster is there and lies elsewhere than is wanted: nothing is moved.
+
+    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" where there is none. subnets:
+    those that its machines lie in.
+    """
+    vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
+    if (own or vpc) and lies_in not in ("", vpc):
+        raise PlanRefused(
+            f"{cluster} lies in {lies_in}, which is not a network of its own. Leave provision_own_network away, or "
+            "tear the cluster down first"
+        )
+    if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
+        raise PlanRefused(
+            f"{cluster} has a network of its own ({vpc}), and {one_line(subnet_id, 60)} is no subnet of it. Leave "
+            "provision_subnet_id away, or tear the cluster down first"
+        )
 
 
 # --- Image

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import cost_of, over_budget
-from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, Wanted
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Plan, Wanted, What
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
     PlanRefused,
+    network_name,
     own_machines,
     own_network,
 )
@@ -20,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import prices
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import Account
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import Work
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.parts import subnet_name
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas import (
     family,
     over_quota,
@@ -32,18 +34,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.site im
     Site,
     Type,
     check_key_name,
+    own_site,
     read_image,
     read_site,
     read_type,
+    refuse_other_network,
 )
 
 MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": ["spot", "on-demand"]}
 
 
 class Ask(NamedTuple):
-    """What is wanted. machine_types, zones: in the order of preference. ssh_key: as public_key() returns it.
+    """What is wanted. machine_types, zones: in the order of preference. first_boot: as first_boot() returns it.
 
-    max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it.
+    max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
+    networks that this machine is in, which a new network must not overlap.
     """
 
     nnodes: int
@@ -53,7 +58,9 @@ class Ask(NamedTuple):
     image: str = ""
     disk_gb: int = 150
     subnet_id: str = ""
-    ssh_key: str = ""
+    own_network: bool = False
+    reached: Sequence[str] = ()
+    first_boot: str = ""
     key_name: str = ""
     ssh_from: Sequence[str] = ()
     max_usd_per_hour: float | None = None
@@ -62,7 +69,10 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way. price: of one machine an hour. The zone is empty where no machine has to be made."""
+    """One way. price: of one machine an hour. The zone is empty where no machine has to be made.
+
+    subnet: "" of the cluster's own network, as long as the zone has none.
+    """
 
     machine_type: str
     market: str
@@ -100,8 +110,20 @@ def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
     return [account.raw[one["id"]] for one in own_machines(work.cluster, network, account.there)]
 
 
-def wanted_with(work: Work, ask: Ask, machine_type: str, placement: bool) -> Wanted:
-    """The cluster of one type of machine."""
+def parts_with(work: Work, site: Site, zone: str, placement: bool) -> list[tuple[What, str]]:
+    """What the machines need besides, in a zone."""
+    name = network_name(work.cluster)
+    around: list[tuple[What, str]] = [
+        ("VPC", name),
+        ("internet gateway", name),
+        ("subnet", subnet_name(work.cluster, zone)),
+    ]
+    beside: list[tuple[What, str]] = [("placement group", name)]
+    return around * bool(site.block) + beside * placement
+
+
+def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What, str]], block: str = "") -> Wanted:
+    """The cluster of one type of machine. block: addresses of its own network."""
     return {
         "cluster": work.cluster,
         "stand": "present",
@@ -113,7 +135,8 @@ def wanted_with(work: Work, ask: Ask, machine_type: str, placement: bool) -> Wan
         "script": "",
         "network_id": work.group_id,
         "remove_drive": False,
-        "placement": placement,
+        "parts": parts,
+        "address_block": block,
     }
 
 
@@ -124,8 +147,17 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
     has = {str(raw.get("InstanceType")) for raw in nodes}
     fit = [one for one in ask.machine_types if one in has]
     types = (fit or ask.machine_types)[:1] if has else ask.machine_types
-    first = wanted_with(work, ask, types[0], False)
+    first = wanted_with(work, ask, types[0], [])
     found = plan(first, account.there, work.noted)
+    group = account.groups.get(network["id"]) if network else None
+    refuse_other_network(
+        work.cluster,
+        ask.own_network,
+        ask.subnet_id,
+        found["parts"],
+        str(group.get("VpcId")) if group else "",
+        [str(raw.get("SubnetId")) for raw in nodes],
+    )
     if not makes(found):
         market = "spot" if any(raw.get("InstanceLifecycle") == "spot" for raw in nodes) else "on-demand"
         known = prices.prices_with(types[0], None, prices.disk(work.aws))
@@ -136,8 +168,11 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
             raise PlanRefused(why)
         way = Way(types[0], market, "", "", first, found, cost, None)
         return Ways([way], [], [], Site("", {}), None)
-    group = account.groups.get(network["id"]) if network else None
-    site = read_site(work.aws, ask.subnet_id, nodes, group)
+    own = any(part["what"] == "VPC" for part in found["parts"])
+    if not nodes and not ask.subnet_id and (own or ask.own_network):
+        site = own_site(work.aws, work.cluster, found["parts"], account.vpcs, ask.reached)
+    else:
+        site = read_site(work.aws, ask.subnet_id, nodes, group)
     image = read_image(work.aws, ask.image, nodes)
     if ask.disk_gb < image.least_gb:
         raise PlanRefused(f"disk_gb is {ask.disk_gb}, and the image {image.name} needs {image.least_gb}")
@@ -178,9 +213,8 @@ def _ways(
             if market not in kind.markets:
                 refused.append(f"there is no {kind.name} {words(market)}")
                 continue
-            wanted = wanted_with(work, ask, kind.name, kind.placement)
-            steps = plan(wanted, account.there, work.noted)
-            why, more = _quota(work, account, market, kind, makes(steps))
+            count = makes(plan(wanted_with(work, ask, kind.name, []), account.there, work.noted))
+            why, more = _quota(work, account, market, kind, count)
             told += [more] if more and more not in told else []
             if why:
                 refused.append(why)
@@ -190,6 +224,9 @@ def _ways(
             dear: list[str] = []
             for zone in offered:
                 price = of_zones.get(zone)
+                parts = parts_with(work, site, zone, kind.placement)
+                wanted = wanted_with(work, ask, kind.name, parts, site.block)
+                steps = plan(wanted, account.there, work.noted)
                 known_prices = prices.prices_with(kind.name, price, of_disk)
                 cost = cost_of(wanted, steps, ask.price_per_hour, known_prices)
                 over = over_budget(cost, ask.max_usd_per_hour, f"{kind.name} {words(market)}", prices.PAGE)

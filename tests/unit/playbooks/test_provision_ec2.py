@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
@@ -28,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U"
 NODES = ["-e", "cluster=bert", "-e", "nnodes=3", "-e", "machine_types=g4dn.xlarge"]
 KEYS = ["-e", "provision_ssh_from=203.0.113.7", "-e", f"provision_ssh_public_key='{KEY}'"]
-ASK = Ask(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", ssh_key=KEY, max_usd_per_hour=5.0)
+ASK = Ask(2, ["g4dn.xlarge"], image="ami-0dee90000000000a2", first_boot="#cloud-config", max_usd_per_hour=5.0)
 
 
 class Clients:
@@ -95,8 +96,12 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
         '+  "bert-2": "ready"',
     ):
         assert line in said, said
-    code, said = play(server, directory, "cost")
+    for reservation in server.backend.reservations.values():
+        for instance in reservation.instances:
+            instance.launch_time -= datetime.timedelta(days=30)
+    code, said = play(server, directory, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said
+    assert "more than its ttl of 48 h: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
     assert "besides: 1 machines of no cluster, 1 of them on, unknown an hour" in said
@@ -117,6 +122,10 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
         ((*NODES, *KEYS), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
         ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, and nobody could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
+        (
+            (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),
+            "a network of its own and the subnet subnet-1 of another one are wanted",
+        ),
     ],
 )
 def test_what_is_typed_wrongly_is_one_line(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -15,12 +16,14 @@ from typing import Any
 import boto3
 import pytest
 
+from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.leave import Done, remove, stop
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import ClusterError, Work
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.provide import Provided, provide
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import first_boot
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask
 from tests.ec2_server import EC2Server, Fault
 
@@ -32,10 +35,12 @@ ASK = Ask(
     nnodes=2,
     machine_types=["g4dn.xlarge"],
     image=IMAGE,
-    ssh_key=KEY,
+    first_boot=first_boot(KEY, {}),
     ssh_from=["203.0.113.7/32"],
     max_usd_per_hour=10.0,
 )
+#: What has a network of its own, on a machine that is in 10.1.0.0/16.
+OWN: dict[str, Any] = {"own_network": True, "reached": ["10.1.0.0/16"]}
 READS = ("Describe", "Get")
 SHORT = "InsufficientInstanceCapacity"
 
@@ -49,7 +54,7 @@ class CutAws(Aws):
 
     bench: Bench
 
-    def _once(self, service: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
+    def once(self, service: str, action: str, **given: Any) -> dict[str, Any]:
         bench, change = self.bench, not action.startswith(("describe", "get"))
         bench.sent += 1
         bench.changed += change
@@ -59,7 +64,7 @@ class CutAws(Aws):
             assert len(named) >= given["MinCount"], "the intent is recorded before the request"
         if bench.sent == bench.kill_before or (change and bench.changed == bench.kill_change):
             raise Killed
-        answer = super()._once(service, action, given)
+        answer = super().once(service, action, **given)
         if change and bench.changed == bench.kill_after:
             raise Killed
         return answer
@@ -120,7 +125,20 @@ class Bench:
     def groups(self, found: dict[str, Any]) -> list[str]:
         """Security and placement groups that are not other people's."""
         own = [key for key in found if key not in self.server.foreign and key.startswith(("sg-", "pg-"))]
-        return sorted(f"{key[:3]}{found[key]['GroupName']}" for key in own)
+        return sorted(f"{key[:3]}{found[key]['GroupName']}" for key in own if found[key]["GroupName"] != "default")
+
+    def network(self, found: dict[str, Any]) -> list[str]:
+        """Networks, gateways and subnets that are not other people's, and the way out: blocks, and where it leads."""
+        own = {key: one for key, one in found.items() if key not in self.server.foreign}
+        said = [f"VPC {one['CidrBlock']}" for key, one in own.items() if key.startswith("vpc-")]
+        said += [f"subnet {one['CidrBlock']}" for key, one in own.items() if key.startswith("subnet-")]
+        for key, one in own.items():
+            if key.startswith("igw-"):
+                said.append(f"gateway of {len(one['Attachments'])}")
+            for route in one.get("Routes", []):
+                if route.get("GatewayId") in own:
+                    said.append(f"route {route['DestinationCidrBlock']}")
+        return sorted(said)
 
     def changes(self) -> list[str]:
         """Requests that change something."""
@@ -174,6 +192,15 @@ def sprinkle(server: EC2Server) -> None:
     for name in ("bert", "muster-bertha", "muster-bert-2"):
         ec2.create_security_group(GroupName=name, Description="theirs", VpcId=vpc)
     ec2.create_placement_group(GroupName="muster-bert-2", Strategy="cluster")
+    named = [{"Key": "Name", "Value": "muster-bert"}, {"Key": "muster:cluster", "Value": "bert"}]
+    theirs = ec2.create_vpc(CidrBlock="10.0.0.0/16", TagSpecifications=[{"ResourceType": "vpc", "Tags": named}])
+    marked = [*named, {"Key": "muster:made-by", "Value": "muster.training"}]  # in a network that is not ours
+    tagged = [{"ResourceType": "subnet", "Tags": marked}]
+    ec2.create_subnet(VpcId=theirs["Vpc"]["VpcId"], CidrBlock="10.0.0.0/20", TagSpecifications=tagged)
+    gateway = ec2.create_internet_gateway(TagSpecifications=[{"ResourceType": "internet-gateway", "Tags": marked}])
+    ec2.attach_internet_gateway(
+        InternetGatewayId=gateway["InternetGateway"]["InternetGatewayId"], VpcId=theirs["Vpc"]["VpcId"]
+    )
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=10)
     ec2.allocate_address(Domain="vpc")
     run("bert-0", {})
@@ -223,28 +250,34 @@ class LostChange(Fault):
 
 
 @pytest.mark.parametrize(
-    ("how", "hidden"),
+    ("how", "hidden", "changes"),
     [
-        ("killed before a change", 0),
-        ("killed after a change", 3),
-        ("answer lost", 3),
+        ("killed before a change", 0, OWN),
+        ("killed after a change", 3, OWN),
+        ("answer lost", 3, OWN),
         # a question changes nothing: before it all is as before the next change
-        pytest.param("killed before", 0, marks=pytest.mark.thorough),
+        pytest.param("killed before", 0, OWN, marks=pytest.mark.thorough),
+        # without a network of its own it is the same with fewer requests
+        pytest.param("killed after a change", 3, {}, marks=pytest.mark.thorough),
+        pytest.param("answer lost", 3, {}, marks=pytest.mark.thorough),
     ],
 )
-def test_broken_off_at_any_request_and_run_again(bench: Bench, how: str, hidden: int) -> None:
+def test_broken_off_at_any_request_and_run_again(bench: Bench, how: str, hidden: int, changes: dict[str, Any]) -> None:
     """Exactly the nodes and one of each group; then nothing at all, and the meter at 0. Other people's are as before.
 
     hidden: so many lists do not show yet what was made.
     """
+    whole = ["VPC 10.2.0.0/16", "gateway of 1", "route 0.0.0.0/0", "subnet 10.2.16.0/20"] * bool(changes)
+    changes = {**changes, "zones": ["us-east-1b"]}
     bench.server.hidden = hidden
     for at in range(1, 100):
         bench.server.an_hour_passes()
-        came = broken_off(bench, how, at, bench.provide)
-        bench.provide()
+        came = broken_off(bench, how, at, lambda: bench.provide(**changes))
+        bench.provide(**changes)
         found = bench.server.everything()
         assert sorted(bench.own(found)) == ["bert-0", "bert-1"], at
         assert bench.groups(found) == ["pg-muster-bert", "sg-muster-bert"], at
+        assert bench.network(found) == whole, at
         came = broken_off(bench, how, at, bench.remove) or came
         assert bench.remove().left == [], at
         bench.nothing_left()
@@ -352,7 +385,7 @@ def twice(server: EC2Server) -> None:
     ec2 = server.client()
     tags = [{"Key": "muster:cluster", "Value": "bert"}, {"Key": "muster:made-by", "Value": "muster.training"}]
     tagged = [{"ResourceType": "security-group", "Tags": tags}]
-    for vpc in (ec2.describe_vpcs()["Vpcs"][0]["VpcId"], ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]):
+    for vpc in [one["VpcId"] for one in ec2.describe_vpcs()["Vpcs"]]:
         ec2.create_security_group(GroupName="muster-bert", Description="d", VpcId=vpc, TagSpecifications=tagged)
 
 
@@ -378,6 +411,11 @@ def twice(server: EC2Server) -> None:
         (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was refused"),
         (lambda one: stranger(one, "security group"), {}, "the name bert is taken: security group muster-bert (sg-"),
         (lambda one: stranger(one, "placement group"), {}, "the name bert is taken: placement group muster-bert (pg-"),
+        (
+            None,
+            {**OWN, "reached": ["10.0.0.0/8", "172.16.0.0/12"]},
+            "no private block of addresses with a /16 is free",
+        ),
         (twice, {}, "2 networks are called muster-bert: sg-"),
         (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown here"),
         (
@@ -443,6 +481,117 @@ def test_ssh_is_open_from_where_one_is_now(bench: Bench) -> None:
     rules = bench.server.everything()[group]["IpPermissions"]
     sources = {one["CidrIp"] for rule in rules for one in rule["IpRanges"]}
     assert sources == {"198.51.100.9/32", "192.0.2.1/32"}, "what somebody added by hand is theirs"
+
+
+# --- A network of its own
+
+
+def test_a_network_of_its_own_leads_to_the_internet_and_overlaps_nothing(bench: Bench) -> None:
+    """A zone without capacity leaves a subnet, which costs nothing and goes with the others."""
+    done = provide(bench.work(), ASK._replace(**OWN, max_usd_per_hour=None), check=True)
+    assert (done.changed, bench.changes()) == (True, [])
+    for line in (
+        "to make: VPC muster-bert with the addresses 10.2.0.0/16",
+        "to make: internet gateway muster-bert",
+        "to make: subnet muster-bert-us-east-1a",
+    ):
+        assert line in bench.said
+    bench.server.faults = [Fault(SHORT, zone="us-east-1a", times=None)]
+    bench.provide(**OWN, zones=["us-east-1a", "us-east-1c"])
+    found = bench.server.everything()
+    assert bench.network(found) == [
+        "VPC 10.2.0.0/16",
+        "gateway of 1",
+        "route 0.0.0.0/0",
+        "subnet 10.2.0.0/20",
+        "subnet 10.2.32.0/20",
+    ]
+    own = bench.own(found)
+    (vpc,) = {one["VpcId"] for one in own.values()}
+    assert (vpc in bench.server.foreign, zones(bench)) == (False, {"us-east-1c"})
+    for action, given in bench.server.requests:
+        if action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
+            assert "muster:made-by" in given.values(), "tagged at birth"
+    bench.server.requests.clear()
+    assert not bench.provide().changed, "what is there is used, whatever is asked for"
+    bench.server.interrupt(own["bert-0"]["InstanceId"])
+    bench.provide()
+    assert {one["VpcId"] for one in bench.own().values()} == {vpc}
+    assert bench.remove().left == []
+    bench.nothing_left()
+
+
+def test_of_two_networks_that_came_of_a_lost_answer_one_stays(bench: Bench) -> None:
+    """The list was behind for longer than EC2's ever is."""
+    sleep = bench.sleep
+
+    def only_the_first(seconds: float) -> None:
+        bench.server.hidden = 0
+        sleep(seconds)
+
+    bench.sleep = only_the_first  # type: ignore[method-assign]
+    bench.server.hidden = 30
+    bench.server.faults = [LostChange(action="CreateVpc", carried_out=True)]
+    bench.provide(**OWN)
+    for _turn in range(30):
+        bench.server.client().describe_vpcs()
+    assert [one[:3] for one in bench.network(bench.server.everything())].count("VPC") == 2
+    bench.provide(**OWN)
+    found = bench.server.everything()
+    assert [one[:3] for one in bench.network(found)].count("VPC") == 1
+    assert {one["VpcId"] for one in bench.own(found).values()} <= set(found)
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_network_that_is_torn_down_halfway_is_mended(bench: Bench) -> None:
+    """The route leads to a gateway that is gone."""
+    bench.provide(**OWN)
+    while "DeleteInternetGateway" not in bench.changes():
+        broken_off(bench, "killed after a change", 1, bench.remove)
+    bench.provide(zones=["us-east-1a"], **OWN)
+    assert "route 0.0.0.0/0" in bench.network(bench.server.everything())
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_where_no_network_may_be_made_nothing_is_left(bench: Bench) -> None:
+    for action in ("CreateVpc", "CreateInternetGateway", "CreateSubnet"):
+        bench.server.faults = [Fault("LimitExceeded", action=action, times=None)]
+        with pytest.raises(ClusterError, match="LimitExceeded"):
+            bench.provide(**OWN)
+        bench.server.faults = []
+        bench.nothing_left()
+
+
+def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
+    bench.provide(**OWN)
+    subnet = bench.own()["bert-0"]["SubnetId"]
+    run = bench.server.client().run_instances
+    made = run(ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet)
+    theirs = made["Instances"][0]["InstanceId"]
+    done = bench.remove()
+    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"]
+    assert bench.groups(bench.server.everything()) == []
+    bench.server.client().terminate_instances(InstanceIds=[theirs])
+    for _turn in range(2):
+        bench.server.client().describe_instances()
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_a_cluster_is_not_moved(bench: Bench) -> None:
+    bench.provide()
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused, match=r"bert lies in vpc-\w+, which is not a network of its own"):
+        bench.provide(**OWN)
+    bench.remove()
+    bench.provide(**OWN)
+    subnet = bench.server.client().describe_subnets()["Subnets"][0]["SubnetId"]
+    bench.server.requests.clear()
+    with pytest.raises(PlanRefused, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is no subnet"):
+        bench.provide(subnet_id=subnet)
+    assert bench.changes() == []
 
 
 # --- Shortage
@@ -528,6 +677,20 @@ def test_another_cluster_of_the_same_name_has_other_tokens(bench: Bench) -> None
 
 
 # --- Stop and teardown
+
+
+def test_a_machine_that_powers_itself_off_costs_nothing_any_longer(bench: Bench) -> None:
+    """Nor does it come back by itself."""
+    watch = watch_files("30m", "24h")
+    bench.provide(first_boot=first_boot(KEY, watch))
+    (given,) = launches(bench)
+    assert base64.b64decode(given["UserData"]).decode() == first_boot(KEY, watch)
+    for one in bench.own().values():
+        bench.server.guest_powers_off(one["InstanceId"])
+    assert bench.server.costs() == []
+    assert bench.own() == {}
+    assert bench.remove().left == []
+    bench.nothing_left()
 
 
 def test_stopped_and_started_again(bench: Bench) -> None:

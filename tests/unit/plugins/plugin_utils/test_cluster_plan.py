@@ -19,10 +19,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
     Machine,
     Network,
     Noted,
+    Part,
     Plan,
     Step,
     There,
     Wanted,
+    What,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
     PlanRefused,
@@ -86,6 +88,26 @@ def drive(name: str, network_id: str = "nw-bert", size: int | None = 250) -> Dri
     }
 
 
+def part(what: What, name: str = "muster-bert", part_id: str = "", **changes: Any) -> Part:
+    plain: dict[str, Any] = {
+        "what": what,
+        "cluster": "bert",
+        "id": part_id or f"own {what} {name}",
+        "name": name,
+        "holds": [],
+    }
+    return {**plain, **changes}  # type: ignore[typeddict-item]
+
+
+PARTS: list[tuple[What, str]] = [
+    ("VPC", "muster-bert"),
+    ("internet gateway", "muster-bert"),
+    ("subnet", "muster-bert-1a"),
+    ("placement group", "muster-bert"),
+]
+AROUND = ("VPC", "internet gateway", "subnet")
+
+
 def account(*machines: Machine, **parts: Any) -> There:
     plain: dict[str, Any] = {"machines": list(machines), "networks": [], "drives": [], "scripts": [], "addresses": []}
     return {**plain, **parts}  # type: ignore[typeddict-item]
@@ -98,17 +120,20 @@ def carry_out(there: There, step: Step, want: Wanted, numbers: Any) -> None:
     if step["what"] == "address":
         there["addresses"] = [one for one in there["addresses"] if one["ip"] != step["id"]]
     elif step["action"] == "remove":
-        kind = "placements" if step["what"] == "placement group" else f"{step['what']}s"
+        kind = "parts" if step["what"] in (*AROUND, "placement group") else f"{step['what']}s"
         lists[kind][:] = [one for one in lists[kind] if one["id"] != step["id"]]
         for address in there["addresses"]:
             address["machine"] = "" if address["machine"] == step["id"] else address["machine"]
         if step["what"] == "network":
             assert not any(one["network"] == step["id"] for one in [*there["machines"], *there["drives"]])
+        if step["what"] in AROUND:
+            assert not any(one["name"] == "muster-bert" for one in there["networks"]), "it lies there"
+            assert step["what"] != "VPC" or not [one for one in there["parts"] if one["cluster"] == "bert"]
     elif step["action"] in ("start", "stop"):
         found = next(one for one in there["machines"] if one["id"] == step["id"])
         found["state"] = "ready" if step["action"] == "start" else "off"
-    elif step["what"] == "placement group":
-        there["placements"].append({"id": f"pg-{next(numbers)}", "name": step["name"]})
+    elif step["what"] in (*AROUND, "placement group"):
+        there["parts"].append(part(step["what"], step["name"], f"part-{next(numbers)}"))
     elif step["what"] == "network":
         there["networks"].append(network(step["name"], f"nw-{next(numbers)}"))
     elif step["what"] == "drive":
@@ -134,7 +159,7 @@ def foreign(there: There) -> There:
         "drives": [one for one in there["drives"] if one["network"] not in home or one["name"] != "bert-data"],
         "scripts": [one for one in there["scripts"] if not one["name"].startswith("muster-bert-first-boot-")],
         "addresses": [one for one in there["addresses"] if one["ip"] not in ("198.51.100.1", "198.51.100.2")],
-        "placements": [one for one in there.get("placements", []) if one["name"] != "muster-bert"],
+        "parts": [one for one in there.get("parts", []) if one["cluster"] != "bert"],
     }
 
 
@@ -173,12 +198,13 @@ def accounts(draw: st.DrawFn) -> There:
         {"ip": "198.51.100.1", "region": "ny2", "machine": "own-0"},
         {"ip": "198.51.100.9", "region": "ny2", "machine": draw(st.sampled_from(["", "other-0"]))},
     ]
-    placements = [{"id": "pg-other", "name": "muster-bertha"}]
-    placements += [{"id": "pg-own", "name": "muster-bert"}] * draw(st.booleans())
+    parts = [part(what, "muster-bert-1a", f"other {what}", cluster="bert-1a") for what, _name in PARTS]
+    parts += [part(what, name) for what, name in draw(st.lists(st.sampled_from(PARTS), unique=True))]
+    shared = draw(st.booleans())
+    if strangers and shared:
+        parts[-1]["holds"] = [strangers[0]["id"]]
     order = draw(st.permutations([*machines, *strangers]))
-    return account(
-        *order, networks=networks, drives=drives, scripts=scripts, addresses=addresses, placements=placements
-    )
+    return account(*order, networks=networks, drives=drives, scripts=scripts, addresses=addresses, parts=parts)
 
 
 WISHES = st.fixed_dictionaries(
@@ -188,7 +214,7 @@ WISHES = st.fixed_dictionaries(
         "drive_gb": st.sampled_from([0, 250]),
         "script": st.sampled_from(["", SCRIPT]),
         "remove_drive": st.booleans(),
-        "placement": st.booleans(),
+        "parts": st.lists(st.sampled_from(PARTS), unique=True).map(lambda chosen: sorted(chosen, key=PARTS.index)),
     }
 )
 
@@ -226,7 +252,7 @@ def test_interrupted_anywhere_the_rest_is_planned_and_then_nothing(
 
 @given(accounts(), WISHES)
 def test_a_step_names_what_is_the_clusters(there: There, wish: dict[str, Any]) -> None:
-    kinds = ("machines", "networks", "drives", "scripts", "placements")
+    kinds = ("machines", "networks", "drives", "scripts", "parts")
     strange = {one["id"] for kind in kinds for one in dict(foreign(there))[kind]}  # type: ignore[attr-defined]
     for step in plan(wanted(**wish), there, NOTHING)["steps"]:
         assert step["id"] not in strange
@@ -251,9 +277,12 @@ def test_a_cluster_from_nothing() -> None:
     ]
 
 
-def test_a_placement_group_comes_before_its_machines_and_goes_after_them() -> None:
-    want = wanted(nnodes=1, script="", placement=True)
+def test_parts_come_before_its_machines_and_go_after_them() -> None:
+    want = wanted(nnodes=1, script="", parts=PARTS)
     assert names(plan(want, account(), NOTHING)) == [
+        "make VPC muster-bert",
+        "make internet gateway muster-bert",
+        "make subnet muster-bert-1a",
         "make network muster-bert",
         "make placement group muster-bert",
         "make machine bert-0",
@@ -261,14 +290,35 @@ def test_a_placement_group_comes_before_its_machines_and_goes_after_them() -> No
     there = account(
         machine("bert-0"),
         networks=[network("muster-bert")],
-        placements=[{"id": "pg-1", "name": "muster-bert"}, {"id": "pg-2", "name": "muster-bert-2"}],
+        parts=[*(part(what, name) for what, name in PARTS), part("VPC", "muster-bert-2", cluster="bert-2")],
     )
     assert plan(want, there, NOTHING)["steps"] == []
     assert names(plan(wanted(stand="absent"), there, NOTHING)) == [
         "remove machine bert-0",
         "remove placement group muster-bert",
         "remove network muster-bert",
+        "remove subnet muster-bert-1a",
+        "remove internet gateway muster-bert",
+        "remove VPC muster-bert",
     ]
+
+
+def test_somebody_elses_machine_beside_the_cluster_keeps_the_vpc() -> None:
+    theirs = machine("theirs", "i-theirs", network="sg-theirs")
+    parts = [part("VPC", holds=["ps-bert-0", "i-theirs"]), part("subnet", "muster-bert-1a", holds=["i-theirs"])]
+    there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
+    found = plan(wanted(stand="absent"), there, NOTHING)
+    assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
+    assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not of this cluster"]
+
+
+def test_of_two_vpcs_of_our_own_requests_the_one_in_the_record_stays() -> None:
+    there = account(machine("bert-0"), networks=[network("muster-bert")], parts=[part("VPC"), part("VPC", part_id="2")])
+    noted: Noted = {"ids": {"VPC muster-bert": "2"}, "asked_twice": [], "addresses": {}}
+    assert plan(wanted(nnodes=1, script=""), there, noted)["steps"] == []
+    noted["asked_twice"] = ["VPC muster-bert"]
+    assert [step["id"] for step in plan(wanted(nnodes=1, script=""), there, noted)["steps"]] == ["own VPC muster-bert"]
+    assert len(plan(wanted(stand="absent"), there, noted)["steps"]) == 4, "all go in the end"
 
 
 def test_missing_nodes_are_filled_and_surplus_stays() -> None:

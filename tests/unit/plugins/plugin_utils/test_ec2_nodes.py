@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import Price
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import naming, prices, quotas, request
@@ -69,6 +74,42 @@ def test_a_token_is_the_same_for_the_same_request_alone() -> None:
         naming.client_token("sg-1", ["g5.xlarge", "spot", "subnet-1"], ["bert-0", "bert-1"], 6.0),
     ]
     assert len({token, *others}) == 5
+
+
+# --- The first boot
+
+ROLE = Path(__file__).resolve().parents[4] / "roles" / "idle_watch"
+
+
+def test_the_first_boot_lets_the_key_in_and_watches_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-that-nobody-may-read")
+    text = request.first_boot("ssh-ed25519 AAAA", watch_files("2h", "False"))
+    assert len(text) < 16 * 1024, "more is refused"
+    assert text == request.first_boot("ssh-ed25519 AAAA", watch_files("2h", "False")), "the token's request is the same"
+    head, rest = text.split("\n", 1)
+    assert head == "#cloud-config"
+    content = yaml.safe_load(rest)
+    assert content["ssh_authorized_keys"] == ["ssh-ed25519 AAAA"]
+    files = {one["path"]: gzip.decompress(base64.b64decode(one["content"])).decode() for one in content["write_files"]}
+    assert {(one["owner"], one["permissions"], one["encoding"]) for one in content["write_files"]} == {
+        ("root:root", "0644", "gz+b64")
+    }
+    assert json.loads(files.pop("/etc/muster/idle_watch.json")) == {"after": "2h", "ttl": "off"}
+    assert {Path(path).name: text for path, text in files.items()} == {
+        path.name: path.read_text() for path in (ROLE / "files").iterdir()
+    }
+    assert set(files) == {
+        "/usr/local/lib/muster/idle_watch.py",
+        "/etc/systemd/system/muster_idle_watch.service",
+        "/etc/systemd/system/muster_idle_watch.timer",
+    }
+    assert content["runcmd"][-1] == ["systemctl", "enable", "--now", "muster_idle_watch.timer"]
+    assert "a-key-that-nobody-may-read" not in text + "".join(files.values())
+
+
+def test_a_first_boot_without_anything_to_do_is_none() -> None:
+    assert request.first_boot("", {}) == ""
+    assert yaml.safe_load(request.first_boot("ssh-ed25519 AAAA", {})) == {"ssh_authorized_keys": ["ssh-ed25519 AAAA"]}
 
 
 # --- SSH

@@ -1,0 +1,107 @@
+"""The five commands at EC2, from nothing to a run and back to 0 USD an hour: what the server makes are test hosts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import drive
+from tests.ec2_server import EC2Server, Host
+from tests.lab import Lab
+from tests.rented import SETTINGS, Project
+
+CLUSTER = {
+    "provision_cluster": "bert",
+    "provision_nnodes": 2,
+    "provision_machine_types": ["g4dn.xlarge"],
+    "provision_own_network": True,
+    "provision_ssh_public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U",
+    "provision_ssh_from": ["203.0.113.7"],
+    "idle_watch_enabled": True,
+    "idle_watch_after": "45m",
+    "idle_watch_ttl": "off",  # this machine's age is theirs
+}
+ROLES = "hosts_file,ssh_mesh"  # what is quick
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Two hosts that nothing has touched, which nobody has rented yet."""
+    with drive.own_lab("ec2", nodes=2) as lab:
+        yield lab
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[EC2Server]:
+    """An account with somebody else's machine, and two hosts to be had."""
+    hosts = [Host(str(node.address), str(node.address)) for node in lab.nodes[:2]]
+    with EC2Server() as running:
+        running.client().run_instances(
+            ImageId="ami-0dee90000000000a2", InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1
+        )
+        running.hosts = hosts
+        running.mark_foreign()
+        yield running
+
+
+def inventory(text: str, user: str) -> str:
+    """The instances of the cluster alone, and the test hosts' user."""
+    wanted = {'# "tag:muster:cluster": bert': '"tag:muster:cluster": bert', "\"'ubuntu'\"": f"\"'{user}'\""}
+    for before, after in wanted.items():
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    return text
+
+
+def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: EC2Server, tmp_path: Path) -> None:
+    access = {
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+    }
+    project = Project(tmp_path, "aws_ec2", access)
+    project.set_up(lab, SETTINGS, inventory)
+    (tmp_path / "group_vars" / "all.yml").write_text(yaml.safe_dump(CLUSTER))
+    foreign = server.foreign_bytes()
+
+    said = project.run("ansible-playbook provision.yml --check")
+    assert "to make: VPC muster-bert with the addresses" in said
+    assert "to make: machine bert-1 of type g4dn.xlarge" in said
+    assert "1.06 USD an hour, 25.49 USD a day" in said
+    assert server.left_over() == []
+
+    said = project.run("ansible-playbook provision.yml -e max_usd_per_hour=2")
+    assert "bert: 2 machines run; 1.06 USD an hour" in said
+    own = [one for key, one in server.everything().items() if key.startswith("i-") and key not in server.foreign]
+    assert sorted(one["PrivateIpAddress"] for one in own) == sorted(str(node.address) for node in lab.nodes[:2])
+    assert len({one["VpcId"] for one in own} - server.foreign) == 1
+    assert server.usd_per_hour() > 2 * 0.526
+    for node in lab.nodes[:2]:
+        assert lab.exec(node.name, ["systemctl", "is-active", "muster_idle_watch.timer"]).stdout.strip() == "active"
+        settings = json.loads(lab.exec(node.name, ["cat", "/etc/muster/idle_watch.json"]).stdout)
+        assert settings == {"after": "45m", "ttl": "off"}
+    (given,) = [given for action, given in server.requests if action == "RunInstances"]
+    assert "muster_idle_watch.timer" in base64.b64decode(given["UserData"]).decode()
+
+    project.run(f"ansible-playbook site.yml --tags {ROLES}")
+    said = project.run("ansible-playbook launch.yml -e nnodes=2")
+    assert "step 4 sum 2 world 2" in said
+    assert "costs        1.06 USD an hour" in said, said
+    verdict = json.loads((tmp_path / "runs" / "latest" / "result.json").read_text())
+    assert verdict["state"] == "succeeded"
+    assert 0 < verdict["cost"] < 0.12
+    assert sorted(node["name"] for node in verdict["nodes"]) == sorted(one["InstanceId"] for one in own)
+
+    row = next(line for line in project.run("ansible-playbook cost.yml").splitlines() if line.startswith("bert "))
+    assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
+
+    said = project.run("ansible-playbook teardown.yml -e confirm=bert")
+    assert "nothing of bert is left, 0 USD an hour" in said
+    assert server.left_over() == []
+    assert server.usd_per_hour() == 0
+    assert server.foreign_bytes() == foreign

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A network of the cluster's own: VPC, internet gateway, route and subnet. Private to this collection.
+
+EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a name that is there once. So each
+is recorded before it is asked for, once, and looked for by its tags where no answer comes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import string
+from typing import Any, NamedTuple
+
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Part, Plan, What
+from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import network_name
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import Account, read_network_parts
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Ec2Error
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look import LOOK_AGAIN, SEEN_AFTER, Work
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import tags_for
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.parts import subnet_name
+
+EVERYWHERE = "0.0.0.0/0"
+TRIES = 3
+#: Length of the prefix of a subnet: sixteen zones in a VPC of /16, with 4091 addresses each. AWS keeps five.
+SUBNET_PREFIX = 20
+
+
+class _Kind(NamedTuple):
+    """How a part is asked for: request, key of the answer, key of the id, and the word for its tags."""
+
+    action: str
+    answer: str
+    key: str
+    tagged: str
+
+
+_KINDS: dict[What, _Kind] = {
+    "VPC": _Kind("create_vpc", "Vpc", "VpcId", "vpc"),
+    "internet gateway": _Kind("create_internet_gateway", "InternetGateway", "InternetGatewayId", "internet-gateway"),
+    "subnet": _Kind("create_subnet", "Subnet", "SubnetId", "subnet"),
+}
+
+
+def subnet_block(block: str, zone: str) -> str | None:
+    """The addresses of the subnet in a zone, by the letter of the zone; None of a zone that has no place in the block.
+
+    block: of the VPC, with a /16.
+    """
+    blocks = ipaddress.ip_network(block).subnets(new_prefix=SUBNET_PREFIX)
+    of_letters = dict(zip(string.ascii_lowercase, map(str, blocks), strict=False))
+    return of_letters.get(zone[-1:])
+
+
+def have_network(work: Work, account: Account, found: Plan, block: str, zone: str) -> tuple[str, str]:
+    """Make what is missing of the cluster's own network; return the ids of the VPC and of the subnet in a zone.
+
+    block: addresses of a VPC that is not there yet. Raises Ec2Error.
+    """
+    name = network_name(work.cluster)
+    vpc = _there(found, "VPC", name) or _make(work, "VPC", name, CidrBlock=block)
+    gateway = _there(found, "internet gateway", name) or _make(work, "internet gateway", name)
+    _connect(work, vpc, gateway)
+    of_zone = subnet_name(work.cluster, zone)
+    subnet = _there(found, "subnet", of_zone)
+    if not subnet:
+        addresses = subnet_block(str(account.vpcs[vpc]["CidrBlock"]) if vpc in account.vpcs else block, zone)
+        subnet = _make(work, "subnet", of_zone, VpcId=vpc, CidrBlock=addresses, AvailabilityZone=zone)
+    return vpc, subnet
+
+
+def _there(found: Plan, what: What, name: str) -> str:
+    return next((part["id"] for part in found["parts"] if (part["what"], part["name"]) == (what, name)), "")
+
+
+def _make(work: Work, what: What, name: str, **given: Any) -> str:
+    """Make one part, and wait until EC2 lists it; return its id."""
+    kind = _KINDS[what]
+    tags = [{"Key": "Name", "Value": name}, *(tag for tag in tags_for(work.cluster) if tag["Key"] != "Name")]
+    tagged = [{"ResourceType": kind.tagged, "Tags": tags}]
+    for left in reversed(range(TRIES)):
+        work.record.intend(what, name, work.clock())
+        made = ""
+        try:
+            made = str(work.aws.once("ec2", kind.action, **given, TagSpecifications=tagged)[kind.answer][kind.key])
+        except Ec2Error as error:
+            if not error.passing:
+                work.record.forget(what, name)
+                raise
+            work.say(f"{error}; looking whether {what} {name} was made")
+            made = _listed(work, what, name)
+            if not made and not left:
+                raise
+        if made:
+            break
+    work.record.made(what, name, made)
+    _listed(work, what, name, made)
+    work.say(f"made {what} {name} ({made})")
+    return made
+
+
+def _listed(work: Work, what: What, name: str, part_id: str = "") -> str:
+    """The id of a part once EC2 lists it, or "" where it does not within a minute. part_id: "" for any of its name."""
+    began = work.clock()
+    while True:
+        for part in read_network_parts(work.aws):
+            if _is(part, work.cluster, what, name) and part_id in ("", part["id"]):
+                return part["id"]
+        if work.clock() - began > SEEN_AFTER:
+            return ""
+        work.sleep(LOOK_AGAIN)
+
+
+def _is(part: Part, cluster: str, what: What, name: str) -> bool:
+    return (part["cluster"], part["what"], part["name"]) == (cluster, what, name)
+
+
+def _connect(work: Work, vpc: str, gateway: str) -> None:
+    """Lead what is for nobody in the VPC to the internet. Where somebody has led it elsewhere, it stays so."""
+    try:
+        work.aws.ec2("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
+    except Ec2Error as error:
+        if error.code != "Resource.AlreadyAssociated":
+            raise
+    filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "association.main", "Values": ["true"]}]
+    tables = work.aws.pages("describe_route_tables", "RouteTables", Filters=filters)
+    if not tables:
+        raise Ec2Error("", f"EC2 lists no route table of the VPC {vpc}")
+    table = tables[0]
+    routes = [one for one in table.get("Routes") or [] if one.get("DestinationCidrBlock") == EVERYWHERE]
+    target = str(routes[0].get("GatewayId") or "") if routes else ""
+    route = {"RouteTableId": table["RouteTableId"], "DestinationCidrBlock": EVERYWHERE, "GatewayId": gateway}
+    if not routes:
+        try:
+            work.aws.ec2("create_route", **route)
+        except Ec2Error as error:
+            if error.code != "RouteAlreadyExists":
+                raise
+    elif target.startswith("igw-") and target != gateway:  # a VPC has one gateway at most: that one is gone
+        work.aws.ec2("replace_route", **route)
