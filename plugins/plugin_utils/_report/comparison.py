@@ -33,14 +33,17 @@ def differences(reports: Sequence[Report]) -> list[list[str]]:
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def metrics(reports: Sequence[Report]) -> list[list[str]]:
-    """What the jobs reported, and the last values of their curves, by name."""
+def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]]:
+    """What the jobs reported, and the last values of their curves, by name: those that are numbers, and the others."""
     told = [{one["name"]: value_of(one["value"]) for one in report["metrics"]} for report in reports]
     for known, report in zip(told, reports, strict=True):
         for curve in report["curves"]:
             known.setdefault(f"{curve['name']}, last", f"{curve['last']:.5g}")
-    names = dict.fromkeys(name for known in told for name in known)
-    return [[name, *(known.get(name, MISSING) for known in told)] for name in names]
+    texts = {one["name"] for report in reports for one in report["metrics"] if isinstance(one["value"], str)}
+    rows: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for name in dict.fromkeys(name for known in told for name in known):
+        rows[name in texts].append([name, *(known.get(name, MISSING) for known in told)])
+    return rows
 
 
 def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> list[list[str]]:
@@ -52,7 +55,7 @@ def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> 
 def sections(reports: Sequence[Report]) -> list[tuple[str, list[list[str]]]]:
     """The tables below the settings: metrics, time, throughput, GPUs, cost."""
     return [
-        ("Metrics", metrics(reports)),
+        ("Metrics", metrics(reports)[0]),
         (
             "Time",
             row("time", reports, lambda report: "" if report["seconds"] is None else duration(report["seconds"]))
@@ -139,6 +142,7 @@ def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: fl
             header=["", *names],
             differences=differences(reports),
             sections=sections(reports),
+            texts=metrics(reports)[1],
             plots=plots,
             notes=notes,
             made=when(now),

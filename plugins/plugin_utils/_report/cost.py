@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Cost, GpuNumbers, NodeRow
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import LARGEST
 
 HOUR = 3600.0
 NAMED = 5
@@ -21,12 +22,14 @@ def cost_of(
     seconds: float | None,
     start_up: float | None,
     samples: float | None,
+    rate: float | None,
     currency: str,
 ) -> Cost:
     """The cost of a run of so many seconds, of its first ones, of idle GPUs, and of 1000 samples.
 
     start_up: seconds until a GPU was busy. Of idle GPUs a node's price counts by the mean share of its GPUs' samples
-    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told.
+    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told; else 1000 of
+    them cost what they do at rate, samples a second, without the start.
     """
     without = [row["name"] for row in nodes if row["price_per_hour"] is None]
     prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}
@@ -51,12 +54,17 @@ def cost_of(
         shares = [gpu["idle_share"] for gpu in gpus if gpu["node"] == name and gpu["idle_share"] is not None]
         if shares and seconds is not None:
             idle = (idle or 0.0) + price * seconds / HOUR * statistics.fmean(shares)
+    of_1000: float | None = None
+    if run is not None and samples is not None and samples >= 1:
+        of_1000 = 1000 * run / samples
+    elif run is not None and rate is not None and rate > 0:
+        of_1000 = 1000 / rate * per_hour / HOUR
     return {
         "currency": currency,
         "per_hour": per_hour,
         "run": run,
         "start_up": None if start_up is None or seconds is None else per_hour * min(start_up, seconds) / HOUR,
         "idle_gpus": idle,
-        "per_1000_samples": 1000 * run / samples if run is not None and samples is not None and samples >= 1 else None,
+        "per_1000_samples": of_1000 if of_1000 is not None and of_1000 <= LARGEST else None,
         "missing": "" if seconds is not None else "it is not known when the run started",
     }

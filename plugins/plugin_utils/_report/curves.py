@@ -56,6 +56,7 @@ class Curves:
     def __init__(self, source: str) -> None:
         self.source = source
         self.found: dict[str, Curve] = {}
+        self.names: dict[str, str] = {}  # as they were told -> as they are shown, of some: they come again and again
         self.broken: dict[str, float] = {}  # where a measure was no finite number first: its step
         self.points = 0
         self.left_out = 0  # values beyond the bounds
@@ -63,7 +64,7 @@ class Curves:
     def add(self, name: str, step: float, time: float, found: object) -> None:
         """Take one value where it is a number, unless there are too many already."""
         value = number(found)
-        name = clean(name, LONGEST_NAME) or "unnamed"
+        name = self.shown(name)
         if value is None:
             if isinstance(found, float) and not math.isfinite(found) and len(self.broken) < MOST_CURVES:
                 self.broken.setdefault(name, step)
@@ -78,6 +79,15 @@ class Curves:
         curve.step.append(step)
         curve.time.append(time)
         curve.value.append(value)
+
+    def shown(self, told: str) -> str:
+        """The name of a curve as a page may show it."""
+        name = self.names.get(told)
+        if name is None:
+            name = clean(told, LONGEST_NAME) or "unnamed"
+            if len(self.names) < MOST_CURVES:
+                self.names[told] = name
+        return name
 
     def all(self) -> list[Curve]:
         """The curves in the order in which they were first seen."""

@@ -90,7 +90,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """The fields of a message: number, wire type, the value of a varint, the bytes of all others."""
     at = 0
     while at < len(data):
-        key, at = varint(data, at)
+        key = data[at]  # of one byte nearly always, as lengths are
+        at += 1
+        if key >= 0x80:
+            key, at = varint(data, at - 1)
         kind, number, content = key & 7, 0, b""
         if kind == VARINT:
             number, at = varint(data, at)
@@ -99,10 +102,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
                 length, at = varint(data, at)
             else:
                 length = 8 if kind == FIXED64 else 4
-            content = data[at : at + length]
-            if len(content) < length:
+            end = at + length
+            if end > len(data):
                 raise Malformed
-            at += length
+            content = data[at:end]
+            at = end
         else:
             raise Malformed
         yield key >> 3, kind, number, content

@@ -13,7 +13,7 @@ import calendar
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,9 @@ class Gpu:
     def name(self) -> str:
         """What a person calls it."""
         return f"{self.node} GPU {self.index}"
+
+    def __post_init__(self) -> None:
+        self.measures = tuple(self.measure(name) for name in NAMES[2:])
 
     def measure(self, name: str) -> array[float]:
         """The samples of one of NAMES but the first two."""
@@ -155,23 +158,25 @@ def gpus_of(
     """
     found: dict[int, Gpu] = {}
     names: tuple[str, ...] = NAMES
+    places = places_of(names)
     minutes: dict[str, float] = {}  # the last minute that was read, and when it began
     taken = 0
     for line in lines:
-        values = [value.strip() for value in line.split(",")]
-        if values[0] == "timestamp":
-            names = tuple(values)
+        values = line.split(",")
+        stamp = values[0].strip()
+        if stamp == "timestamp":
+            names = tuple(value.strip() for value in values)
+            places = places_of(names)
             continue
-        if len(values) not in (len(names), FORMER) or not values[0][:1].isdigit():
+        if len(values) not in (len(names), FORMER) or not stamp[:1].isdigit():
             continue
-        stamp = values[0]
+        values += [""] * (len(names) + 1 - len(values))  # what is not there is empty, at -1 as well
         begun = minutes.get(stamp[:16])
         if begun is None:
             begun = minute_of(stamp)
             minutes = {stamp[:16]: begun} if begun is not None else {}
         second = plain(stamp[17:])
-        by_name = dict(zip(names, values, strict=False))
-        index = by_name.get("index", "")
+        index = values[places[0]].strip()
         if begun is None or not 0 <= second < 61 or not (index.isascii() and index.isdigit() and len(index) < 4):
             continue
         gpu = found.get(int(index))
@@ -183,9 +188,14 @@ def gpus_of(
         if taken > MOST_SAMPLES:
             break
         gpu.time.append(clock(begun + second))
-        for name in NAMES[2:]:
-            gpu.measure(name).append(plain(by_name.get(name, "")))
+        for measured, place in zip(gpu.measures, places[1:], strict=True):
+            measured.append(plain(values[place].lstrip()))
     return [found[index] for index in sorted(found)]
+
+
+def places_of(names: Sequence[str]) -> list[int]:
+    """Where in a line what NAMES calls so stands, from the index on; -1 where it does not."""
+    return [names.index(name) if name in names else -1 for name in NAMES[1:]]
 
 
 def minute_of(stamp: str) -> float | None:

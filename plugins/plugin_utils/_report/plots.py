@@ -84,6 +84,7 @@ def config() -> dict[str, Any]:
             "labelFontSize": 12,
             "titleFontSize": 12,
             "titleFontWeight": "normal",
+            "labelSeparation": 8,  # pixels: the last label is moved to the left of its tick, towards its neighbour
         },
         "legend": {
             "labelColor": INK,

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._error_catalogue import explain_failure
@@ -46,6 +46,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
     mapping,
     moment,
     number,
+    parsed,
     whole,
 )
 
@@ -57,7 +58,16 @@ MOST_METRICS = 100
 MOST_WORDS = 500  # of the command
 # Curves and keys that say how many samples a second the whole job does
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
+RANK_RULES = "rank.json"
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
+
+
+class Program(NamedTuple):
+    """What each process of a job is. kind: script, module (of Python), or a program of its own."""
+
+    kind: str
+    name: str
+    arguments: list[str]
 
 
 def gpus_of(record: Record) -> list[Gpu]:
@@ -78,9 +88,7 @@ def compose(record: Record, now: float) -> Report:
     told = numbers_of(said)
     curves = [of_curve(curve) for curve in record.curves]
     rate = throughput(told, curves)
-    samples = told.get("samples", 0.0)
-    if samples < 1:
-        samples = rate * seconds if rate and seconds else 0.0
+    samples = told.get("samples", 0.0)  # not rate times the run: at its start it does none
     parts = stages(started, ended, record.events, window)
     shrunk = [clean(event.get("text"), 300) for event in map(mapping, record.events) if event.get("event") == "shrink"]
     facts = Facts(
@@ -98,7 +106,8 @@ def compose(record: Record, now: float) -> Report:
     start_up = window.start - started if window is not None and started is not None else None
     state = clean(result.get("state"), 40)
     code = mapping(plan.get("code"))
-    command = [clean(word, 500) for word in listed(plan.get("command"), MOST_WORDS) if isinstance(word, str)]
+    command = words(plan.get("command"))
+    program = program_of(plan, command)
     report: Report = {
         "version": VERSION,
         "run_id": record.run_id,
@@ -116,7 +125,7 @@ def compose(record: Record, now: float) -> Report:
         "working_directory": clean(plan.get("working_directory"), 500),
         "commit": clean(code.get("commit"), 60),
         "dirty": code.get("dirty") is True,
-        "repeat": repeat(command, rows, clean(plan.get("launcher"), 40), clean(plan.get("working_directory"), 500)),
+        "repeat": repeat(program, command, plan, rows),
         "environment": names_of_environment(plan),
         "settings": {},
         "metrics": metrics(said),
@@ -130,13 +139,13 @@ def compose(record: Record, now: float) -> Report:
         "stages": parts,
         "findings": findings_of(facts),
         "failure": failure(result, record.failure_log),
-        "cost": cost_of(rows, numbers, seconds, start_up, samples, clean(plan.get("currency"), 10) or "USD"),
+        "cost": cost_of(rows, numbers, seconds, start_up, samples, rate, clean(plan.get("currency"), 10) or "USD"),
         "restarts": record.attempts,
         "event_files": record.event_files,
         "notes": notes(record, gpus),
     }
     report["verdict"] = verdict(report)
-    report["settings"] = settings(report, told)
+    report["settings"] = settings(report, told, program)
     return report
 
 
@@ -243,7 +252,7 @@ def of_curve(curve: Curve) -> CurveNumbers:
     }
 
 
-def settings(report: Report, told: Mapping[str, float]) -> dict[str, str]:
+def settings(report: Report, told: Mapping[str, float], program: Program | None) -> dict[str, str]:
     """What was set for a run, by name, as far as it can differ from another one."""
     rows = report["nodes"]
     found = {
@@ -261,7 +270,7 @@ def settings(report: Report, told: Mapping[str, float]) -> dict[str, str]:
     }
     if "batch_size" in told:
         found["batch size per rank"] = f"{told['batch_size']:g}"
-    found |= arguments(report["command"])
+    found |= arguments(program) if program is not None else {}
     return {name: value for name, value in found.items() if value}
 
 
@@ -270,48 +279,79 @@ def joined_values(values: Any) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-def arguments(command: list[str]) -> dict[str, str]:
-    """The job's own options by name, from what is started: the script and all that comes after it."""
-    start = script_at(command)
-    if start is None:
-        return {}
-    found = {"script": command[start]}
-    words = command[start + 1 :]
+def words(value: Any) -> list[str]:
+    """The words of a command, as text."""
+    return [clean(word, 500) for word in listed(value, MOST_WORDS) if isinstance(word, str)]
+
+
+def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
+    """The job's own program in what the node of rank 0 starts; None where it is not to be told.
+
+    Launchers that know nothing of the job find it in a file (module_utils/_launchers/ranks.py). torchrun has it behind
+    its own options, of which `--` is the last.
+    """
+    rules = mapping(parsed(str(mapping(plan.get("files")).get(RANK_RULES, ""))))
+    if not rules and plan.get("launcher") == "torchrun":
+        if "--" not in command[1:-1]:  # a plan of another hand
+            place = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+            return None if place is None else Program("script", command[place], command[place + 1 :])
+        place = command.index("--", 1)
+        kind = {"-m": "module", "--no-python": "program"}.get(command[place - 1], "script")
+        return Program(kind, command[place + 1], command[place + 2 :])
+    own = [*words(rules.get("command")), *words(rules.get("arguments"))] if rules else command
+    if own[1:2] != ["-u"]:  # no interpreter
+        return Program("program", own[0], own[1:]) if own else None
+    if own[2:3] == ["-m"]:
+        return Program("module", own[3], own[4:]) if len(own) > 3 else None
+    return Program("script", own[2], own[3:]) if len(own) > 2 else None
+
+
+def arguments(program: Program) -> dict[str, str]:
+    """The job's own options by name: the script and all that comes after it."""
+    found = {"module" if program.kind == "module" else "script": program.name}
+    given = program.arguments
     place = 0
-    while place < len(words):
-        name, joined, value = words[place].partition("=")
+    while place < len(given):
+        name, joined, value = given[place].partition("=")
         if OPTION.match(name):
-            if not joined and place + 1 < len(words) and not OPTION.match(words[place + 1]):
-                value = words[place + 1]
+            if not joined and place + 1 < len(given) and not OPTION.match(given[place + 1]):
+                value = given[place + 1]
                 place += 1
             found[name] = value or "set"
         else:
-            found[f"argument {place + 1}"] = words[place]
+            found[f"argument {place + 1}"] = given[place]
         place += 1
     return found
 
 
-def script_at(command: list[str]) -> int | None:
-    """Where in the command the job's script stands."""
-    return next((place for place, word in enumerate(command) if word.endswith(".py")), None)
-
-
-def repeat(command: list[str], rows: list[NodeRow], launcher: str, directory: str) -> str:
-    """The command that launches the same again, as far as the command of a node tells; "" where it does not."""
-    place = script_at(command)
+def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
+    """The command that launches the same again, as far as the plan tells; "" where it does not."""
     slots = {row["slots"] for row in rows}
-    # what has braces Ansible would read as a template, and what was shortened is not what was typed
-    if place is None or len(slots) != 1 or any("{{" in word or "{%" in word or "…" in word for word in command):
+    if program is None or len(slots) != 1:
         return ""
+    launcher, least = clean(plan.get("launcher"), 40), whole(plan.get("min_nnodes"))
     job = {
-        "nnodes": len(rows),
+        "nnodes": f"{least}:{len(rows)}" if plan.get("elastic") is True and least else len(rows),
         "nproc_per_node": slots.pop(),
         "launch_launcher": launcher,
-        "launch_working_directory": directory,
-        "launch_script": command[place],
-        "launch_args": command[place + 1 :],
+        "launch_working_directory": clean(plan.get("working_directory"), 500),
+        "launch_module" if program.kind == "module" else "launch_script": program.name,
+        "launch_args": program.arguments,
     }
-    return f"ansible-playbook launch.yml -e {shlex.quote(json.dumps(job, ensure_ascii=False))}"
+    if program.kind == "program":
+        job["launch_no_python"] = True
+    if whole(plan.get("max_restarts")):
+        job["launch_max_restarts"] = whole(plan.get("max_restarts"))
+    if launcher == "torchrun" and "--rdzv-backend=c10d" in command:
+        job["launch_rdzv_backend"] = "c10d"
+    starter = next((word for word in command if word.startswith("--launcher=")), "")
+    if launcher == "deepspeed" and starter:
+        job["launch_deepspeed_launcher"] = starter.partition("=")[2]
+    typed = json.dumps(job, ensure_ascii=False)
+    # what has braces Ansible would read as a template, and what was shortened is not what was typed
+    if any(mark in word for word in words([*map(str, job.values()), *program.arguments]) for mark in ("{{", "{%", "…")):
+        return ""
+    return f"ansible-playbook launch.yml -e {shlex.quote(typed)}"
 
 
 def notes(record: Record, gpus: list[Gpu]) -> list[str]:

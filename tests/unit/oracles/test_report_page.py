@@ -38,6 +38,21 @@ FIGURES = """
   };
 })
 """
+# Of each two words beside each other at an axis, how many pixels lie between them
+BETWEEN = """
+[...document.querySelectorAll(".role-axis-label")].flatMap(axis => {
+  const boxes = [...axis.querySelectorAll("text")].filter(text => text.getAttribute("opacity") !== "0")
+    .map(text => text.getBoundingClientRect());
+  return boxes.slice(1).map((box, place) => {
+    const before = boxes[place], across = Math.abs(box.top - before.top) < 2;
+    return across ? box.left - before.right : Math.abs(box.top - before.top) - Math.min(box.height, before.height);
+  });
+})
+"""
+CUT = """
+[...document.querySelectorAll(".wide")].filter(region => region.scrollWidth > region.clientWidth)
+  .map(region => region.getAttribute("aria-label"))
+"""
 TABLE = """
 (name => [...document.querySelector(`[aria-label="${name}"] tbody`).rows].map(
   row => [...row.cells].map(cell => cell.innerText)
@@ -90,6 +105,7 @@ def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
     there.show(width, dark)
     there.open(page)
     assert there.evaluate("document.documentElement.scrollWidth") == width, where
+    assert min(there.evaluate(BETWEEN)) > 3, (where, "words at an axis run into each other")
     figures = there.evaluate(FIGURES)
     for one in figures:
         assert 0 <= one["left"] < one["right"] <= width and one["caption"], (where, one)
@@ -144,6 +160,10 @@ def test_pages_are_seen_and_heard_as_they_are_meant(tmp_path: Path) -> None:
         for page in (rich / "report.html", hostile / "report.html", compared):
             for width, dark in VIEWS:
                 check_view(there, page, width, dark)
+        for page in (rich / "report.html", compared):
+            there.show(1280)
+            there.open(page)
+            assert there.evaluate(CUT) == [], page
         for width, dark in VIEWS:
             there.show(width, dark)
             there.open(rich / "report.html")

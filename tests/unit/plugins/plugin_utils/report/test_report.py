@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._plan import node_plan
+from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, build_rank_table
 from ansible_collections.muster.training.plugins.plugin_utils._report.cost import cost_of
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Report
 from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import node_rows
+from ansible_collections.muster.training.plugins.plugin_utils._report.page import cost_facts, throughput
 from ansible_collections.muster.training.plugins.plugin_utils._report.read import read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import compose
 from tests.unit.plugins.plugin_utils.report.records import START, Sample, plan_of, write_record
+from tests.unit.supervised import make_job
 
 Script = Callable[[int, int, float], Sample | None]
 
@@ -174,10 +179,22 @@ def test_cost_is_told_of_the_run_its_start_and_idle_gpus(tmp_path: Path) -> None
     assert cost["per_1000_samples"] == pytest.approx(1000 * 20 * hours / (100 * 3585))
 
 
+def test_samples_are_what_the_job_counted_and_nothing_is_made_up(tmp_path: Path) -> None:
+    """A run that starts for most of its time does fewer than its throughput times its length."""
+    counted = report_of(tmp_path, result={"said": {"samples_per_second": 100.0, "samples": 5000}})
+    assert counted["samples"] == 5000
+    assert counted["cost"]["per_1000_samples"] == pytest.approx(1000 * counted["cost"]["run"] / 5000)  # type: ignore[operator]
+    assert ("1000 samples", "0.333 USD") in cost_facts(counted)
+    rate = report_of(tmp_path, run_id="second", result={"said": {"samples_per_second": 100.0}})
+    assert rate["samples"] is None
+    assert "samples" not in dict(throughput(rate))
+    assert ("1000 samples, at this throughput", "0.0278 USD") in cost_facts(rate)
+
+
 def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> None:
     plan = plan_of("first", 3, 1)
     del plan["nodes"][1]["price_per_hour"]
-    cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, "USD")
+    cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, None, "USD")
     assert cost["run"] is None
     assert cost["missing"].startswith("price of gpu1 not known: set node_price_per_hour")
 
@@ -207,6 +224,63 @@ def test_settings_and_the_command_to_repeat_come_from_the_plan_without_a_secret(
     assert report["environment"] == ["HF_TOKEN", "NCCL_SOCKET_IFNAME"]
     assert '"launch_args": ["--lr", "1e-3", "--batch_size=32"]' in report["repeat"]
     assert "secret-value" not in json.dumps(report)
+
+
+def planned(**job: Any) -> dict[str, Any]:
+    """What the record of a run holds as the plan of rank 0's node."""
+    table = build_rank_table([Host("a", "10.0.0.9", 2), Host("b", "10.0.0.10", 2)])
+    facts = {
+        "interpreter": "/opt/venv/bin/python",
+        "interface": "ens5",
+        "runs_directory": "/home/me/.muster/runs",
+        "working_directory": {"path": "/srv/project"},
+    }
+    plan: Any = node_plan(make_job(**job), table, table.nodes[0], facts)
+    return {name: value for name, value in plan.items() if name not in ("run_id", "nodes")}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "env", "deepspeed", "mpirun", "accelerate"])
+@pytest.mark.parametrize("kind", ["script", "module", "program"])
+def test_the_job_is_found_in_what_each_launcher_is_planned_to_start(tmp_path: Path, launcher: str, kind: str) -> None:
+    program: dict[str, dict[str, Any]] = {
+        "script": {"script": "src/train.py"},
+        "module": {"script": "", "module": "project.train"},
+        "program": {"script": "./entry.sh", "no_python": True},
+    }
+    given = ("--lr", "0.1", "--deepspeed", "zero2.json", "--", "-m")
+    report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(launcher=launcher, args=given, **program[kind]))
+    settings = report["settings"]
+    assert (settings["--lr"], settings["--deepspeed"]) == ("0.1", "zero2.json")
+    name = {"script": "src/train.py", "module": "project.train", "program": "./entry.sh"}[kind]
+    assert settings["module" if kind == "module" else "script"] == name
+    command, _playbook, _option, again = shlex.split(report["repeat"])
+    assert command == "ansible-playbook"
+    assert json.loads(again) == {
+        "nnodes": 2,
+        "nproc_per_node": 2,
+        "launch_launcher": launcher,
+        "launch_working_directory": "/srv/project",
+        "launch_module" if kind == "module" else "launch_script": name,
+        "launch_args": list(given),
+        **({"launch_no_python": True} if kind == "program" else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("job", "wanted"),
+    [
+        (
+            {"launcher": "torchrun", "rdzv_backend": "c10d", "min_nnodes": 1, "max_restarts": 3},
+            {"nnodes": "1:2", "launch_rdzv_backend": "c10d", "launch_max_restarts": 3},
+        ),
+        ({"launcher": "deepspeed", "deepspeed_launcher": "pdsh"}, {"launch_deepspeed_launcher": "pdsh"}),
+    ],
+)
+def test_what_is_particular_to_a_launcher_is_repeated(
+    tmp_path: Path, job: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
+    assert wanted.items() <= json.loads(shlex.split(report["repeat"])[-1]).items()
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,8 @@ def test_a_code_block_cannot_be_left_from_within() -> None:
 def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     runs, book = tmp_path / "runs", tmp_path / "logbook"
     command = ["python3", "train.py", "--lr", "2e-3", "--epochs", "3"]
-    one = write_record(runs, "one", plan={"command": [*command, "--warm"]})
+    told = {"checkpoint": f"/{'long/' * 50}last.pt"}
+    one = write_record(runs, "one", plan={"command": [*command, "--warm"]}, result={"said": told})
     command[3] = "1e-3"
     two = write_record(runs, "two", nodes=2, plan={"command": command}, result={"said": {"f1": 0.75}})
     for directory, values in ((one, [3.0, 2.0, 1.0]), (two, [3.0, 1.0])):
@@ -255,6 +256,8 @@ def test_a_comparison_shows_what_differs_first(tmp_path: Path) -> None:
     assert "--lr" in settings and "--warm" in settings and "nodes" in settings
     assert "--epochs" not in settings and "driver" not in settings
     assert "global batch" in settings
+    # a path among the numbers would push them out of sight
+    assert f"<td>{told['checkpoint']}</td>" in page.read_text() and '<td class="n">0.75</td>' in page.read_text()
     assert [one["aria-label"][:12] for one in found.named("svg")] == ["loss by step", "loss by time"]
     assert {path.name for path in (page.parent / "plots").glob("*.svg")} == {
         "curve-01-by-step.svg",
