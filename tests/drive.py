@@ -43,10 +43,14 @@ class Play:
     stop: threading.Event = field(default_factory=threading.Event)
 
     @property
+    def printed(self) -> Path:
+        """The file with all that it has printed."""
+        return self.directory / "artifacts" / "play" / "stdout"
+
+    @property
     def output(self) -> str:
         """All that it has printed so far, without colours: those of Ansible stand between the words of a long line."""
-        path = self.directory / "artifacts" / "play" / "stdout"
-        return re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace")) if path.exists() else ""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.printed.read_text(errors="replace")) if self.printed.exists() else ""
 
     def wait_for(self, text: str, timeout: float = 180) -> None:
         """Wait until it has printed something that matches, and fail if it ends before that."""
@@ -86,10 +90,12 @@ def start(
     *,
     options: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
+    roll: bool = False,
     **extra: Any,
 ) -> Play:
     """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook.
 
+    roll: its output is ours and goes into a pipe, as a person has it who types `| tee`; else it is Ansible's own.
     What a run has measured is fetched only where a row says so: it costs a call a node.
     """
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
@@ -102,22 +108,59 @@ def start(
         kept["launch_report"] = False  # it would take a third of a second and more a row; tests/unit make reports
     variables.write_text(json.dumps({**kept, **extra}))
 
+    program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
+    words = [path, "-i", str(inventory), "-e", f"@{variables}", *options]
+    environment = {"ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **(env or {})}
+
     def run() -> None:
-        _out, _err, play.rc = ansible_runner.interface.run_command(
-            executable_cmd=str(CHECKOUT / ".venv" / "bin" / "ansible-playbook"),
-            cmdline_args=[path, "-i", str(inventory), "-e", f"@{variables}", *options],
-            private_data_dir=str(play.directory),
-            ident="play",
-            host_cwd=str(CHECKOUT),
-            envvars={"ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **(env or {})},
-            quiet=True,
-            cancel_callback=play.stop.is_set,
-        )
+        if roll:
+            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration has another one
+            play.rc = piped([program, *words], {**environment, **ours}, play.printed)
+        else:
+            _out, _err, play.rc = ansible_runner.interface.run_command(
+                executable_cmd=program,
+                cmdline_args=words,
+                private_data_dir=str(play.directory),
+                ident="play",
+                host_cwd=str(CHECKOUT),
+                envvars={"ANSIBLE_NOCOLOR": "1", **environment},
+                quiet=True,
+                cancel_callback=play.stop.is_set,
+            )
         play.ended = time.monotonic()
 
     play.thread = threading.Thread(target=run, daemon=True)
     play.thread.start()
     return play
+
+
+def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
+    """Run a command in the checkout and write what it prints to a file, as it comes; return its exit status."""
+    printed.parent.mkdir(parents=True)
+    with (
+        printed.open("wb") as file,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+            cwd=CHECKOUT,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            file.flush()
+    return process.returncode
+
+
+def plain_lines(play: Play) -> list[str]:
+    """The lines that a play has printed into a pipe: nothing in them steers a terminal."""
+    text = play.printed.read_text(encoding="utf-8")
+    steering = re.findall(r"[^\n\t\x20-\x7e\u00a0-\U0010ffff]", text)
+    assert not steering, f"{steering}\n{text}"
+    return text.splitlines()
 
 
 def run(playbook: str, inventory: Path | str, *, timeout: float = 400, **more: Any) -> Play:

@@ -71,6 +71,8 @@ ASKING = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
 LOOKING = ("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+PROGRAMS = (".py", ".sh")
+OF_NO_USE = "Module remote_tmp "  # a warning of root's first task on each machine, from which nothing follows
 
 
 def names(nodes: Iterable[str]) -> str:
@@ -93,6 +95,19 @@ def duration(seconds: float) -> str:
 def plain(text: str) -> str:
     """A text without what steers a terminal: it may come from a node or a job."""
     return text.translate(CONTROL)
+
+
+def without_name(node: str, text: str) -> str:
+    """A text without the name of the node that says it, which stands before it anyway."""
+    return text.removeprefix(f"{node}: ")
+
+
+def program(diff: Mapping[str, Any]) -> str:
+    """The name and the length of a program of which a diff tells, "" where it tells of something else."""
+    heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
+    name = next((head for head in heads if head.endswith(PROGRAMS)), "")
+    number = len(str(diff.get("after") or "").splitlines())
+    return f"{name}: a program, {number} line{'' if number == 1 else 's'}" if name else ""
 
 
 def last_lines(text: str) -> str:
@@ -173,6 +188,7 @@ class CallbackModule(Default):
         self.task: Any = None
         self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
         self.messages: dict[str, list[str]] = {}
+        self.named: set[str] = set()  # those in which the node named itself
         self.diffs: dict[str, list[str]] = {}
         self.items: dict[str, list[str]] = {}  # node to the reasons of its items that have failed
         self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason for which its rescue goes on there
@@ -219,11 +235,12 @@ class CallbackModule(Default):
             self.say(f"  {self.names(nodes)}:\n{text}")
         different = len({tuple(nodes) for nodes in self.messages.values()}) > 1
         for text, nodes in self.in_order(self.messages):
-            self.say(f"{self.names(nodes)}: {text}" if different else text)
+            where = self.names(nodes) if different else self.where(nodes) if text in self.named else ""
+            self.say(f"{where}: {text}" if where else text)
         for text, nodes in self.in_order(self.failures):
             title = " ".join(part for part in ("FAILED", role_of(self.task), "on", self.names(nodes)) if part)
             self.block(f"{title}: {self.task.get_name().rpartition(' : ')[2]}", text, C.COLOR_ERROR)
-        self.diffs, self.messages, self.failures, self.items = {}, {}, {}, {}
+        self.diffs, self.messages, self.failures, self.items, self.named = {}, {}, {}, {}, set()
 
     def end_stage(self) -> None:
         """Show the line of the role that ends here."""
@@ -269,7 +286,11 @@ class CallbackModule(Default):
         if result.result.get("changed"):
             self.stage.changed[result.host.get_name()] = None
         if result.task.action in MESSAGES and not (result.task.loop and "results" in result.result):
-            self.messages.setdefault(self.message(result), []).append(result.host.get_name())
+            node, said = result.host.get_name(), self.message(result)
+            text = without_name(node, said)
+            self.messages.setdefault(text, []).append(node)
+            if text != said:
+                self.named.add(text)
 
     def keep_in_mind(self, result: Any) -> None:
         """Know of a run that goes on where nobody sees it to its end."""
@@ -298,7 +319,13 @@ class CallbackModule(Default):
         if before and before not in texts[0]:
             texts.insert(0, before)
         self.stage.failed[node] = None
-        self.failures.setdefault("\n".join(texts), []).append(node)
+        self.failures.setdefault("\n".join(without_name(node, text) for text in texts), []).append(node)
+
+    def _handle_warnings(self, res: Any) -> None:
+        said = res.get("warnings") or []
+        if said and not self._display.verbosity and all(OF_NO_USE in str(one) for one in said):
+            res.pop("warnings")
+        super()._handle_warnings(res)
 
     # --- what Ansible calls
 
@@ -413,7 +440,7 @@ class CallbackModule(Default):
     def v2_on_file_diff(self, result: Any) -> None:
         found = result.result.get("diff") or []
         for diff in found if isinstance(found, list) else [found]:
-            lines = (self._get_diff(diff) or "").rstrip().splitlines()
+            lines = [program(diff)] if program(diff) else (self._get_diff(diff) or "").rstrip().splitlines()
             longest = self.get_option("longest_diff")
             if len(lines) > longest:
                 lines = [*lines[:longest], f"... and {len(lines) - longest} more lines; -v shows them"]

@@ -47,7 +47,9 @@ options:
     type: bool
     default: true
   show_every:
-    description: Seconds between two lines that show that it lives.
+    description:
+      - Seconds until a line shows that it lives. The next one comes when it has taken twice as long, and after
+        5 minutes at the latest. Of the nodes that work at once one has such lines, and after its end another one.
     type: int
     default: 10
 """

@@ -17,6 +17,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._error_entries imp
 LONGEST_TEXT = 1_000_000  # characters of a text that are looked at: its last ones, since what ends a job comes last
 LONGEST_LINE = 300  # characters of a line that are shown
 BEFORE = 100  # of them before what was found, in a longer line
+LOST = re.compile(r"\S{1,255} is lost: ")  # as the supervisors and the verdict say it
+OF_A_LOST_NODE: Explanation = {
+    "id": "node-lost",
+    "cause": "The machine went down, or its network did. Its last lines do not say why.",
+    "remedy": "ansible-playbook ping.yml shows whether it is there again; its provider's console, and on it journalctl "
+    "--boot=-1, may say what has happened. Launch again, from the last checkpoint; without it: -e nodes=A,B",
+    "seen": "",
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,8 @@ def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None
     error: in the words of its exception, or how it ended. last_lines: of its log. They count where the error itself is
     unknown, only a hint or only a consequence, and then only for what may have ended a job.
     """
+    if LOST.match(error):
+        return OF_A_LOST_NODE
     matches = explain(error)
     of_log = [match for match in explain("\n".join(last_lines)) if order(match) < 2]
     best = min([*matches, *of_log], key=order, default=None)

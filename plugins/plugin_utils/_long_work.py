@@ -11,13 +11,17 @@ running is followed to its end.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -29,6 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._on_node import FI
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
 LAST_LINES = 40  # of the output of a command that failed
 LONGEST_LINE = 1000  # characters
+LONGEST_SILENCE = 300.0  # seconds; what has taken long is told of less often
 NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
 
 
@@ -66,6 +71,28 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     return result
 
 
+@contextlib.contextmanager
+def floor() -> Iterator[int]:
+    """A file whose lock the one node holds that tells how far it is: of sixty at once nobody could read it.
+
+    It lies where all workers of this ansible-playbook look, and goes with them.
+    """
+    opened = os.open(os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def has_floor(opened: int) -> bool:
+    """Whether this node is the one that tells; the first that asks is, and after its end the next."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def run_command(
     action: ActionBase,
     task_vars: Mapping[str, Any],
@@ -84,16 +111,18 @@ def run_command(
     request.update(environment=environment, patience=2.0, run="" if follow else secrets.token_hex(8))
     name = action._task.delegate_to or task_vars["inventory_hostname"]
     started = shown = time.monotonic()
+    pause = show_every
     answer = call_node(action, "_long_command", {**request, "start": True}, task_vars)
     if answer.get("followed"):
         Display().display(f"{name}: {what}: runs already, and is followed to its end")
-    while not answer["ended"]:
-        now = time.monotonic()
-        if now - shown >= show_every:
-            shown = now
-            last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
-            Display().display(f"{name}: {what} ({duration(now - started)}){last}")
-        answer = call_node(action, "_long_command", {**request, "start": False, "patience": 5.0}, task_vars)
+    with floor() as opened:
+        while not answer["ended"]:
+            now = time.monotonic()
+            if now - shown >= pause and has_floor(opened):
+                shown, pause = now, min(max(show_every, now - started), LONGEST_SILENCE)
+                last = f": {answer['last_line'][:120]}" if answer["last_line"] else ""
+                Display().display(f"{name}: {what} ({duration(now - started)}){last}")
+            answer = call_node(action, "_long_command", {**request, "start": False, "patience": 5.0}, task_vars)
     result = outcome(answer["rc"], answer["output"], answer["lost"], answer["log"])
     if result.get("failed"):
         result["msg"] = f"{name}: {what}: {result['msg']}"

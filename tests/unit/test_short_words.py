@@ -56,6 +56,7 @@ muster = load()
         ("report", "report.yml"),
         ("report mine", "report.yml -e run_id=mine"),
         ("report --runs=a,b --fetch", """report.yml -e '{"runs": "a,b"}' -e fetch=true"""),
+        ("site -CDvvv --limi=gpu1 -f5", "site.yml -CDvvv --limi=gpu1 -f5"),
         ("site --become-user root -e a=b", "site.yml --become-user root -e a=b"),
         (
             "launch a.py --template '{{ messages }}'",
@@ -101,9 +102,20 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
     ("typed", "said"),
     [
         ("launch -n", "-n needs a value: -n NNODES"),
-        ("launch --detach= a.py", "--detach= needs a value"),
+        ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
         ("stop a b", "'b' was not expected"),
-        ("lauch", "there is no word 'lauch'"),
+        ("lauch", "there is no word 'lauch': ./muster help lists them; did you mean launch?\n"),
+        ("status --rnak 3", "--rnak is no option of status: ./muster help status; did you mean --"),
+        (
+            "launch -n 2 --epochs 1 a.py",
+            "--epochs is no option of launch: ./muster help launch; what is meant for the script stands behind its",
+        ),
+        (
+            "launch --nproc_per_node 2 a.py",
+            "--nproc_per_node is no option of launch: ./muster help launch; what is meant for the script stands behind "
+            "its name; did you mean --nproc-per-node?\n",
+        ),
+        ("launch -i machnies.yml a.py", "there is no file {here}/machnies.yml. Correct its name"),
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),
         ("help nothing", "there is no word 'nothing': ./muster help lists them"),

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,10 @@ def ticking(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
 
 
 def test_normal_end(lab: Lab, nodes: list[str]) -> None:
-    play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4).wait()
+    shown: dict[str, Any] = {"roll": True, "launch_report": True, "launch_skip": ["own-name-loopback"]}
+    play = drive.launch(lab, "loop.py", "--steps", "5", run_id="normal", nnodes=4, **shown).wait()
     assert play.rc == 0, play.output
+    assert len([line for line in drive.plain_lines(play) if not line.startswith("step ")]) <= 12, play.output
     drive.nothing_left(lab, nodes, within=15)
     verdict = drive.record(lab, "normal")
     assert (verdict["state"], verdict["world_size"]) == ("succeeded", 4)
@@ -237,8 +240,8 @@ def test_terminal_closed(lab: Lab, nodes: list[str]) -> None:
     first.wait_for(r"step \d+ of rank 0")
     before = steps()
     drive.eventually("the run goes on", lambda: steps() > before, 120)
-    status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"))
-    assert status.rc == 0 and "step " in status.output, status.output
+    status = drive.run("status.yml", lab.inventory, json=str(lab.inventory.parent / "status.json"), roll=True)
+    assert status.rc == 0 and "step " in status.output and len(drive.plain_lines(status)) <= 12, status.output
     assert status.output.count("  97 %, 40 of 45 GiB  ") == 4, status.output
     told = json.loads((lab.inventory.parent / "status.json").read_text())
     assert [(node["node"], node["state"], node["ranks"]) for node in told["nodes"]] == [

@@ -33,6 +33,7 @@ ROLES = [
     *SOFTWARE,
 ]
 RECORDED = "its host key is not the one that this machine has recorded"
+PROVED = "2.13.0+cpu False None; products right on no GPUs, sum of two ranks by gloo"
 STATE = """
 find /etc /home /usr/local -type f ! -path '/home/muster/.ansible*' ! -name .sudo_as_admin*  -exec sha256sum {} +
 dpkg-query --show
@@ -43,14 +44,14 @@ cat /proc/sys/net/core/somaxconn
 """What a role changes on a host."""
 
 
-def site(lab: Lab, project: Path, *options: str, **extra: Any) -> drive.Play:
-    """Run site.yml as a person would, with a port of SSH's own for the nodes."""
+def site(lab: Lab, project: Path, *options: str, roll: bool = False, **extra: Any) -> drive.Play:
+    """Run site.yml as a person would, with a port of SSH's own for the nodes; roll: with our output, too."""
     # A test host shares its kernel with this machine, but for settings of the network.
     kernel = {"base_packages_sysctl": {"net.core.somaxconn": 5000}}
     # torch for the CPU comes from where pip on the test hosts takes all packages.
     software = {"pytorch_index_url": "", "python_env_requirements_files": ["~/project/requirements.txt"]}
     given = {"ssh_mesh_port": 2222, "code_source": str(project), **software, **kernel, **extra}
-    return drive.run("site.yml", lab.inventory, options=options, timeout=540, **given)
+    return drive.run("site.yml", lab.inventory, options=options, timeout=540, roll=roll, **given)
 
 
 def launch(lab: Lab, **extra: Any) -> drive.Play:
@@ -157,17 +158,22 @@ def test_a_node_that_cannot_be_worked_on_is_named_before_anything_is_changed(lab
 def test_check_mode_on_untouched_hosts_shows_and_changes_nothing(lab: Lab, project: Path) -> None:
     assert "127.0.1.1" in root(lab, "node2", "getent hosts node2"), "these hosts were touched before"
     before = states(lab)
-    play = site(lab, project, "--check", "--diff")
+    play = site(lab, project, "--check", "--diff", roll=True)
     assert play.rc == 0, play.output
-    assert f"+{lab.node('node2').address} node2" in play.output
-    assert set(changes(play)) >= set(NODES) and all(changes(play)[name] for name in NODES)
+    lines = drive.plain_lines(play)
+    assert f"    +{lab.node('node2').address} node2" in lines
+    assert lines[-1].startswith("site: 2 of 2 nodes would be changed ")
+    assert "firewall.py: a program, " in play.output and "import " not in play.output, "none is printed"
     assert states(lab) ^ before == set()
     assert not (lab.inventory.parent / "ssh_mesh").exists()
 
 
 def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
-    play = site(lab, project)
+    play = site(lab, project, roll=True)
     assert play.rc == 0, play.output
+    lines = drive.plain_lines(play)
+    assert len(lines) <= 2 * len(ROLES) and lines[-1].startswith("site: 2 of 2 nodes changed "), play.output
+    assert PROVED in lines, "said once, of all nodes"
     names = {node.name: node.address for node in lab.nodes}
     ask = "; ".join(f"getent hosts {name} | cut -d' ' -f1" for name in NODES)
     log_in = "; ".join(f"ssh -o BatchMode=yes {name} hostname" for name in NODES)
@@ -180,7 +186,6 @@ def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
         )
         for tool in ("rsync", "git", "tmux", "gcc"):
             root(lab, name, f"command -v {tool}")
-        assert f"{name}: 2.13.0+cpu False None; products right on no GPUs, sum of two ranks by gloo" in words(play)
         assert root(lab, name, "/opt/muster/env/bin/python -c 'import colorama; print(1)'") == "1"
     # any port is open from node to node, behind node2's firewall too
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')

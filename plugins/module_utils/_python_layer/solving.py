@@ -17,7 +17,7 @@ import re
 import shutil
 import urllib.parse
 
-from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, say
+from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, ProgramFault, say
 from ansible_collections.muster.training.plugins.module_utils._python_layer.contents import version_in
 from ansible_collections.muster.training.plugins.module_utils._python_layer.environment import make_environment
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, normal, read, write
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
+
+UNSOLVED = (
+    "Needed: packages that pip finds for this Python, in versions that go together. Correct what it names below, in "
+    "requirements.txt, pyproject.toml or python_env_requirements"
+)
 
 
 def source_words(given: Data) -> list[str]:
@@ -134,7 +139,10 @@ def solution(place: Place, given: Data, constraints: str) -> list[Data]:
         words += ["--constraint", constraints]
     say("Solving what is to be installed")
     wanted = [fetched(place, one) for one in given["requirements"]]
-    run([*words, *wanted, *given["editable"]], env={**os.environ, **given["environment"]})
+    try:
+        run([*words, *wanted, *given["editable"]], env={**os.environ, **given["environment"]})
+    except ProgramFault as fault:
+        raise ProgramFault(f"{fault}. {UNSOLVED}") from None
     return list(json.loads(read(report))["install"])
 
 

@@ -1,10 +1,8 @@
-"""Short words for the playbooks beside this file: ./muster help. Each command is printed before it is run.
-
-What this file does not know is handed to ansible-playbook as it is: ./muster site --tags code --check --diff
-"""
+"""Short words for the playbooks beside this file: ./muster help. Each command is printed before it is run."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -19,20 +17,13 @@ RUN = {"": "run_id"}  # what stands alone is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 IMAGE = {"": "cluster", "--name": "template"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
-JOB = {
-    "-n": "nnodes",
-    "--nnodes": "nnodes",
-    "--nproc-per-node": "nproc_per_node",
-    "--launcher": "launch_launcher",
-    "--image": "launch_image",
-    "--run-id": "run_id",
-    "--as-user": "launch_user",
-    "--directory": "launch_working_directory",
-    "--python": "launch_python",
-    "--detach": "detach=true",
-    "--replace": "replace=true",
-    "--debug": "debug=true",
-}
+WORDS_OF_JOB = """
+    -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
+    --run-id:run_id --as-user:launch_user --directory:launch_working_directory --python:launch_python
+    --detach:detach=true --replace:replace=true --debug:debug=true
+"""
+JOB = dict(re.findall(r"(\S+):(\S+)", WORDS_OF_JOB))
+SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
 JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # may be given files: launch job.yml
 # A word: its playbook, the role with what can be set, what it does, options and their variables ("=": with the value).
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
@@ -44,12 +35,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
     "fetch": ("fetch", "launch", "bring what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
     "report": ("report", "launch", "write what a run was worth, or compare runs: ./muster report --runs A,B", REPORT),
-    "shell": (
-        "shell",
-        "launch",
-        "log in where a rank would be: ./muster shell NODE [--run-id RUN]",
-        {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"},
-    ),
+    "shell": ("shell", "launch", "log in where a rank would be: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
     "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
@@ -71,16 +57,26 @@ THEIRS = """
     --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
     --vault-password-file --start-at-task
 """
+KNOWN = f"""{THEIRS}
+    -v --verbose -C --check -D --diff -b --become -K --ask-become-pass -k --ask-pass -J --ask-vault-password
+    --ask-vault-pass --step --force-handlers --flush-cache --list-hosts --list-tags --list-tasks --syntax-check
+"""
 
 
 class UsageError(Exception):
     """What is wrong with what was typed, and what is right."""
 
 
+def like(word: str, known: list[str]) -> str:
+    """Return the question whether the known word that is most like another one is meant, "" if none is."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def help_of(word: str) -> str:
     """Return what can be typed for a word, or for all."""
     if word not in (*WORDS, ""):
-        raise UsageError(f"there is no word {word!r}: ./muster help lists them")
+        raise UsageError(f"there is no word {word!r}: ./muster help lists them{like(word, list(WORDS))}")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
         head = f"./muster {word}: {WORDS[word][2]}"
@@ -99,12 +95,14 @@ def translate(word: str, words: list[str]) -> list[str]:
         name, joined, value = one.partition("=") if one.startswith("--") else (one, "", "")
         if name in options and name:
             variable, switch, on = options[name].partition("=")
-            if not switch and not joined and not rest:
+            if not (value if joined else switch or rest):
                 raise UsageError(f"{name} needs a value: {name} {variable.upper()}")
-            if joined and not value:
-                raise UsageError(f"{name}= needs a value")
             variables[variable] = value if joined else on if switch else rest.pop(0)
         elif one.startswith("-") and one != "--":
+            if not any(other.startswith(name) if name[:2] == "--" else other == name[:2] for other in KNOWN.split()):
+                close = like(name, [*options, *KNOWN.split()])
+                aside = "; what is meant for the script stands behind its name" if word == "launch" else ""
+                raise UsageError(f"{name} is no option of {word}: ./muster help {word}{aside}{close}")
             command.append(one)
             if one in THEIRS.split() and rest:
                 command.append(from_here(rest.pop(0)))
@@ -117,7 +115,7 @@ def translate(word: str, words: list[str]) -> list[str]:
         elif "" in options and options[""] not in variables:
             variables[options[""]] = one
         else:
-            raise UsageError(f"{one!r} was not expected. What can be typed:\n{help_of(word)}")
+            raise UsageError(f"{one!r} was not expected. What can be typed: ./muster help {word}")
     for name, given in variables.items():
         plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
         # what is no plain word Ansible would split, or YAML read as something else
@@ -139,15 +137,17 @@ def from_here(value: str) -> str:
 
 
 def refuse_unread(command: list[str]) -> None:
-    """Raise UsageError for a file behind -e that is not there, and for a text there that cannot be read."""
-    for value in [value for option, value in zip(command, command[1:]) if option in ("-e", "--extra-vars")]:
-        path = os.path.expandvars(os.path.expanduser(value[1:]))
-        if value.startswith("@") and not os.path.exists(os.path.join(HERE, path)):
+    """Raise UsageError for a file behind -e or -i that is not there, and for a text behind -e that cannot be read."""
+    for option, value in zip(command, command[1:]):
+        variables = option in ("-e", "--extra-vars")
+        file = value.startswith("@") if variables else option in ("-i", "--inventory") and "," not in value
+        path = os.path.expandvars(os.path.expanduser(value.removeprefix("@")))
+        if file and not os.path.exists(os.path.join(HERE, path)):
             raise UsageError(f"there is no file {os.path.abspath(path)}. Correct its name")
         try:
             import yaml
 
-            yaml.compose(value if value.startswith(("{", "[")) else "")
+            yaml.compose(value if variables and value.startswith(("{", "[")) else "")
         except ImportError:
             continue  # it is Ansible's, which says it in its own words
         except yaml.YAMLError as error:
@@ -171,7 +171,7 @@ def login(command: list[str]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print and run what was typed; return the exit status."""
-    word, rest = (arguments[0], arguments[1:]) if arguments else ("help", [])
+    word, rest = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
     try:
         if word in ("help", "-h", "--help"):
             print(help_of(rest[0] if rest else ""))
@@ -179,8 +179,7 @@ def main(arguments: list[str]) -> int:
             if role:
                 print(f"All that can be set with -e: ansible-doc -t role muster.training.{role}")
             return 0
-        if word not in WORDS:
-            raise UsageError(f"there is no word {word!r}.\n{help_of('')}")
+        help_of(word)  # it refuses one that is not there
         command = translate(word, rest)
         refuse_unread(command)
         if word == "shell" and not any(re.fullmatch(r"nodes=[^,]+", one) for one in command):

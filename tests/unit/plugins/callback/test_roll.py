@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -207,6 +208,49 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         "[WARNING]: mind this",
         "tell: no node of this inventory is meant; see --limit and the group",
     ]
+
+
+def test_a_node_that_names_itself_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "tell.yml").write_text(
+        "- hosts: training\n  gather_facts: false\n  tasks:\n"
+        '    - ansible.builtin.debug: {msg: "{{ inventory_hostname }}: there is no GPU"}\n'
+        '    - ansible.builtin.debug: {msg: "{{ inventory_hostname }}: only here"}\n'
+        "      when: inventory_hostname == 'node2'\n"
+        "    - name: Look for room\n"
+        '      ansible.builtin.fail: {msg: "{{ inventory_hostname }}: no room. Needed: 3 GB"}\n'
+    )
+    done = play(tmp_path, "tell.yml")
+    assert done.stdout.splitlines() == [
+        "there is no GPU",
+        "node2: only here",
+        "FAILED on node1 node2 node3: Look for room",
+        "    no room. Needed: 3 GB",
+    ]
+
+
+def test_a_program_is_named_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "works.py").write_text("print(1)\nprint(2)\n")
+    (tmp_path / "site.yml").write_text(
+        "- hosts: node1\n  gather_facts: false\n  tasks:\n"
+        f"    - ansible.builtin.copy: {{src: works.py, dest: {tmp_path}/there.py}}\n"
+        f"    - ansible.builtin.copy: {{content: 'echo 1', dest: {tmp_path}/there.sh}}\n"
+    )
+    done = play(tmp_path, "site.yml", "--check", "--diff")
+    assert re.findall(r"^ +(.*): a program, (\d) lines?$", done.stdout, re.MULTILINE) == [
+        (f"{tmp_path}/works.py", "2"),
+        (f"{tmp_path}/there.sh", "1"),
+    ], done.stdout
+    assert "print" not in done.stdout and "echo" not in done.stdout
+
+
+def test_what_root_is_warned_of_on_a_new_machine_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "tell.yml").write_text("- hosts: node1\n  gather_facts: false\n  tasks: [{warns: {}}]\n")
+    (tmp_path / "library").mkdir()
+    told = "Module remote_tmp /root/.ansible/tmp did not exist and was created"
+    (tmp_path / "library/warns.py").write_text(WARNS.replace("mind this", told))
+    assert told not in " ".join(play(tmp_path, "tell.yml").stdout.split())
+    shutil.rmtree(tmp_path / "collections")
+    assert told in " ".join(play(tmp_path, "tell.yml", "-v").stdout.split())
 
 
 def test_a_task_that_lasts_is_named_while_it_does(tmp_path: Path) -> None:

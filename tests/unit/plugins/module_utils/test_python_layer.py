@@ -271,7 +271,8 @@ def test_a_program_that_fails_says_itself_why(given: dict[str, Any]) -> None:
     put_pip(given, "print('ERROR: No matching distribution found for zzz==9'); raise SystemExit(1)")
     text, answer = ask("solve", {**given, "requirements": ["zzz==9"]})
     assert "ERROR: No matching distribution found for zzz==9" in text
-    assert answer["output_tells"] and re.search(r"pip install --dry-run .* failed \(exit code 1\)$", answer["fault"])
+    failed = r"pip install --dry-run .* failed \(exit code 1\)\. Needed: .* Correct what it names below, in req"
+    assert answer["output_tells"] and re.search(failed, answer["fault"])
     assert "above" not in answer["fault"]
 
 

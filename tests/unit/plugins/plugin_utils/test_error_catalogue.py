@@ -161,6 +161,14 @@ def test_an_error_that_is_known_is_explained_by_itself() -> None:
     }
 
 
+def test_of_a_lost_node_is_said_what_to_do_whatever_it_wrote_last() -> None:
+    error = "gpu2 is lost: nothing heard of it for 10 s (powered off, or cut off the network)"
+    explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
+    assert explanation is not None and explanation["id"] == "node-lost"
+    assert "ansible-playbook ping.yml" in explanation["remedy"]
+    assert explain_failure("RuntimeError: all is lost: no node", []) is None
+
+
 @pytest.mark.parametrize(
     "error",
     [

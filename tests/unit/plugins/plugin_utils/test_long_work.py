@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,14 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, ProgramFault, answered
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
-from ansible_collections.muster.training.plugins.plugin_utils._long_work import outcome, run_code
+from ansible_collections.muster.training.plugins.plugin_utils import _long_work
+from ansible_collections.muster.training.plugins.plugin_utils._long_work import (
+    floor,
+    has_floor,
+    outcome,
+    run_code,
+    run_command,
+)
 
 
 def test_a_command_without_an_answer_has_changed_something() -> None:
@@ -93,6 +101,35 @@ def test_our_own_code_runs_with_the_interpreter_that_is_asked_for(
     failed = prove(marker=str(tmp_path / "other"), version="0.1")
     assert failed["failed"] and failed["msg"].startswith("node0: proving: torch is ")
     assert failed["msg"].endswith("whether pytorch_index_url is right"), "the fault alone, without its output"
+
+
+def test_one_node_tells_how_far_it_is_and_less_often_as_time_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sixty nodes a line of each would be sixty lines."""
+    said: list[str] = []
+    clock = iter(range(0, 100_000, 10))
+    monkeypatch.setattr(_long_work, "Display", lambda: SimpleNamespace(display=said.append))
+    monkeypatch.setattr(_long_work.time, "monotonic", lambda: float(next(clock)))
+
+    def told(name: str, calls: int) -> list[str]:
+        """What is told of a command that ends with the call of this number."""
+        left = iter(range(calls - 1, -1, -1))
+
+        def call(*_words: Any) -> dict[str, Any]:
+            return {"ended": not next(left), "last_line": "one", "rc": 0, "output": "", "lost": False, "log": ""}
+
+        monkeypatch.setattr(_long_work, "call_node", call)
+        before = len(said)
+        assert run_command(here(), {"inventory_hostname": name}, "working", ["true"], show_every=10)["rc"] == 0
+        return said[before:]
+
+    with floor() as opened:
+        assert has_floor(opened) and has_floor(opened)
+        assert told("node2", 20) == [], "another one tells already"
+    lines = told("node2", 100)
+    assert lines[0] == "node2: working (0:00:10): one"
+    assert [re.sub(r".*\((.*)\).*", r"\1", line) for line in lines] == [
+        *("0:00:10", "0:00:20", "0:00:40", "0:01:20", "0:02:40", "0:05:20", "0:10:20", "0:15:20")
+    ]
 
 
 @pytest.mark.parametrize(("fault", "output_tells"), [(Fault, False), (ProgramFault, True)])
