@@ -43,7 +43,7 @@ options:
     type: str
     default: ""
   nnodes:
-    description: With O(state=taken), on how many nodes. There is a warning where the search was on others. V(0), unknown.
+    description: With O(state=taken), on how many nodes. There is a warning where the search was on another number.
     type: int
     default: 0
   args:
