@@ -50,9 +50,9 @@ ARGUMENT_SPEC = {
 LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # with the starts and the second look no more than ten minutes
 SECOND_LOOK = 0.25  # of the seconds of the first
 # What the benchmark sets itself: given with -e it would take the benchmark's place
-OWN = ("job", "detach") + tuple(
+OWN = ("job", "detach", "fitted") + tuple(
     f"launch_{name}"
-    for name in ("script", "module", "args", "launcher", "no_python", "working_directory", "run_id", "detach")
+    for name in ("script", "module", "args", "fitted", "launcher", "no_python", "working_directory", "run_id", "detach")
 )
 
 

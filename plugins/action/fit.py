@@ -2,25 +2,34 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module fit: searches for the largest batch that fits, by launches of this collection."""
+"""Controller side of the module fit: searches for the largest batch that fits, by launches, or takes what was found."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
-from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import FITTED, Fit, FitError, Job, State
+from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import Fit, FitError, Job, State
 from ansible_collections.muster.training.plugins.plugin_utils._fit.search import Search
+from ansible_collections.muster.training.plugins.plugin_utils._fit.taken import taken
 from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE, has_hole
+from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin import sequence
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import common_settings
+from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
 ARGUMENT_SPEC = {
+    "state": {"type": "str", "choices": ["searched", "taken"], "default": "searched"},
+    "program": {"type": "str", "default": ""},
+    "nnodes": {"type": "int", "default": 0},
     "args": {"type": "raw", "default": []},
     "confirm_args": {"type": "raw", "default": []},
     "start": {"type": "int", "default": 8},
@@ -57,7 +66,7 @@ def refusal_of(args: dict[str, Any]) -> str:
     return ""
 
 
-def told(state: State, name: str, fitted: str) -> str:
+def told(state: State, name: str) -> str:
     """The result in words."""
     result, history = state["result"], state["history"]
     if not result:
@@ -66,7 +75,8 @@ def told(state: State, name: str, fitted: str) -> str:
         return f"{name}: not even a batch of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
     lines = [
         f"{name}: the largest batch a rank is {result}, after {len(history)} probes and "
-        f"{state['search']['margin']:.0%} taken off. It holds for these nodes and as many ranks: -e @{fitted}"
+        f"{state['search']['margin']:.0%} taken off. It holds for these nodes and as many ranks: "
+        + as_typed(f"ansible-playbook launch.yml -e fitted={name}")
     ]
     lines += [
         f"  batch {one['batch']}: {one['samples_per_second']:.4g} samples a second"
@@ -76,6 +86,19 @@ def told(state: State, name: str, fitted: str) -> str:
     if state["fastest"] is not None and state["fastest"] < result:
         lines.append(f"  batch {state['fastest']} is as fast as any larger one, within 2 %")
     return "\n".join(lines)
+
+
+def take(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
+    """The arguments of a launch, with the batch that was found. Raises FitError, or ValueError for what are none."""
+    found = taken(runs, args["run_id"], args["program"], job_arguments(args["args"], loader))
+    display = Display()
+    display.display(f"[fit] batch {found.batch}, as {args['run_id']} has found it")
+    if args["nnodes"] and found.nnodes != args["nnodes"]:
+        display.warning(
+            f"{args['run_id']} was a search on {found.nnodes} nodes, and this run has {args['nnodes']}: with FSDP and "
+            "ZeRO another batch fits"
+        )
+    return {"changed": False, "batch_size": found.batch, "launch_args": found.args}
 
 
 class ActionModule(ActionBase):
@@ -89,12 +112,19 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        runs = records_directory(args["directory"], args["group"], task_vars)
+        if args["state"] == "taken":
+            try:
+                return take(args, runs, self._loader)
+            except FitError as problem:
+                raise Refusal(as_typed(str(problem)), result={"changed": False}) from problem
+            except ValueError as problem:
+                raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
         wrong = refusal_of(args)
         if wrong:
             raise Refusal(wrong, result={"changed": False})
         if self._task.check_mode:
             return {"changed": True}
-        runs = records_directory(args["directory"], args["group"], task_vars)
         directory = runs / args["run_id"]
         job = Job(
             args=args["args"],
@@ -110,7 +140,7 @@ class ActionModule(ActionBase):
                 state = fit.search(job, search)
         except FitError as problem:
             raise Refusal(str(problem), result={"changed": True}) from problem
-        display.display(told(state, args["run_id"], str(directory / FITTED)))
+        display.display(told(state, args["run_id"]))
         if not state["result"]:
             raise Refusal("no batch fits", result={"changed": True})
         return {"changed": True, "batch_size": state["result"], "history": state["history"]}

@@ -133,6 +133,7 @@ def node_plan(
     launcher = launcher_of(job)
     # which of several there is has been looked for on the node, not in the image: there the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
+    program = job.script or job.module
     if job.script.startswith("~"):  # no shell reads it, so what was looked at is what is started
         job = replace(job, script=facts["script"]["path"])
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
@@ -159,6 +160,7 @@ def node_plan(
         # several nodes of one machine would share the unit's name: there each supervisor has a guard of its own
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "launcher": job.launcher,
+        "program": program,
         "rank_logs": launcher.rank_logs,
         "node": {
             "name": node.name,

@@ -15,7 +15,7 @@ description:
     variables that the present playbook was called with. Each launch is a run with a record, on all its ranks.
   - What ran out of memory on any rank was too large. A launch that fails for another reason ends the search with its
     words.
-  - The result, with O(margin) taken off, is confirmed by a last launch. C(fitted.yml) holds its arguments.
+  - The result, with O(margin) taken off, is confirmed by a last launch.
   - What is known is kept in C(fit.json). Called again after it was cut off, it goes on from there.
     With another job or other nodes it is another search, and needs another O(run_id).
   - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
@@ -29,11 +29,29 @@ extends_documentation_fragment:
   - muster.training._group
   - muster.training._records
 options:
+  state:
+    description:
+      - With V(searched) the batch is looked for.
+      - With V(taken) the batch that the search O(run_id) has found is put into O(args), and nothing is launched. Fails
+        where there is no such search, where it is not over or has found none, and where it was one with another
+        O(program).
+    type: str
+    choices: [searched, taken]
+    default: searched
+  program:
+    description: With O(state=taken), the script or module that is to be launched.
+    type: str
+    default: ""
+  nnodes:
+    description: With O(state=taken), on how many nodes. There is a warning where the search was on another number.
+    type: int
+    default: 0
   args:
     description:
       - Arguments of the job, a list or a text, as O(muster.training.launch_plan#module:args), with C({batch_size})
         where a batch belongs.
       - They should let the job end after some steps, at least three.
+      - With O(state=taken) those of the launch. Empty, those of the search are taken.
     type: raw
     default: []
   confirm_args:
@@ -74,6 +92,15 @@ EXAMPLES = r"""
     args: [--batch_size, "{batch_size}", --max_steps, "20"]
     run_id: fit-bert
   run_once: true
+
+- name: Take the batch that it has found
+  muster.training.fit:
+    state: taken
+    run_id: fit-bert
+    program: train.py
+    args: [--batch_size, "{batch_size}", --epochs, "3"]
+  register: fitted
+  run_once: true
 """
 
 RETURN = r"""
@@ -82,11 +109,16 @@ batch_size:
   returned: success
   type: int
   sample: 96
+launch_args:
+  description: The arguments with the batch in them, as O(args) has them.
+  returned: O(state=taken)
+  type: raw
+  sample: [--batch_size, "96", --epochs, "3"]
 history:
   description:
     - The launches in order, each with C(batch), C(fits), C(confirms), C(run_id), C(why), C(seconds), C(memory_mib),
       C(total_mib) and C(samples_per_second).
-  returned: success
+  returned: O(state=searched)
   type: list
   elements: dict
 """

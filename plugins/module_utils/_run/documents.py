@@ -96,6 +96,7 @@ class Plan(Container):
     unit: str  # of systemd, without ".service"
     supervision: str  # auto: a unit where there is systemd | process
     launcher: str
+    program: str  # the script or module of the job, as it was given
     rank_logs: str  # who writes the logs of ranks: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]

@@ -28,14 +28,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._fit.search import
 from ansible_collections.muster.training.plugins.plugin_utils._fit.template import filled
 from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files, read_record
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import throughput
-from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import mapping, mappings, number
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, mappings, number
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Ended
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.names import free_name
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings import sealed
 
 VERSION = 1
-FILE, FITTED = "fit.json", "fitted.yml"
+FILE = "fit.json"
 LOG_END = 64 << 10  # bytes of the end of each rank's log that are searched
 MOST_LOGS = 256
 
@@ -59,6 +59,8 @@ class State(TypedDict):
     common: str
     job: Job
     search: Search
+    program: str  # the script or module that was launched, "" before the first probe is over
+    nnodes: int
     history: list[Probe]
     under_way: str  # the run of a probe that was not over when this was written
     result: int | None
@@ -101,6 +103,8 @@ class Fit:
                 "common": sealed(salt, self.common),
                 "job": job,
                 "search": search,
+                "program": "",
+                "nnodes": 0,
                 "history": [],
                 "under_way": "",
                 "result": None,
@@ -138,15 +142,19 @@ class Fit:
             run_id = free_name(self.runs, f"{self.directory.name}-b{following['batch']}")
             self.keep({**state, "under_way": run_id})
             probe = self.probe(state, following, run_id)
-            state = {**state, "under_way": "", "history": [*state["history"], probe]}
+            plan = mapping(Files(self.runs / run_id).document("plan.json"))
+            state = {
+                **state,
+                "program": clean(plan.get("program"), 4096),
+                "nnodes": len(mappings(plan.get("nodes"))),
+                "history": [*state["history"], probe],
+                "under_way": "",
+            }
             self.keep(state)
             self.say(f"batch {probe['batch']} {'fits' if probe['fits'] else 'does not fit: ' + probe['why']}")
         quick = fastest(state["history"])
         state = {**state, "result": following["result"], "fastest": quick["batch"] if quick is not None else None}
         self.keep(state)
-        if following["result"]:
-            fitted = {"launch_args": filled(job["args"], following["result"])}
-            write_file(self.directory / FITTED, json.dumps(fitted, indent=1) + "\n")
         return state
 
     def tell(self, history: Sequence[Probe], following: Next) -> None:

@@ -20,7 +20,7 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 pytestmark = pytest.mark.one_core  # it needs torch
 
 NODES = ["swift", "slow"]
-# Read by each Python of the job before anything else: on the second node a product takes twice its time.
+# Read by each Python of the job before anything else: on the second node a product takes three times its time.
 SLOW = """
 import os, sys, threading, time
 
@@ -32,7 +32,7 @@ def slow_down():
     def mm(*given, **more):
         start = time.perf_counter()
         found = product(*given, **more)
-        time.sleep(time.perf_counter() - start)
+        time.sleep(2 * (time.perf_counter() - start))
         return found
     torch.mm = mm
 if os.environ.get("GROUP_RANK") == "1":

@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fit.yml as it is typed, on two nodes of this machine: a job whose memory is limited for real; interrupted, too."""
+"""fit.yml as it is typed, on two nodes of this machine: a job whose memory is limited for real; interrupted, too.
+
+And launch.yml with what it has found.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,13 @@ def words(directory: Path, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", *job, *more]
 
 
+def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
+    """A launch with the batch of the search: exit status and output, in one line."""
+    job = ["-e", f"launch_script={directory}/{script}", "-e", "fitted=fit", "-e", "run_id=whole"]
+    done = typed(directory, ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", *job, *more])
+    return done.returncode, " ".join(done.stdout.split())
+
+
 def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_interruption(directory: Path) -> None:
     (directory / "wait").touch()
     process = subprocess.Popen(
@@ -85,6 +95,8 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_inte
     assert process.returncode != 0, output
     assert json.loads(status.read_text())["state"] != "running", "the run was stopped before the command ended"
     assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
+    code, output = launched(directory, "job.py")
+    assert code == 2 and "fit is a search that is not over, after 0 launches" in output, output
     (directory / "wait").unlink()
     done = typed(directory, words(directory, "-e", "fit_start=8", "-e", "fit_max=12"))
     assert done.returncode == 0, done.stdout
@@ -92,6 +104,16 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_inte
     assert "fit: the largest batch a rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
     assert [one["run_id"] for one in known["history"]] == ["fit-b8-2", "fit-b12", "fit-b4"]
+
+    code, output = launched(directory, "other.py")
+    assert code == 2 and f"fit is a search with {directory}/job.py, and this run starts" in output, output
+    code, output = launched(directory, "job.py", "-e", "fitted=fti")
+    assert code == 2 and "fitted is fti, and " in output and "(there are fit): ansible-playbook" in output, output
+    assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b12", "fit-b4", "fit-b8", "fit-b8-2"]
+    code, output = launched(directory, "job.py", "-e", '{"launch_args": ["{batch_size}", "--lr", 1e-5]}')
+    assert code == 0 and "[fit] batch 4, as fit has found it" in output, output
+    plan = json.loads((directory / "runs" / "whole" / "plan.json").read_text())
+    assert plan["command"][-4:] == [f"{directory}/job.py", "4", "--lr", "1e-5"], "all else is as it was written"
 
 
 @pytest.mark.parametrize(

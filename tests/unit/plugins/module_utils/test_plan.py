@@ -210,6 +210,7 @@ def test_the_plan_of_a_node() -> None:
         "unit": "muster-first",
         "supervision": "auto",
         "launcher": "env",
+        "program": "job.py",
         "rank_logs": "launcher",
         "node": {"name": "b", "address": "10.0.0.10", "slots": 2, "node_rank": 1, "first_rank": 2},
         "nodes": [

@@ -88,6 +88,13 @@ def test_a_slow_gpu_is_named_beside_its_own_kind() -> None:
     assert "gpu1 GPU 1 is slow: 200 TFLOP/s of 250" in benchmark["verdict"]
 
 
+@pytest.mark.parametrize(("rate", "slow"), [(0.8, []), (0.6, [["gpu1 rank 0"]])])
+def test_processors_are_shared_and_may_differ_more(rate: float, slow: list[list[str]]) -> None:
+    first = document(3, model="cpu", tflops=lambda rank: rate if rank == 1 else 1.0)
+    assert (1 in suspects(read_measured(first, names_of(3)))["ranks"]) is bool(slow)
+    assert found(judged(first, first, 3), "benchmark-gpu-slow") == slow
+
+
 def test_different_gpus_are_compared_with_their_own_kind() -> None:
     first = document(2, tflops=lambda rank: 250.0 if rank == 0 else 30.0)
     first["ranks"][1]["device"] = "Tesla T4"

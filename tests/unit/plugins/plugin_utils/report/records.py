@@ -68,6 +68,7 @@ def plan_of(run_id: str, nodes: int, gpus: int, **more: Any) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "launcher": "torchrun",
+        "program": "train.py",
         "command": ["python3", "-m", "torch.distributed.run", "train.py", "--lr", "1e-3", "--batch_size=32"],
         "working_directory": "/home/me/code",
         "environment": {"NCCL_SOCKET_IFNAME": "secret-value"},

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""fit.yml under each launcher, on two nodes of this machine: a rank that runs out of memory for real, or fails otherwise.
+
+What a launcher says of it is its own, and the other rank waits for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+pytestmark = pytest.mark.one_core  # it needs torch
+
+NODES = ["one", "other"]
+JOB = """
+import os, resource, sys, time
+
+def used():
+    with open("/proc/self/statm") as stream:
+        return int(stream.read().split()[0]) * resource.getpagesize()
+
+batch, how = sys.argv[-2:]  # deepspeed gives a rank words of its own before them
+if os.environ.get("RANK", os.environ.get("NODE_RANK")) == "1":
+    if how == "torch":
+        import torch
+    resource.setrlimit(resource.RLIMIT_AS, (used() + (1 << 30),) * 2)
+    if how == "torch":
+        kept = torch.ones(int(batch) << 28)
+    elif how == "plain":
+        kept = bytearray(int(batch) << 30)
+    else:
+        raise ValueError("no such strategy")
+else:
+    time.sleep(600)
+"""
+CPU = {"DS_ACCELERATOR": "cpu"}
+LAUNCHERS: dict[str, dict[str, Any]] = {
+    "torchrun": {},
+    "env": {"launch_launcher": "env"},
+    "mpirun": {"launch_launcher": "mpirun"},
+    "accelerate": {"launch_launcher": "accelerate"},
+    "deepspeed": {"launch_launcher": "deepspeed", "launch_environment": CPU},
+    "pdsh": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "pdsh", "launch_environment": CPU},
+    "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi", "launch_environment": CPU},
+}
+PROGRAMS = {"mpirun": "mpirun", "pdsh": "pdsh", "openmpi": "mpirun"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, an inventory of two nodes, and the job."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    text = text.replace("127.0.0.", "127.0.21.")  # a node on which another test has a run would be busy
+    for place, name in enumerate(NODES):
+        text = text.replace(f"local{place}", name)
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
+    )
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+def searched(directory: Path, launcher: str, how: str) -> str:
+    """The output of a search that has one batch to try, and cannot end well."""
+    if launcher in PROGRAMS and shutil.which(PROGRAMS[launcher]) is None:
+        pytest.skip(f"{PROGRAMS[launcher]} is not installed")
+    job = {"launch_script": f"{directory}/job.py", "fit_args": ["{batch_size}", how], "fit_start": 1, "fit_max": 1}
+    given = json.dumps({**job, **LAUNCHERS[launcher]})
+    done = typed(directory, ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", "-e", given])
+    assert done.returncode == 2, done.stdout
+    states = [json.loads(path.read_text())["state"] for path in (directory / "nodes").rglob("status.json")]
+    assert len(states) == 2 and "running" not in states, states
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("launcher", "how", "said"),
+    [
+        ("torchrun", "torch", "DefaultCPUAllocator: can't allocate memory"),
+        *((one, "plain", "MemoryError") for one in ("mpirun", "accelerate", "deepspeed")),
+        *(pytest.param(one, "plain", "MemoryError", marks=pytest.mark.thorough) for one in ("env", "pdsh", "openmpi")),
+    ],
+)
+def test_a_rank_that_has_run_out_of_memory_is_understood(directory: Path, launcher: str, how: str, said: str) -> None:
+    output = searched(directory, launcher, how)
+    assert said in output.partition("[fit] batch 1 does not fit: ")[2], output
+    assert "fit: not even a batch of 1 fits" in output, output
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_any_other_failure_is_none_of_memory(directory: Path, launcher: str) -> None:
+    output = searched(directory, launcher, "wrong")
+    assert "fit-b1 failed, and not for want of memory: " in output and "ValueError: no such strategy" in output, output

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A launch with the batch that a search has found, and the searches that give none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._fit.fit import FitError
+from ansible_collections.muster.training.plugins.plugin_utils._fit.taken import taken
+
+
+def search(runs: Path, name: str = "fit", **more: Any) -> None:
+    state = {
+        "version": 1,
+        "salt": "",
+        "common": "",
+        "job": {"args": ["--batch", "{batch_size}", "--steps", 20], "confirm_args": [], "patience": 60.0},
+        "search": {"start": 8, "multiple": 8, "most": 4096, "margin": 0.05},
+        "program": "train.py",
+        "nnodes": 2,
+        "history": [{}, {}, {}],
+        "under_way": "",
+        "result": 40,
+        "fastest": None,
+        **more,
+    }
+    (runs / name).mkdir(parents=True)
+    (runs / name / "fit.json").write_text(json.dumps(state))
+
+
+def test_the_batch_comes_into_the_arguments_of_the_launch(tmp_path: Path) -> None:
+    search(tmp_path)
+    words = ["--epochs=3", "--batch={batch_size}", "{batch_size}"]
+    assert taken(tmp_path, "fit", "train.py", words) == (["--epochs=3", "--batch=40", "40"], 40, 2)
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [
+        (["--batch", "{batch_size}", "--steps", 20], ["--batch", "40", "--steps", "20"]),
+        ("--batch {batch_size}", "--batch 40"),
+    ],
+)
+def test_without_arguments_it_has_those_of_the_search(tmp_path: Path, own: Any, given: Any) -> None:
+    search(tmp_path, job={"args": own, "confirm_args": [], "patience": 60.0})
+    assert taken(tmp_path, "fit", "train.py", []).args == given
+
+
+@pytest.mark.parametrize(
+    ("state", "program", "args", "said"),
+    [
+        (
+            {"result": None},
+            "train.py",
+            [],
+            "fit is a search that is not over, after 3 launches: go on with the command",
+        ),
+        ({"result": 0}, "train.py", [], "fit is a search that has found no batch: make the model smaller"),
+        ({}, "other.py", [], "fit is a search with train.py, and this run starts other.py: search with that, or"),
+        ({}, "", [], "this run starts nothing"),
+        ({}, "train.py", ["--batch", "8"], r"launch_args has no \{batch_size\}: .* which are --batch .* --steps 20"),
+    ],
+)
+def test_a_search_that_gives_no_batch_is_refused(
+    tmp_path: Path, state: dict[str, Any], program: str, args: list[str], said: str
+) -> None:
+    search(tmp_path, **state)
+    with pytest.raises(FitError, match=said):
+        taken(tmp_path, "fit", program, args)
+
+
+def test_a_name_of_no_search_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"has no search for a batch of this name \(there is none at all\): "):
+        taken(tmp_path / "runs", "fit", "train.py", [])
+    search(tmp_path, "fit-bert")
+    (tmp_path / "training").mkdir()
+    for name in ("fit", "training"):
+        with pytest.raises(FitError, match=f"fitted is {name}, and .* of this name .there are fit-bert.: ansible-play"):
+            taken(tmp_path, name, "train.py", [])
+    with pytest.raises(FitError, match=r"fitted is '\.\./fit', and no search has such a name"):
+        taken(tmp_path, "../fit", "train.py", [])
