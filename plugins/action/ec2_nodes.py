@@ -60,6 +60,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "disk_gb": {"type": "int", "default": 150},
     "subnet_id": {"type": "str", "default": ""},
     "own_network": {"type": "bool", "default": False},
+    "efa": {"type": "str", "choices": ["auto", "required", "none"], "default": "auto"},
     "ssh_public_key": {"type": "str", "default": ""},
     "key_name": {"type": "str", "default": ""},
     "ssh_from": {"type": "list", "elements": "str", "default": []},
@@ -112,6 +113,7 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         disk_gb=args["disk_gb"],
         subnet_id=args["subnet_id"],
         own_network=args["own_network"],
+        efa=args["efa"],
         reached=own_networks() if args["own_network"] else (),
         first_boot=first_boot(
             read_key(args["ssh_public_key"]) if args["ssh_public_key"] else "",

@@ -18,6 +18,8 @@ description:
   - The name of the file must end with C(ranks.yml) or C(ranks.yaml).
   - The whole group is checked. Anything that would keep a run from starting, such as two hosts of the same address or
     a loopback address, is an error that names the hosts.
+  - Where the sources before it were read and have no host at all, as before the machines of a cloud are made, there is
+    nothing to put in order, and that is no error.
   - A host that has C(node_slots) neither here nor by hand has its slots counted on the machine.
 notes:
   - Variables of C(group_vars) and C(host_vars) beside the inventory can be used in the expressions.
@@ -133,6 +135,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
             )
         hosts = self._members(self.get_option("group"))
+        if not hosts:
+            return
         try:
             given = self._evaluate_all(hosts, _VariablesOf(loader, [*inventory.processed_sources, path]))
             table = build_rank_table(
@@ -151,9 +155,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
+        """The hosts of the group; none only where the machines of a cloud are still to be made."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
-        if not hosts:
+        not_made_yet = group is None and not self.inventory.hosts and self.inventory.processed_sources
+        if not hosts and not not_made_yet:
             state = "is empty" if group else "does not exist"
             raise AnsibleParserError(
                 f"{self.NAME}: the group {shown(name)} {state}. Needed: at least one host, put into it by a source "

@@ -33,7 +33,8 @@ notes:
     counts or types differ.
   - A machine that is switched off from inside is terminated, and its disk with it. Spot machines cannot be stopped.
   - The spot price may rise after the machines are made, up to the price on demand.
-  - Network interfaces are ordinary ones, without EFA.
+  - A machine has one network interface. Types with several network cards, such as V(p4d.24xlarge), use the first alone,
+    with EFA as well.
 requirements:
   - boto3 in the Python of C(ansible-playbook); with O(own_network) netaddr as well
 extends_documentation_fragment:
@@ -119,6 +120,15 @@ options:
       - A cluster that is there is never moved. One that has a network of its own keeps it without this option.
     type: bool
     default: false
+  efa:
+    description:
+      - Whether network interfaces are Elastic Fabric Adapters (EFA), over which NCCL reaches other machines faster.
+      - V(auto), of types that have it. V(required), types without it are not taken. V(none), never.
+      - The image must have EFA's software, as AWS's Deep Learning AMIs have. Machines that are added to a cluster have
+        what it has.
+    type: str
+    choices: [auto, required, none]
+    default: auto
   ssh_public_key:
     description:
       - Public key that is let in as the image's user, or the path of its file. It is given to cloud-init; no key pair

@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove 
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import (
     Launch,
     launch_request,
+    rule_among,
     rule_changes,
 )
 
@@ -92,6 +93,17 @@ def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_fr
     if missing or stale:
         work.say(f"security group {group}: open among the nodes, and to SSH from {', '.join(ssh_from) or 'nowhere'}")
     return bool(missing or stale)
+
+
+def open_out(work: Work, group: str, there: Sequence[Mapping[str, Any]]) -> None:
+    """Let the machines of the group reach each other by EFA."""
+    missing = rule_among(group, there)
+    if missing:
+        try:
+            work.aws.ec2("authorize_security_group_egress", GroupId=group, IpPermissions=missing)
+        except Ec2Error as error:
+            if error.code != "InvalidPermission.Duplicate":
+                raise
 
 
 def make_placement(work: Work) -> None:

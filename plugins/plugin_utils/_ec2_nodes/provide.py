@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make im
     make_group,
     make_placement,
     name_machines,
+    open_out,
     set_rules,
     start,
     terminate,
@@ -149,6 +150,8 @@ def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
         group = make_group(work, vpc)
         account.groups[group] = {}
     set_rules(work, group, account.groups[group].get("IpPermissions") or [], ask.ssh_from)
+    if way.efa:
+        open_out(work, group, account.groups[group].get("IpPermissionsEgress") or [])
     awaited = {machine["id"]: machine["name"] for machine in found["nodes"] if machine["state"] != "ready"}
     if any(step["what"] == "placement group" for step in found["steps"]):
         make_placement(work)
@@ -184,6 +187,7 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
         machine_type=way.machine_type,
         market=way.market,
         subnet=way.subnet,
+        efa=way.efa,
         group=group,
         placement=network_name(work.cluster) if placement else "",
         image=ways.image,

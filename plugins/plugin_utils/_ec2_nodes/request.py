@@ -44,6 +44,7 @@ class Launch(NamedTuple):
     machine_type: str
     market: str
     subnet: str
+    efa: bool
     group: str
     placement: str
     image: Image
@@ -73,6 +74,7 @@ def launch_request(launch: Launch) -> dict[str, Any]:
                 "Groups": [launch.group],
                 "AssociatePublicIpAddress": True,
                 "DeleteOnTermination": True,
+                **({"InterfaceType": "efa"} if launch.efa else {}),
             }
         ],
         "BlockDeviceMappings": [
@@ -149,14 +151,7 @@ def rule_changes(
 
     Of what is there only rules for SSH that this collection wrote are taken away; others' are theirs.
     """
-    among = any(
-        str(rule.get("IpProtocol")) == "-1"
-        and group in [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]
-        for rule in there
-    )
-    missing: list[Permission] = []
-    if not among:
-        missing.append({"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": NODES_NOTE}]})
+    missing = rule_among(group, there)
     open_now, noted = set(), set()
     for rule in there:
         if rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") == 22:
@@ -167,6 +162,19 @@ def rule_changes(
                     noted.add(source)
     missing += [_ssh_rule(source) for source in ssh_from if source not in open_now]
     return missing, [_ssh_rule(source) for source in sorted(noted - set(ssh_from))]
+
+
+def rule_among(group: str, there: Sequence[Mapping[str, Any]]) -> list[Permission]:
+    """The rule that opens all among the machines of a group, as IpPermissions; none where the group has it.
+
+    there: the rules that the group has for what comes in, or for what goes out. EFA needs both, and that all may go out
+    to everywhere does not count for it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
+    """
+    for rule in there:
+        pairs = [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]
+        if str(rule.get("IpProtocol")) == "-1" and group in pairs:
+            return []
+    return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group, "Description": NODES_NOTE}]}]
 
 
 def _ssh_rule(source: str) -> Permission:

@@ -32,13 +32,17 @@ class Site(NamedTuple):
 
 
 class Type(NamedTuple):
-    """A type of machine. zones: those that have it. placement: whether machines of it can stand close together."""
+    """A type of machine. zones: those that have it. placement: whether machines of it can stand close together.
+
+    efa: whether it can have an Elastic Fabric Adapter.
+    """
 
     name: str
     vcpus: int | None
     architectures: list[str]
     markets: list[str]
     placement: bool
+    efa: bool
     zones: list[str]
 
 
@@ -231,6 +235,7 @@ def read_type(aws: Aws, name: str) -> Type:
         [str(one) for one in (raw.get("ProcessorInfo") or {}).get("SupportedArchitectures") or []],
         [str(one) for one in raw.get("SupportedUsageClasses") or ["on-demand", "spot"]],
         "cluster" in ((raw.get("PlacementGroupInfo") or {}).get("SupportedStrategies") or []),
+        bool((raw.get("NetworkInfo") or {}).get("EfaSupported")),
         sorted(str(one["Location"]) for one in offered),
     )
 

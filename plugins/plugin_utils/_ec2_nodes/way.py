@@ -48,7 +48,7 @@ class Ask(NamedTuple):
     """What is wanted. machine_types, zones: in the order of preference. first_boot: as first_boot() returns it.
 
     max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
-    networks that this machine is in, which a new network must not overlap.
+    networks that this machine is in, which a new network must not overlap. efa: auto, required or none.
     """
 
     nnodes: int
@@ -59,6 +59,7 @@ class Ask(NamedTuple):
     disk_gb: int = 150
     subnet_id: str = ""
     own_network: bool = False
+    efa: str = "auto"
     reached: Sequence[str] = ()
     first_boot: str = ""
     key_name: str = ""
@@ -71,7 +72,7 @@ class Ask(NamedTuple):
 class Way(NamedTuple):
     """One way. price: of one machine an hour. The zone is empty where no machine has to be made.
 
-    subnet: "" of the cluster's own network, as long as the zone has none.
+    subnet: "" of the cluster's own network, as long as the zone has none. efa: whether its interfaces are of EFA.
     """
 
     machine_type: str
@@ -82,6 +83,7 @@ class Way(NamedTuple):
     plan: Plan
     cost: Cost
     price: Price | None
+    efa: bool = False
 
     @property
     def words(self) -> str:
@@ -179,6 +181,9 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
     if ask.key_name:
         check_key_name(work.aws, ask.key_name)
     zones = _zones(ask, site, bool(nodes))
+    if nodes:  # all have what the first have
+        faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]
+        ask = ask._replace(efa=ask.efa if any(face.get("InterfaceType") == "efa" for face in faces) else "none")
     return _ways(work, ask, account, types, site, image, zones, check)
 
 
@@ -203,7 +208,7 @@ def _ways(
     known: dict[str, Type] = {}
     for name in types:
         try:
-            known[name] = _type(work, name, image, zones)
+            known[name] = _type(work, ask, name, image, zones)
         except PlanRefused as error:
             refused.append(str(error))
     of_disk = prices.disk(work.aws) if known else None
@@ -233,17 +238,20 @@ def _ways(
                 if over and not (check and ask.max_usd_per_hour is None):
                     dear.append(over)
                 else:
-                    found.append(Way(kind.name, market, zone, site.subnets[zone], wanted, steps, cost, price))
+                    efa = kind.efa and ask.efa != "none"
+                    found.append(Way(kind.name, market, zone, site.subnets[zone], wanted, steps, cost, price, efa))
             refused += dear[:1]
     return Ways(found, refused, told, site, image)
 
 
-def _type(work: Work, name: str, image: Image, zones: Sequence[str]) -> Type:
+def _type(work: Work, ask: Ask, name: str, image: Image, zones: Sequence[str]) -> Type:
     kind = read_type(work.aws, name)
     if image.architecture and kind.architectures and image.architecture not in kind.architectures:
         raise PlanRefused(
             f"{name} is of {', '.join(kind.architectures)}, and the image {image.name} is for {image.architecture}"
         )
+    if ask.efa == "required" and not kind.efa:
+        raise PlanRefused(f"{name} has no EFA, and provision_efa=required is wanted")
     if not set(zones) & set(kind.zones):
         where = ", ".join(kind.zones) or "no zone of the region"
         raise PlanRefused(f"{name} is to be had in {where}, and in none of {', '.join(zones)}")

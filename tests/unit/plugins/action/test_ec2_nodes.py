@@ -252,12 +252,13 @@ class LostChange(Fault):
 @pytest.mark.parametrize(
     ("how", "hidden", "changes"),
     [
-        ("killed before a change", 0, OWN),
+        ("killed before a change", 0, {}),
         ("killed after a change", 3, OWN),
         ("answer lost", 3, OWN),
         # a question changes nothing: before it all is as before the next change
         pytest.param("killed before", 0, OWN, marks=pytest.mark.thorough),
-        # without a network of its own it is the same with fewer requests
+        # the same, with and without a network of its own
+        pytest.param("killed before a change", 0, OWN, marks=pytest.mark.thorough),
         pytest.param("killed after a change", 3, {}, marks=pytest.mark.thorough),
         pytest.param("answer lost", 3, {}, marks=pytest.mark.thorough),
     ],
@@ -592,6 +593,36 @@ def test_a_cluster_is_not_moved(bench: Bench) -> None:
     with pytest.raises(PlanRefused, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is no subnet"):
         bench.provide(subnet_id=subnet)
     assert bench.changes() == []
+
+
+# --- EFA
+
+
+def test_where_the_type_has_efa_its_interface_and_its_rules_are_made(bench: Bench) -> None:
+    wanted = {"machine_types": ["g4dn.8xlarge"], "zones": ["us-east-1a"], "price_per_hour": 2.2}
+    bench.provide(**wanted)
+    (given,) = launches(bench)
+    assert given["NetworkInterface.1.InterfaceType"] == "efa"
+    found = bench.server.everything().values()
+    (group,) = (one for one in found if one.get("GroupName") == "muster-bert" and "VpcId" in one)
+    for rules in (group["IpPermissions"], group["IpPermissionsEgress"]):
+        among = [rule for rule in rules if rule["UserIdGroupPairs"]]
+        assert [(rule["IpProtocol"], rule["UserIdGroupPairs"][0]["GroupId"]) for rule in among] == [
+            ("-1", group["GroupId"])
+        ]
+    bench.server.requests.clear()
+    assert not bench.provide(**wanted).changed
+    bench.remove()
+    bench.nothing_left()
+
+
+def test_efa_is_left_away_where_it_is_not_wanted_and_refused_where_the_type_has_none(bench: Bench) -> None:
+    with pytest.raises(PlanRefused, match=r"g4dn.xlarge has no EFA, and provision_efa=required is wanted"):
+        bench.provide(efa="required")
+    bench.provide(machine_types=["g4dn.8xlarge"], efa="none", price_per_hour=2.2)
+    (given,) = launches(bench)
+    assert "NetworkInterface.1.InterfaceType" not in given
+    assert "AuthorizeSecurityGroupEgress" not in bench.changes()
 
 
 # --- Shortage

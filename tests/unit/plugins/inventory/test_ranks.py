@@ -219,6 +219,12 @@ def test_a_group_without_hosts(sources: Sources) -> None:
     assert "the group 'training' is empty" in found
 
 
+def test_before_a_cloud_has_any_machine_there_is_nothing_to_put_in_order(sources: Sources) -> None:
+    """Else nothing could be made: provision.yml reads the whole inventory."""
+    manager = InventoryManager(loader=DataLoader(), sources=[sources.write("aws_ec2.yml", "all: {}"), sources.ranks()])
+    assert manager.list_hosts() == []
+
+
 def test_the_plugin_before_its_hosts_in_a_directory(sources: Sources, capfd: pytest.CaptureFixture[str]) -> None:
     sources.ranks("10_ranks.yml")
     sources.write("hosts.yml", STATIC)
