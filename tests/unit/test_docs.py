@@ -134,8 +134,8 @@ def test_each_playbook_and_each_variable_of_a_command_is_there(page: str) -> Non
 def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
     for command in commands(page):
         for word, *rest in words_of_muster(command):
-            if word in ("help", "shell"):
-                assert len(rest) <= 1 and (word == "shell" or muster.help_of(*rest or [""])), command
+            if word == "help":
+                assert len(rest) <= 1 and muster.help_of(*rest or [""]), command
             elif word not in ("WORD", "..."):
                 assert muster.translate(word, rest)[1] == f"{muster.WORDS[word][0]}.yml", command
 
