@@ -99,6 +99,13 @@ def test_each_guide_can_be_reached_from_the_first_page() -> None:
     assert {page for page in GUIDES if page != "README.md"} - named == set()
 
 
+def test_the_first_page_is_short_and_so_is_the_way_from_nothing_to_a_run() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150
+    (fence,) = [fence for fence in fences("README.md") if "muster.training.init" in fence.body]
+    lines = fence.body.splitlines()
+    assert len(lines) < 10 and lines[-1].startswith("./muster launch ") and "{" not in fence.body
+
+
 def test_the_site_lists_each_guide_once() -> None:
     listed = re.findall(r"^(docs/\w+)$", text_of("docs/site/contents.md"), re.M)
     assert sorted(f"{page}.md" for page in listed) == sorted(page for page in GUIDES if page != "README.md")
