@@ -69,7 +69,10 @@ THEIR_OWN_WORDS = tuple(  # they tell how far they are
 )
 ASKING = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-LOOKING = ("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact")
+LOOKING = (  # of a role that is switched off there is nothing else
+    *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
+    "known_variables",
+)
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PROGRAMS = (".py", ".sh")
 OF_NO_USE = "Module remote_tmp "  # a warning of root's first task on each machine, from which nothing follows

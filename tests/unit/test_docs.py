@@ -99,6 +99,13 @@ def test_each_guide_can_be_reached_from_the_first_page() -> None:
     assert {page for page in GUIDES if page != "README.md"} - named == set()
 
 
+def test_the_first_page_is_short_and_so_is_the_way_from_nothing_to_a_run() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150
+    (fence,) = [fence for fence in fences("README.md") if "muster.training.init" in fence.body]
+    lines = fence.body.splitlines()
+    assert len(lines) < 10 and lines[-1].startswith("./muster launch ") and "{" not in fence.body
+
+
 def test_the_site_lists_each_guide_once() -> None:
     listed = re.findall(r"^(docs/\w+)$", text_of("docs/site/contents.md"), re.M)
     assert sorted(f"{page}.md" for page in listed) == sorted(page for page in GUIDES if page != "README.md")
@@ -134,8 +141,8 @@ def test_each_playbook_and_each_variable_of_a_command_is_there(page: str) -> Non
 def test_each_short_word_is_one_and_takes_what_is_behind_it(page: str) -> None:
     for command in commands(page):
         for word, *rest in words_of_muster(command):
-            if word in ("help", "shell"):
-                assert len(rest) <= 1 and (word == "shell" or muster.help_of(*rest or [""])), command
+            if word == "help":
+                assert len(rest) <= 1 and muster.help_of(*rest or [""]), command
             elif word not in ("WORD", "..."):
                 assert muster.translate(word, rest)[1] == f"{muster.WORDS[word][0]}.yml", command
 

@@ -105,7 +105,7 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
         ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
         ("stop a b", "'b' was not expected"),
         ("lauch", "there is no word 'lauch': ./muster help lists them; did you mean launch?\n"),
-        ("status --rnak 3", "--rnak is no option of status: ./muster help status; did you mean --"),
+        ("status --rnak 3", "--rnak is no option of status: ./muster help status\n"),
         (
             "launch -n 2 --epochs 1 a.py",
             "--epochs is no option of launch: ./muster help launch; what is meant for the script stands behind its",

@@ -129,7 +129,8 @@ def test_a_host_key_is_accepted_at_first_sight_and_refused_when_it_has_changed(l
     ],
 )
 def test_a_misspelt_variable_is_refused(lab: Lab, project: Path, wrong: str, said: str) -> None:
-    play = site(lab, project, "--tags", "base_packages", **{wrong: 2222})
+    given: dict[str, Any] = {wrong: 2222}
+    play = site(lab, project, "--tags", "base_packages", **given)
     assert play.rc == 2, play.output
     assert said in words(play), play.output
     assert not any(changes(play).values())

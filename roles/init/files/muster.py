@@ -69,7 +69,7 @@ class UsageError(Exception):
 
 def like(word: str, known: list[str]) -> str:
     """Return the question whether the known word that is most like another one is meant, "" if none is."""
-    close = difflib.get_close_matches(word, known, 1)
+    close = difflib.get_close_matches(word, known, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 

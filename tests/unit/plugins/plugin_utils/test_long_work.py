@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,7 +109,7 @@ def test_one_node_tells_how_far_it_is_and_less_often_as_time_goes_by(monkeypatch
     said: list[str] = []
     clock = iter(range(0, 100_000, 10))
     monkeypatch.setattr(_long_work, "Display", lambda: SimpleNamespace(display=said.append))
-    monkeypatch.setattr(_long_work.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
 
     def told(name: str, calls: int) -> list[str]:
         """What is told of a command that ends with the call of this number."""
