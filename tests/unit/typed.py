@@ -48,7 +48,7 @@ def begun(directory: Path, words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         words,
         cwd=directory,
-        env=own_environment(directory),
+        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # or what it said is lost when it is killed
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
