@@ -31,11 +31,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.record 
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import OPERATIONS, work_again, work_of
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import render
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files
+from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, mappings
 from ansible_collections.muster.training.plugins.plugin_utils._report.write import write_file
 
 ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["planned", "suspected", "judged"], "required": True},
-    "nnodes": {"type": "int", "default": 0},
+    "nodes": {"type": "list", "elements": "str", "default": []},
     "seconds": {"type": "float", "default": 300.0},
     "collectives": {"type": "list", "elements": "str", "default": OPERATIONS},
     "largest": {"type": "int", "default": 0},
@@ -48,6 +50,7 @@ ARGUMENT_SPEC = {
     "group": {"type": "str", "default": "training"},
 }
 LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # with the starts and the second look no more than ten minutes
+PROGRAM = "benchmark_job.py"
 SECOND_LOOK = 0.25  # of the seconds of the first
 # What the benchmark sets itself: given with -e it would take the benchmark's place
 OWN = ("job", "detach", "fitted") + tuple(
@@ -78,9 +81,33 @@ def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[s
         )
     if args["baseline"]:
         read_baseline(directory, args["baseline"])
-    work = work_of(args["nnodes"], args["seconds"], args["collectives"], args["largest"])
+    work = work_of(len(args["nodes"]), args["seconds"], args["collectives"], args["largest"])
     name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
-    return {"changed": False, "work": json.dumps(work), "run_id": name}
+    begun = has_begun(directory, name, args["nodes"])
+    if begun:
+        Display().display(f"[benchmark] {name} was cut off: it goes on from there")
+    return {"changed": False, "work": json.dumps(work), "run_id": name, "begun": begun}
+
+
+def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
+    """Whether there is a benchmark of this name that was cut off. Raises AnsibleActionFail for any other run of it."""
+    files = Files(directory / run_id)
+    found = mapping(files.document("plan.json"))
+    if not found:
+        return False
+    why = ""
+    if files.document(JUDGED) is not None:
+        why = "a benchmark that is over"
+    elif not clean(found.get("program"), 4096).endswith(f"/{PROGRAM}"):
+        why = "a run that was no benchmark"
+    elif {clean(node.get("name"), 300) for node in mappings(found.get("nodes"))} != set(nodes):
+        why = "a benchmark of other nodes"
+    if why:
+        raise Refusal(
+            f"{run_id} is {why}: choose another name with -e run_id=NAME, or leave it out to get a fresh one",
+            result={"changed": False},
+        )
+    return True
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
@@ -112,12 +139,14 @@ def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     """What is to be measured again by itself; work is empty where nothing is."""
     found = suspects(measured_of(directory, args, args["run_id"]))
     if not found["ranks"] and not found["pairs"]:
-        return {"changed": False, "work": ""}
+        return {"changed": False, "work": "", "begun": False}
+    begun = bool(Files(directory / f"{args['run_id']}-again").document("plan.json"))
     Display().display(
         f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, "
         "each by itself"
     )
-    return {"changed": False, "work": json.dumps(work_again(found, SECOND_LOOK * args["seconds"]))}
+    work = work_again(found, SECOND_LOOK * args["seconds"])
+    return {"changed": False, "work": json.dumps(work), "begun": begun}
 
 
 def conclude(args: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -29,10 +29,11 @@ options:
     type: str
     choices: [planned, suspected, judged]
     required: true
-  nnodes:
-    description: How many nodes take part, with O(state=planned).
-    type: int
-    default: 0
+  nodes:
+    description: Names of the nodes that take part, with O(state=planned).
+    type: list
+    elements: str
+    default: []
   seconds:
     description:
       - How many seconds all phases of the first look have together, from 5 to 400.
@@ -53,7 +54,8 @@ options:
   run_id:
     description:
       - The run that has measured, with O(state=suspected) and O(state=judged).
-      - With O(state=planned) the name that it is to have. Empty, one is made of the time.
+      - With O(state=planned) the name that it is to have. Empty, one is made of the time. Fails where there is a run of
+        this name, unless it is a benchmark of the same nodes that was cut off.
     type: str
     default: ""
   again_run_id:
@@ -89,7 +91,7 @@ EXAMPLES = r"""
 - name: Say what to measure
   muster.training.benchmark:
     state: planned
-    nnodes: 4
+    nodes: "{{ ansible_play_hosts_all }}"
   register: plan
   run_once: true
 
@@ -112,6 +114,10 @@ run_id:
   returned: O(state=planned)
   type: str
   sample: benchmark-20261125-094640
+begun:
+  description: Whether there is such a run already, which was cut off, or which nobody watches any more.
+  returned: O(state=planned) or O(state=suspected)
+  type: bool
 findings:
   description:
     - What is worth knowing, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and

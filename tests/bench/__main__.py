@@ -47,6 +47,12 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "site": Bench("site.yml where nothing is to be changed, near and far away"),
     "rank_table": Bench("Rank table and what is rendered from it"),
     "report": Bench("Report of a run: from one GPU to 64 for a day"),
+    "benchmark": Bench(
+        "Benchmark of a cluster: what it takes besides measuring",
+        meaning="""\
+The limit is what the longest benchmark leaves of ten minutes. All nodes start torch on the same cores here; each of a
+real cluster has its own.""",
+    ),
     "paperspace": Bench("Inventory of a Paperspace account"),
     "software": Bench("Python environment with torch, on one node and on four"),
     "data": Bench(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,22 +18,53 @@ def give_collection(directory: Path) -> None:
     (namespace / "training").symlink_to(CHECKOUT)
 
 
+def own_environment(directory: Path) -> dict[str, str]:
+    """All that the command finds in its environment."""
+    return {
+        "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(directory),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
 def typed(directory: Path, words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
     return subprocess.run(
         words,
         check=False,
         cwd=directory,
-        env={
-            "PATH": f"{directory}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-            **environment,
-        },
+        env={**own_environment(directory), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
     )
+
+
+def begun(directory: Path, words: list[str]) -> subprocess.Popen[str]:
+    """Start a command there as typed() does, and do not wait for it."""
+    return subprocess.Popen(
+        words,
+        cwd=directory,
+        env={**own_environment(directory), "PYTHONUNBUFFERED": "1"},  # or what it said is lost when it is killed
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def killed(process: subprocess.Popen[str]) -> str:
+    """Kill a command and all that it has started, at once; what it has said. A run goes on by itself."""
+    for one in family(process.pid):
+        os.kill(one, signal.SIGKILL)
+    output, _none = process.communicate(timeout=240)
+    return output
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if Path(f"/proc/{pid}").exists() else []
+    return [pid, *(one for child in below for one in family(int(child)))]

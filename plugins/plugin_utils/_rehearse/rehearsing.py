@@ -102,6 +102,9 @@ class Rehearsing:
         if known["under_way"]:
             self.say(f"{known['under_way']} was not over when the rehearsal was cut off: it is stopped")
             self.launcher.stop(known["under_way"])
+            if known["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
+                # it may have saved over the checkpoint from which it had begun
+                known = {**known, "starts": [one for one in known["starts"] if one["what"] != ALL]}
         wanted = [TWO] if job["nnodes"] > FEW else []
         wanted += [ALL, RESUMED] if job["resume_args"] else [ALL]
         for place, what in enumerate(wanted, 1):

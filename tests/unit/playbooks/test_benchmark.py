@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""benchmark.yml as it is typed, on two nodes of this machine, one of which is slow for real."""
+"""benchmark.yml as it is typed, on two nodes of this machine, one of which is slow for real; killed in the middle."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge i
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
 from tests.unit.plugins.plugin_utils.benchmark.measurements import document
 from tests.unit.plugins.plugin_utils.report.records import write_record
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs torch
 
@@ -64,15 +64,33 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def words(*more: str) -> list[str]:
+    return ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *more]
+
+
 def run(directory: Path, *more: str) -> tuple[int, str]:
-    done = typed(directory, ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *more])
+    done = typed(directory, words(*more))
     return done.returncode, done.stdout
+
+
+def measured(directory: Path, run_id: str) -> set[str]:
+    """The phases that are over, by what rank 0 has written on its node."""
+    path = directory / "nodes" / run_id / "node0" / "measured" / "benchmark.json"
+    return set(json.loads(path.read_text())["seconds"]) if path.exists() else set()
 
 
 def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path) -> None:
     more = ["-e", "run_id=now", "-e", "baseline=before", "-e", "benchmark_fail_on_slow=true"]
+    process = begun(directory, words(*more))
+    try:
+        eventually(lambda: process.poll() is not None or "matmul" in measured(directory, "now"), 240)
+    finally:
+        output = killed(process)
+    assert "run now succeeded" not in output, output
+    assert not (directory / "runs" / "now" / "benchmark.json").exists()
     code, output = run(directory, *more)
-    assert "run now-again succeeded" in output, output
+    assert "[benchmark] now was cut off: it goes on from there" in output, output
+    assert "run now succeeded" in output and "run now-again succeeded" in output, output
     assert "problem: slow rank 0 is slow:" in output and "swift rank 0 is slow" not in output, output
     assert "matmul on swift rank 0: " in output and " TFLOP/s, and 1e+03 in before" in output, output
     assert code == 2 and "benchmark_fail_on_slow is set" in output, output
@@ -81,6 +99,8 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
     assert found["complete"] and {one["op"] for one in found["collectives"]} == {"all_reduce"}
     assert output.count(f"\nreport: {record}/report.html") == 1, output
     assert "Figures of the benchmark" in (record / "report.html").read_text()
+    code, output = run(directory, *more)
+    assert code == 2 and "now is a benchmark that is over: choose another name" in " ".join(output.split()), output
 
 
 @pytest.mark.parametrize(
@@ -88,6 +108,8 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
     [
         ("baseline=nothing", "there is no record"),
         ("baseline=training", "baseline is training, and that was no benchmark"),
+        ("run_id=training", "training is a run that was no benchmark: choose another name"),
+        ("fitted=fit", "fitted is given with -e, and the benchmark is a job of its own"),
         ("launch_script=mine.py", "launch_script is given with -e, and the benchmark is a job of its own"),
         ("benchmark_seconds=3000", "benchmark_seconds is 3000, and it takes 5 to 400"),
         ("benchmark_second=30", "did you mean benchmark_seconds?"),

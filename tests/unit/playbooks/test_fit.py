@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fit.yml as it is typed, on two nodes of this machine: a job whose memory is limited for real; interrupted, too.
+"""fit.yml as it is typed, on two nodes of this machine: a job whose memory is limited for real; cut off, too.
 
 And launch.yml with what it has found.
 """
@@ -12,13 +12,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
@@ -58,6 +57,16 @@ def words(directory: Path, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", *job, *more]
 
 
+def state(directory: Path, run_id: str) -> str:
+    """Of a run on the second node, "" where there is none yet."""
+    status = directory / "nodes" / run_id / "node1" / "status.json"
+    return str(json.loads(status.read_text())["state"]) if status.exists() else ""
+
+
+def wait_until_it_runs(directory: Path, process: subprocess.Popen[str], run_id: str) -> None:
+    eventually(lambda: process.poll() is not None or state(directory, run_id) == "running", 240)
+
+
 def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
     """A launch with the batch of the search: exit status and output, in one line."""
     job = ["-e", f"launch_script={directory}/{script}", "-e", "fitted=fit", "-e", "run_id=whole"]
@@ -65,51 +74,42 @@ def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.split())
 
 
-def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_after_an_interruption(directory: Path) -> None:
+def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_cut_off(directory: Path) -> None:
     (directory / "wait").touch()
-    process = subprocess.Popen(
-        words(directory, "-e", "fit_start=8", "-e", "fit_max=12"),
-        cwd=directory,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    status = directory / "nodes" / "fit-b8" / "node1" / "status.json"
+    command = words(directory, "-e", "fit_start=8", "-e", "fit_max=12")
+    process = begun(directory, command)
     try:
-        eventually(
-            lambda: (
-                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
-            ),
-            240,
-        )
+        wait_until_it_runs(directory, process, "fit-b8")
     finally:
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
         output, _none = process.communicate(timeout=240)
     assert process.returncode != 0, output
-    assert json.loads(status.read_text())["state"] != "running", "the run was stopped before the command ended"
+    assert state(directory, "fit-b8") != "running", "the run was stopped before the command ended"
     assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
     code, output = launched(directory, "job.py")
     assert code == 2 and "fit is a search that is not over, after 0 launches" in output, output
+    process = begun(directory, command)
+    try:
+        wait_until_it_runs(directory, process, "fit-b8-2")
+    finally:
+        output = killed(process)
+    assert state(directory, "fit-b8-2") == "running", output
     (directory / "wait").unlink()
-    done = typed(directory, words(directory, "-e", "fit_start=8", "-e", "fit_max=12"))
+    done = typed(directory, command)
     assert done.returncode == 0, done.stdout
     assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
     assert "fit: the largest batch a rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
-    assert [one["run_id"] for one in known["history"]] == ["fit-b8-2", "fit-b12", "fit-b4"]
+    assert [one["run_id"] for one in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
+    assert state(directory, "fit-b8-2") != "running", "which nobody had watched any more"
 
     code, output = launched(directory, "other.py")
     assert code == 2 and f"fit is a search with {directory}/job.py, and this run starts" in output, output
     code, output = launched(directory, "job.py", "-e", "fitted=fti")
     assert code == 2 and "fitted is fti, and " in output and "(there are fit): ansible-playbook" in output, output
-    assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b12", "fit-b4", "fit-b8", "fit-b8-2"]
+    assert sorted(path.name for path in (directory / "nodes").iterdir()) == [
+        *("fit-b12", "fit-b4", "fit-b8", "fit-b8-2", "fit-b8-3")
+    ]
     code, output = launched(directory, "job.py", "-e", '{"launch_args": ["{batch_size}", "--lr", 1e-5]}')
     assert code == 0 and "[fit] batch 4, as fit has found it" in output, output
     plan = json.loads((directory / "runs" / "whole" / "plan.json").read_text())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""fit.yml under each launcher, on two nodes of this machine: a rank that runs out of memory for real, or fails otherwise.
+"""fit.yml under each launcher, on two nodes of this machine: a rank runs out of memory for real, or fails otherwise.
 
 What a launcher says of it is its own, and the other rank waits for ever.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""rehearse.yml as it is typed, on two nodes of this machine: a job that resumes, and one that only says so."""
+"""rehearse.yml as it is typed, on two nodes of this machine: a job that resumes, and one that only says so; killed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
 # A loss that falls with each step, and a checkpoint that holds the step; where "broken" lies beside it, it is not read.
+# Where it resumes it waits as long as "wait" lies there; in the test it then saves over the checkpoint of the first.
 JOB = """
-import json, os, sys
+import json, os, sys, time
 
 steps, place, here = int(sys.argv[1]), sys.argv[2], os.path.dirname(os.path.abspath(__file__))
 first = 0
+while "--resume" in sys.argv and os.path.exists(os.path.join(here, "wait")):
+    time.sleep(0.1)
 if "--resume" in sys.argv and not os.path.exists(os.path.join(here, "broken")):
     with open(sys.argv[4]) as stream:
         first = json.load(stream)["step"]
@@ -62,14 +65,30 @@ def words(directory: Path, *more: str) -> list[str]:
     return ["ansible-playbook", "muster.training.rehearse", "-i", "machines.yml", "-e", json.dumps(job), *more]
 
 
-def test_a_job_that_resumes_may_go(directory: Path) -> None:
+def test_a_job_that_resumes_may_go_also_where_the_rehearsal_was_killed(directory: Path) -> None:
+    (directory / "wait").touch()
+    status = directory / "nodes" / "rehearsal-resumed" / "node1" / "status.json"
+    process = begun(directory, words(directory))
+    try:
+        eventually(
+            lambda: (
+                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
+            ),
+            240,
+        )
+    finally:
+        output = killed(process)
+    assert json.loads(status.read_text())["state"] == "running", output
+    (directory / "wait").unlink()
     done = typed(directory, words(directory))
     assert done.returncode == 0, done.stdout
+    assert "rehearsal-resumed was not over when the rehearsal was cut off: it is stopped" in done.stdout, done.stdout
+    assert json.loads(status.read_text())["state"] != "running"
     assert "the second start continued the curve of the first" in done.stdout
     assert "the whole, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout
     assert "rehearsal rehearsal: go" in done.stdout
     known = json.loads((directory / "runs" / "rehearsal" / "rehearsal.json").read_text())
-    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all", "rehearsal-resumed"]
+    assert [start["run_id"] for start in known["starts"]] == ["rehearsal-all-2", "rehearsal-resumed-2"]
     assert known["starts"][1]["steps"][0] == 21 and known["checkpoint_bytes"] >= 100000 and known["go"] is True
     done = typed(directory, words(directory))
     assert done.returncode == 2 and "rehearsal is a rehearsal that is over: choose another name" in done.stdout

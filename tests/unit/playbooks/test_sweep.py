@@ -6,17 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
@@ -57,12 +53,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def family(pid: int) -> list[int]:
-    """A process and all below it. The run is not among them: it goes on by itself."""
-    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if Path(f"/proc/{pid}").exists() else []
-    return [pid, *(one for child in below for one in family(int(child)))]
-
-
 def words(directory: Path, variants: Any, *more: str) -> list[str]:
     job = ["-e", f"launch_script={directory}/job.py", "-e", "nnodes=2", "-e", json.dumps({"sweep_variants": variants})]
     return ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", *job, *more]
@@ -70,20 +60,7 @@ def words(directory: Path, variants: Any, *more: str) -> list[str]:
 
 def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -> None:
     (directory / "wait").touch()
-    process = subprocess.Popen(
-        words(directory, VARIANTS),
-        cwd=directory,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(directory),
-            "ANSIBLE_COLLECTIONS_PATH": str(directory / "collections"),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = begun(directory, words(directory, VARIANTS))
     status = directory / "nodes" / "sweep-large" / "node1" / "status.json"
     try:
         eventually(
@@ -93,9 +70,7 @@ def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -
             240,
         )
     finally:
-        for one in family(process.pid):
-            os.kill(one, signal.SIGKILL)
-        output, _none = process.communicate(timeout=240)
+        output = killed(process)
     assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output
     assert "[sweep] wrong failed and is passed over: one, rank 0: ValueError: no such strategy" in output, output
     assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == "sweep-large"

@@ -127,6 +127,17 @@ def test_run_again_it_goes_on(cluster: Cluster) -> None:
         play(cluster, common="image two")
 
 
+def test_after_a_second_start_that_was_cut_off_there_is_a_fresh_checkpoint(cluster: Cluster) -> None:
+    cluster.interrupt_at = "r-resumed"
+    with pytest.raises(RehearsalError, match="interrupted: r-resumed was stopped on all nodes"):
+        play(cluster)
+    cluster.interrupt_at = ""
+    play(cluster)
+    assert cluster.stopped == ["r-resumed"]
+    assert cluster.launched[2:] == ["r-resumed", "r-all-2", "r-resumed-2"], "the first one may have saved over it"
+    assert cluster.given[-1]["launch_args"][2] == "/data/r-all-2"
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_a_loss_that_becomes_no_number_is_not_yet(cluster: Cluster, broken: float) -> None:
     cluster.losses = {11: broken, 12: broken}

@@ -1,0 +1,105 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What benchmark.yml takes besides measuring, and the judgement on many nodes. Exits 1 beyond a limit.
+
+By hand: python -m tests.bench.bench_benchmark
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SECONDS = 20  # that the benchmark is given; the second look may take a quarter of it besides
+SIZES, ROUNDS = (1, 2, 4), 3
+MANY = 64
+REST = 100.0  # of the ten minutes: what the longest benchmark, 400 s and 100 s for the second look, leaves
+JUDGED = 5.0
+EXPLANATION = f"""\
+Seconds, medians (fastest-slowest) of {ROUNDS} rounds of `ansible-playbook benchmark.yml -e benchmark_seconds={SECONDS}`
+with nodes that are this machine, without SSH. measuring: the phases of the job, as it says itself, a second look
+included; the rest is Ansible, starting torch on each node once or twice, fetching, judging and the report."""
+
+
+def take(directory: Path, nodes: int, number: int) -> tuple[float, float]:
+    """The seconds of the whole command, and of what it has measured."""
+    from tests.unit.supervised import free_port
+    from tests.unit.typed import typed
+
+    settings = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "launch_python": sys.executable,
+        "launch_node_directory": f"{directory}/nodes",
+        "benchmark_directory": f"{directory}/program",
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+        "launch_skip": ["busy"],
+        "node_slots": 1,
+    }
+    hosts = {f"node{place}": {"node_address": f"127.0.22.{place + 1}"} for place in range(nodes)}
+    (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
+    run_id = f"bench-{nodes}-{number}"
+    given = ["-e", f"run_id={run_id}", "-e", f"benchmark_seconds={SECONDS}"]
+    started = time.perf_counter()
+    done = typed(directory, ["ansible-playbook", "muster.training.benchmark", "-i", "machines.yml", *given])
+    whole = time.perf_counter() - started
+    if done.returncode:
+        raise SystemExit(done.stdout[-3000:])
+    found = [directory / "runs" / name / "logs/node0/measured/benchmark.json" for name in (run_id, f"{run_id}-again")]
+    phases = [json.loads(path.read_text())["seconds"] for path in found if path.exists()]
+    return whole, sum(spent for told in phases for spent in told.values())
+
+
+def judged() -> float:
+    """The seconds from the measurements of MANY nodes with eight GPUs each to the verdict and its table."""
+    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import judge
+    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
+    from ansible_collections.muster.training.plugins.plugin_utils._benchmark.table import render
+    from tests.unit.plugins.plugin_utils.benchmark.measurements import document, names_of
+
+    told: Any = document(MANY, gpus=8, rate=lambda one, other: 3.0 if 5 in (one, other) else 10.0)
+    started = time.perf_counter()
+    found = judge(read_measured(told, names_of(MANY)), read_measured(told, names_of(MANY)), "bench")
+    render(found)
+    taken = time.perf_counter() - started
+    if [one["about"] for one in found["findings"] if one["id"] == "benchmark-node-slow"] != [["gpu5"]]:
+        raise SystemExit("The slow node is not named.")
+    return taken
+
+
+def shown(values: list[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def main() -> int:
+    """Print the figures; the exit code says whether they are within the limits."""
+    print(EXPLANATION)
+    print(f"\n{'nodes':<8}{'whole command':>20}{'measuring':>20}{'the rest':>20}{'limit':>8}", flush=True)
+    slow = False
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        directory = Path(name)
+        namespace = directory / "collections" / "ansible_collections" / "muster"
+        namespace.mkdir(parents=True)
+        (namespace / "training").symlink_to(CHECKOUT)
+        sys.path.insert(0, str(directory / "collections"))
+        for nodes in SIZES:
+            taken = [take(directory, nodes, number) for number in range(ROUNDS)]
+            rests = [whole - measuring for whole, measuring in taken]
+            slow = slow or statistics.median(rests) > REST
+            columns = [shown([one for one, _other in taken]), shown([other for _one, other in taken]), shown(rests)]
+            print(f"{nodes:<8}" + "".join(f"{text:>20}" for text in columns) + f"{REST:>8.0f}", flush=True)
+        verdict = statistics.median(judged() for _round in range(ROUNDS))
+    print(f"\nverdict on {MANY} nodes with 8 GPUs each: {verdict:.2f} s, limit {JUDGED:.0f}")
+    return 1 if slow or verdict > JUDGED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
