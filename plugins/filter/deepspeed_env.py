@@ -23,7 +23,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Have DeepSpeed set variables on all nodes
+- name: Ensure DeepSpeed sets variables on all nodes
   ansible.builtin.copy:
     content: "{{ {'NCCL_DEBUG': 'INFO', 'NCCL_IB_DISABLE': '1'} | muster.training.deepspeed_env }}"
     dest: ~/.deepspeed_env

@@ -21,7 +21,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Say what differs
+- name: Fail with the differences
   ansible.builtin.debug:
     msg: "{{ listings | muster.training.listing_differences }}"
   vars:

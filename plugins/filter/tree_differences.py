@@ -25,7 +25,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Say what differs
+- name: Fail with the differences
   ansible.builtin.debug:
     msg: "{{ trees | muster.training.tree_differences }}"
   vars:

@@ -88,7 +88,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Say what to measure
+- name: Plan the measurements
   muster.training.benchmark:
     state: planned
     nodes: "{{ ansible_play_hosts_all }}"

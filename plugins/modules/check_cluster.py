@@ -128,7 +128,7 @@ EXAMPLES = r"""
   register: checked
   run_once: true
 
-- name: Refuse errors
+- name: Check for errors
   ansible.builtin.assert:
     that: checked.error_count == 0
     fail_msg: The table above says what is wrong and what to do.

@@ -47,7 +47,7 @@ seealso:
 
 EXAMPLES = r"""
 # `told` and `compared` are the registered results of muster.training.run_outputs on each node.
-- name: Choose what is brought
+- name: Choose the files to fetch
   muster.training.choose_outputs:
     nodes: [node0, node1]
     told: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'told'))) }}"

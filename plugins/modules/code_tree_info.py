@@ -44,7 +44,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: List what the source has
+- name: List the source tree
   muster.training.code_tree_info:
     path: ~/project
     read: listing

@@ -61,7 +61,7 @@ EXAMPLES = r"""
   register: compared
   run_once: true
 
-- name: Bring it
+- name: Copy the local code where it differs
   ansible.builtin.include_role:
     name: muster.training.code
   when: compared.bring

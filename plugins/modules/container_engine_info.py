@@ -37,13 +37,13 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask the engine for the image
+- name: Look up the image in the engine
   muster.training.container_engine_info:
     engine: docker
     name: pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime
   register: seen
 
-- name: Refuse a node without an engine
+- name: Check that each node has the engine
   ansible.builtin.assert:
     that: seen.fault | length == 0
     fail_msg: "{{ seen.fault }}"

@@ -36,7 +36,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Prove that DeepSpeed works
+- name: Verify that DeepSpeed works
   muster.training.deepspeed_proof:
     directory: /opt/muster
     key: "{{ lock.key }}"
@@ -44,7 +44,7 @@ EXAMPLES = r"""
     built: [DS_BUILD_CPU_ADAM]
   register: proof
 
-- name: Show what was proved
+- name: Show the result
   ansible.builtin.debug:
     var: proof.shown
 """

@@ -195,7 +195,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Have four machines, on the spot market where it has them
+- name: Ensure four machines, on the spot market where it has them
   muster.training.ec2_nodes:
     cluster: bert
     nnodes: 4
@@ -205,7 +205,7 @@ EXAMPLES = r"""
     ssh_public_key: ~/.ssh/id_ed25519.pub
     max_usd_per_hour: 5
 
-- name: Have two in a network of their own
+- name: Ensure two machines in a network of their own
   muster.training.ec2_nodes:
     cluster: gpt
     nnodes: 2
@@ -215,7 +215,7 @@ EXAMPLES = r"""
     ssh_public_key: ~/.ssh/id_ed25519.pub
     max_usd_per_hour: 3
 
-- name: Have nothing left of the first
+- name: Remove all of the first cluster
   muster.training.ec2_nodes:
     cluster: bert
     region: us-east-1

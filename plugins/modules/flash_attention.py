@@ -65,7 +65,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Find the wheel that fits
+- name: Find a matching wheel
   muster.training.flash_attention:
     step: choose
     directory: /opt/muster

@@ -56,7 +56,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Refuse misspelt variables
+- name: Check for misspelt variables
   muster.training.known_variables:
     role_path: "{{ role_path }}"
     short_names: [nnodes, nproc_per_node]

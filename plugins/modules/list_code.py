@@ -47,7 +47,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: List the code that is here
+- name: List the local code
   muster.training.list_code:
     source: ~/project
     exclude: [.git/, "*.pyc"]

@@ -44,7 +44,7 @@ EXAMPLES = r"""
     fingerprints: [8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B]
   register: package
 
-- name: Refuse a package of others
+- name: Check that the package is signed by a known key
   ansible.builtin.assert:
     that: package.is_signed
     fail_msg: "{{ package.found }}"

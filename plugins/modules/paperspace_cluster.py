@@ -152,7 +152,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Have four machines
+- name: Ensure four machines
   muster.training.paperspace_cluster:
     cluster: bert
     nnodes: 4
@@ -166,7 +166,7 @@ EXAMPLES = r"""
     cluster: bert
     state: stopped
 
-- name: Have nothing left of them
+- name: Remove all of them
   muster.training.paperspace_cluster:
     cluster: bert
     state: absent

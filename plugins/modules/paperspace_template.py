@@ -82,12 +82,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Have a template of the first machine
+- name: Ensure a template of the first machine
   muster.training.paperspace_template:
     cluster: bert
     name: bert-with-data
 
-- name: Have it no longer
+- name: Remove the template
   muster.training.paperspace_template:
     cluster: bert
     name: bert-with-data

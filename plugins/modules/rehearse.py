@@ -114,7 +114,7 @@ EXAMPLES = r"""
     resume_args: [--max_steps, "{steps}", --checkpoint-dir, "/data/checkpoints/{name}", --resume]
   run_once: true
 
-- name: Say what the whole will be like
+- name: Estimate the whole run
   muster.training.rehearse:
     state: judged
     total_steps: 10000

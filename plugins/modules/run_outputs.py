@@ -71,7 +71,7 @@ EXAMPLES = r"""
     run_id: first-try
   register: told
 
-- name: Bring it
+- name: Copy the local code where it differs
   muster.training.run_outputs:
     state: fetched
     run_id: first-try

@@ -90,7 +90,7 @@ EXAMPLES = r"""
   register: record
   run_once: true
 
-- name: Tell how the run went
+- name: Show how the run ended
   muster.training.run_record:
     state: closed
     run_id: "{{ planned.run_id }}"

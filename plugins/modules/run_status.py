@@ -42,7 +42,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ask each node
+- name: Read the run's state on each node
   muster.training.training_run:
     run_id: first-try
   register: node

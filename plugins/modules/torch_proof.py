@@ -43,7 +43,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Prove that torch works
+- name: Verify that torch works
   muster.training.torch_proof:
     directory: /opt/muster
     key: "{{ lock.key }}"
@@ -53,7 +53,7 @@ EXAMPLES = r"""
     gpus: 8
   register: proof
 
-- name: Show what was proved
+- name: Show the result
   ansible.builtin.debug:
     var: proof.shown
 """

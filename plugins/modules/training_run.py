@@ -103,7 +103,7 @@ EXAMPLES = r"""
       WANDB_API_KEY: "{{ wandb_api_key }}"
     token: "{{ lookup('ansible.builtin.file', record.record ~ '/token') }}"
 
-- name: See where the newest run stands
+- name: Read the state of the newest run
   muster.training.training_run:
   register: newest
 

@@ -55,7 +55,7 @@ seealso:
 
 EXAMPLES = r"""
 # `planned` is the registered result of muster.training.launch_plan.
-- name: Show the run
+- name: Show the run's output
   muster.training.training_watch:
     run_id: "{{ planned.run_id }}"
     node: "{{ planned.master }}"

@@ -162,7 +162,7 @@ def test_a_node_that_dies_while_it_is_handed_over_gets_it_the_next_time(image: L
     playbook = str(Path(__file__).with_name("image.yml"))
     words = {"container_image_name": IMAGE, "container_image_reserve_gib": 1, **given}
     play = drive.start(playbook, image.inventory, **words)
-    play.wait_for(r"Follow it to its end", timeout=300)
+    play.wait_for(r"Wait for the transfer", timeout=300)
     image.power_off("node3")
     play.wait(300)
     assert play.rc != 0 and "node3" in play.last_lines(), play.output

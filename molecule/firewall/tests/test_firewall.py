@@ -153,7 +153,7 @@ def test_what_would_lock_this_machine_out_is_put_back(lab: Lab) -> None:
         firewall_ssh_from=["192.0.2.0/24"],
         firewall_rollback_after=30,
     )
-    play.wait_for("TASK .*Confirm over a new one")
+    play.wait_for("TASK .*Confirm over a new connection")
     for node in ("node1", "node3"):
         locked_out[node] = not login(lab, node)
     play.wait()

@@ -84,7 +84,7 @@ def changes(play: drive.Play) -> dict[str, int]:
 
 def tasks(play: drive.Play) -> list[str]:
     """The tasks that were run on the nodes, in order. Ansible tells its own, such as to run handlers, once for each."""
-    told = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Make the nodes one cluster]")[2])
+    told = re.findall(r"TASK \[(.+?)\] \*", words(play).partition("PLAY [Set up the cluster]")[2])
     return [task for task, _again in groupby(told)]
 
 

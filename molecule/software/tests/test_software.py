@@ -97,7 +97,7 @@ def test_secrets_are_shown_to_nobody(lab: Lab) -> None:
         token=TOKEN,
     )
     assert play.rc == 0, play.output
-    assert "Enter the key into netrc" in play.output
+    assert "Ensure the key in netrc" in play.output
     assert KEY not in play.output and TOKEN not in play.output
     assert KEY in login(lab, "node2", "cat ~/.netrc")
 

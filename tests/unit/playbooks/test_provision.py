@@ -159,7 +159,7 @@ def test_a_cluster_that_is_too_old_is_named(server: PaperspaceServer, tmp_path: 
 def test_what_is_provisioned_is_watched(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "provision", "--list-tasks")
     assert code == 0, said
-    assert "idle_watch : Do what is wanted with the watch" in said
+    assert "idle_watch : Apply idle_watch_state" in said
 
 
 def test_a_teardown_lists_and_wants_the_name(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -441,7 +441,7 @@ def value_of(expression: str, **variables: Any) -> Any:
 )
 def test_podman_is_installed_only_where_a_part_is_missing(tmp_path: Path, there: list[str], missing: bool) -> None:
     tasks = tasks_of("install.yml")
-    asked, installs = tasks["See whether podman is there"], tasks["Install podman, and what it needs without root"]
+    asked, installs = tasks["Check for podman"], tasks["Install podman and what it needs to run rootless"]
     (tmp_path / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
     for name in there:
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -453,7 +453,7 @@ def test_podman_is_installed_only_where_a_part_is_missing(tmp_path: Path, there:
 
 
 def test_services_are_kept_without_a_login_only_where_there_is_systemd() -> None:
-    given = tasks_of("install.yml")["Keep the user's services without a login"]["ansible.builtin.command"]
+    given = tasks_of("install.yml")["Ensure the user's services run without a login"]["ansible.builtin.command"]
     assert given["argv"][:2] == ["loginctl", "enable-linger"] and given["removes"] == "/run/systemd/system"
 
 
@@ -476,8 +476,8 @@ def test_the_user_can_exchange_nothing_where_root_writes(tmp_path: Path) -> None
     """Of the context all directories are root's; the user gets the files alone, when all of them are there."""
     tasks = tasks_of("configure.yml")
     names = list(tasks)
-    copies = "Copy the Dockerfile and what lies beside it to the first node"
-    gives = "Give the user the files of it, and no directory"
+    copies = "Copy the build context to the first node"
+    gives = "Ensure the user owns the files of the build context"
     assert tasks[copies]["ansible.builtin.copy"]["owner"] == "root" and names.index(copies) + 1 == names.index(gives)
     context = tmp_path / "context"
     (context / "sub").mkdir(parents=True)
