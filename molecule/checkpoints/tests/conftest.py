@@ -15,7 +15,7 @@ from tests.s3_server import S3Server
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Fresh hosts."""
-    with drive.own_lab("checkpoints", nodes=3) as lab:
+    with drive.own_lab("checkpoints", nodes=3, shells=("/bin/tcsh", "/usr/bin/fish", "/usr/bin/zsh")) as lab:
         yield lab
 
 
