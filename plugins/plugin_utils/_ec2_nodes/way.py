@@ -181,10 +181,23 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
     if ask.key_name:
         check_key_name(work.aws, ask.key_name)
     zones = _zones(ask, site, bool(nodes))
-    if nodes:  # all have what the first have
-        faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]
-        ask = ask._replace(efa=ask.efa if any(face.get("InterfaceType") == "efa" for face in faces) else "none")
+    ask = ask._replace(efa=efa_beside(work.cluster, ask.efa, nodes))
     return _ways(work, ask, account, types, site, image, zones, check)
+
+
+def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Whether machines that are added have EFA: auto, required or none, by those that are there. Raises PlanRefused."""
+    if not nodes:
+        return wanted
+    faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]
+    if any(face.get("InterfaceType") == "efa" for face in faces):
+        return "required"
+    if wanted == "required":
+        raise PlanRefused(
+            f"the machines of {cluster} that are there have no EFA, and provision_efa=required is wanted. Leave it "
+            "away, or tear the cluster down first"
+        )
+    return "none"
 
 
 def _zones(ask: Ask, site: Site, fixed: bool) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.action.paperspace_cluster import watch_files
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.prices import Price
-from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import naming, prices, quotas, request
+from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes import naming, prices, quotas, request, way
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import explained
 
 
@@ -169,6 +169,22 @@ def test_of_the_spot_prices_the_newest_counts() -> None:
     entries.append({"AvailabilityZone": "us-east-1b", "Timestamp": days[0], "SpotPrice": "?"})
     source = "AWS's history of spot prices and 0.005 for its address"
     assert prices.newest(entries) == {"us-east-1a": Price(0.305, source, "2026-11-03")}
+
+
+# --- EFA
+
+
+def test_what_is_added_to_a_cluster_has_the_interfaces_that_it_has() -> None:
+    with_efa, plain = ({"NetworkInterfaces": [{"InterfaceType": kind}]} for kind in ("efa", "interface"))
+    assert [way.efa_beside("bert", wanted, []) for wanted in ("auto", "required", "none")] == [
+        "auto",
+        "required",
+        "none",
+    ]
+    assert way.efa_beside("bert", "none", [plain, with_efa]) == "required"
+    assert way.efa_beside("bert", "auto", [plain]) == "none"
+    with pytest.raises(PlanRefused, match="the machines of bert that are there have no EFA"):
+        way.efa_beside("bert", "required", [plain])
 
 
 # --- Quotas
