@@ -17,7 +17,9 @@ def give_collection(directory: Path) -> None:
     (namespace / "training").symlink_to(CHECKOUT)
 
 
-def typed(directory: Path, words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def typed(
+    directory: Path, words: list[str], timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
     return subprocess.run(
         words,
@@ -34,5 +36,5 @@ def typed(directory: Path, words: list[str], **environment: str) -> subprocess.C
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=timeout,
     )
