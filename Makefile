@@ -37,6 +37,9 @@ NEWEST_READY := $(NEWEST)/.ready
 # What looks whether a page can be used by everybody; a test has it look at reports. It has no dependencies.
 AXE_CORE := 4.14.1
 AXE := build/axe-$(AXE_CORE)/node_modules/axe-core/axe.min.js
+# What an example requires beside accelerate, without that and torch, which .venv has; the rows of make test-all run it.
+TRANSFORMERS := build/transformers-5.24.0
+TRANSFORMERS_NEEDS := transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 regex==2026.11.19
 # Sphinx and its theme, for make docs.
 DOCS_VENV := build/docs-venv
 DOCS_READY := $(DOCS_VENV)/.ready
@@ -81,6 +84,12 @@ $(AXE):
 	else \
 	  echo "axe-core: not run: it is installed by npm, and none was found"; \
 	fi
+
+$(TRANSFORMERS)/.ready: $(TEST_READY)
+	@echo "Installing $(notdir $(TRANSFORMERS)) into build"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) $(TRANSFORMERS_NEEDS)
+	@touch $@
+
 $(DOCS_READY): tests/requirements-docs.txt $(MADE)
 	@echo "Making $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
 	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) tests/requirements-docs.txt
@@ -144,7 +153,7 @@ test: system-packages environments lint-and-pylint units-and-sanity molecule ## 
 
 .PHONY: test-all
 test-all: export ROWS := all
-test-all: test docs ## The same with every row of molecule's scenarios, and the documentation site: before a release, or after work on what they test
+test-all: test docs ## The same with the rows that are marked `thorough`, and the documentation site: before a release, or after work on what they test
 
 .PHONY: environments
 environments: # both at once: pip keeps one core busy
@@ -185,8 +194,8 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
 
 .PHONY: unit
-unit: $(TEST_READY) $(AXE) ## Unit tests
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(PYTEST_ARGS)
+unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; ROWS=all: those marked `thorough`, too
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
 # Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
 .PHONY: units-and-sanity units
@@ -203,7 +212,7 @@ unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/m
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core" $(WITHOUT) $(PYTEST_ARGS); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core and not thorough" $(WITHOUT) $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
 	fi

@@ -15,6 +15,7 @@ import argparse
 import gc
 import json
 import os
+import time
 
 import lightning
 import torch
@@ -58,6 +59,9 @@ class Classifier(lightning.LightningModule):
         self.learning_rate = learning_rate
         self.layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 
+    def on_train_epoch_start(self) -> None:
+        self.started = time.perf_counter()
+
     def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
         loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
         self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
@@ -68,6 +72,8 @@ class Classifier(lightning.LightningModule):
         self.log("accuracy", right, on_epoch=True, sync_dist=True, batch_size=len(batch[1]))
 
     def on_train_epoch_end(self) -> None:
+        seconds = time.perf_counter() - self.started  # of all ranks together, with what was held out
+        self.log("samples_per_second", len(self.trainer.train_dataloader.dataset) / seconds, rank_zero_only=True)
         told = self.trainer.callback_metrics
         if self.trainer.is_global_zero:
             print(
@@ -119,6 +125,7 @@ def train(arguments: argparse.Namespace) -> None:
     if trainer.is_global_zero:
         result = {
             "accuracy": round(trainer.callback_metrics["accuracy"].item(), 4),
+            "samples_per_second": round(trainer.callback_metrics["samples_per_second"].item(), 1),
             "checkpoint": os.path.abspath(os.path.join(directory, "last.ckpt")),
         }
         print("MUSTER_RESULT " + json.dumps(result), flush=True)

@@ -7,8 +7,9 @@ The data are made up and each step's are the same for all strategies and any num
 the global batch is. GPUs are used where there are any (nccl), else the CPU (gloo). A network of yours takes the place
 of make_model().
 
-The line MUSTER_RESULT of rank 0 tells the throughput of the whole job without its first steps, the batch, and the most
-memory that a rank has taken: on a GPU what PyTorch has reserved, else the process itself.
+The last line of rank 0, MUSTER_RESULT, tells the throughput of the whole job without its first steps, the batch, and
+the most memory that a rank has taken: on a GPU what PyTorch has reserved, else the process itself. The lines before it
+tell the loss, of which the report makes a curve.
 """
 
 from __future__ import annotations
@@ -137,20 +138,24 @@ def train(arguments: argparse.Namespace, device: torch.device) -> None:
     strategy = Strategy(
         arguments.strategy, make_model(arguments.width, arguments.layers).to(device), batch_size, device
     )
-    started, loss = 0.0, torch.zeros((), device=device)
+    started, losses = 0.0, []
     for step in range(arguments.steps):
         if step == WARM_UP:
             dist.barrier()
             started = time.perf_counter()
         given, wanted = make_batch(step, batch_size * world_size, arguments.width, rank, world_size)
-        loss = strategy.step(given.to(device), wanted.to(device))
+        losses.append(strategy.step(given.to(device), wanted.to(device)))
     most = torch.tensor([peak_memory_mib(device)], device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)  # also waits for the slowest rank
     seconds = time.perf_counter() - started
-    dist.all_reduce(loss)
+    loss = torch.stack(losses)
+    dist.all_reduce(loss)  # of all steps at once, when the time is taken: each would make the ranks wait for each other
     if rank == 0:
+        told = [round(one / world_size, 4) for one in loss.tolist()]
+        for step, one in enumerate(told, 1):
+            print("MUSTER_RESULT " + json.dumps({"step": step, "loss": one}), flush=True)
         result = {
-            "loss": round(loss.item() / world_size, 4),
+            "loss": told[-1],
             "samples_per_second": round(batch_size * world_size * (arguments.steps - WARM_UP) / seconds, 1),
             "batch_size": batch_size,
             "global_batch_size": batch_size * world_size,

@@ -29,7 +29,9 @@ def own_environment(directory: Path) -> dict[str, str]:
     }
 
 
-def typed(directory: Path, words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def typed(
+    directory: Path, words: list[str], timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
     return subprocess.run(
         words,
@@ -39,7 +41,7 @@ def typed(directory: Path, words: list[str], **environment: str) -> subprocess.C
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=timeout,
     )
 
 

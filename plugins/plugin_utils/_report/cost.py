@@ -28,8 +28,8 @@ def cost_of(
     """The cost of a run of so many seconds, of its first ones, of idle GPUs, and of 1000 samples.
 
     start_up: seconds until a GPU was busy. Of idle GPUs a node's price counts by the mean share of its GPUs' samples
-    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told; else 1000 of
-    them cost what they do at rate, samples a second, without the start.
+    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told; else
+    1000 of them cost what they do at rate, samples a second, without the start.
     """
     without = [row["name"] for row in nodes if row["price_per_hour"] is None]
     prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}

@@ -24,6 +24,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 AXES = sorted((CHECKOUT / "build").glob("axe-*/**/axe.min.js"))
 ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 VIEWS = ((390, True), (1280, False))  # a telephone and a screen, one of them dark
+PRINTED = 718  # pixels between the margins of A4, 1 cm each
 PAPER = {False: "#ffffff", True: "#14171a"}
 # What lies in a picture is one thing to who cannot see it, and has a name; its colours are test_plots' business.
 CHECK = "axe.run({exclude: [['svg > *']]}, {resultTypes: ['violations']}).then(told => told.violations)"
@@ -122,6 +123,16 @@ def check_view(there: Browser, page: Path, width: int, dark: bool) -> None:
         assert colors[PAPER[dark]] > sum(colors.values()) / 3, (where, spec["title"])
 
 
+def check_paper(there: Browser, page: Path) -> None:
+    """What holds of each page that is printed, also by who likes it dark: it is white, and nothing is folded or cut."""
+    there.show(PRINTED, dark=True, medium="print")
+    there.open(page)
+    assert there.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert there.evaluate(CUT) == [], page
+    folded = "[...document.querySelectorAll('details table')].filter(one => !one.checkVisibility()).length"
+    assert there.evaluate(folded) == 0, page
+
+
 def alike(one: str, other: str) -> bool:
     """Whether a pixel has a line's colour, or most of it: a line need not fill the pixels at its edges."""
     pairs = zip(bytes.fromhex(one[1:]), bytes.fromhex(other[1:]), strict=True)
@@ -164,6 +175,7 @@ def test_pages_are_seen_and_heard_as_they_are_meant(tmp_path: Path) -> None:
             there.show(1280)
             there.open(page)
             assert there.evaluate(CUT) == [], page
+            check_paper(there, page)
         for width, dark in VIEWS:
             there.show(width, dark)
             there.open(rich / "report.html")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import csv
 import getpass
 import json
 import re
@@ -79,6 +80,10 @@ def test_a_run_has_a_page_numbers_and_pictures(tmp_path: Path) -> None:
     assert f"tensorboard --logdir {directory}/logs --port 6006" in page.text
     assert f"ssh -N -L 6006:localhost:6006 {getpass.getuser()}@{socket.gethostname()}\n" in page.text
     assert "NVIDIA-SMI 550\n<b>" in page.text
+    made = [path for path in (*directory.glob("*.*"), *(directory / "plots").iterdir()) if path.name != "plan.json"]
+    for path in (*made, *(tmp_path / "logbook").iterdir()):
+        assert b"secret-value" not in path.read_bytes(), f"{path}: of the environment the names are told"
+    assert "NCCL_SOCKET_IFNAME" in page.text
     assert [one["href"] for one in page.named("a")] == ["https://wandb.ai/team/x/runs/1"]
     numbers = json.loads((directory / "report.json").read_text())
     assert numbers["version"] == 1
@@ -129,6 +134,14 @@ def hostile_record(runs: Path) -> Path:
     other = f"{HOSTILE}, {HOSTILE}, 1, 1, 1, 1\n"
     (node / "accounting.csv").write_text(gpu + other + gpu + ours + other + "x" * 1_000_000)
     (node / "said.jsonl").write_text("".join(json.dumps({HOSTILE: one, "ok": one}) + "\n" for one in range(3)))
+    samples = (node / "gpus.csv").read_text()
+    ours, theirs = ", ".join([HOSTILE] * 8), f"{samples.splitlines()[1].partition(',')[0]}, {HOSTILE}, 1, 1, 1, 1, 1, 1"
+    (node / "gpus.csv").write_text(f"{HOSTILE}\n{samples}{ours}\n{theirs}\n" + "u" * 1_000_000 + f"\n{HOSTILE}")
+    with (node / "metrics.csv").open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["step", f"csv {HOSTILE}", "t" * 1_000_000])
+        table.writerow(["step", f"csv {HOSTILE}"])
+        table.writerows([[step, value] for step, value in enumerate([HOSTILE, 1, "nan", 2, "1e999"])])
     place = node / "ranks" / "0"
     place.mkdir(parents=True)
     (place / "stdout.log").write_text(
@@ -157,6 +170,13 @@ def test_whatever_nodes_and_jobs_say_it_stays_text(tmp_path: Path) -> None:
         for line in outside.splitlines():
             if line.startswith("| "):
                 assert line.replace("\\|", "").count("|") in (3, 9, 10), line
+    numbers = (directory / "report.json").read_text()
+    assert not re.search(r"\\u00[01]|\\u202e|\\n", numbers) and len(numbers) < 100_000
+    assert "<script>alert(1)</script>|`*" in json.loads(numbers)["verdict"]  # as words
+    assert [gpu["samples"] for gpu in report["gpus"]] == [41]
+    assert [(curve["source"], curve["values"]) for curve in report["curves"] if "csv" in curve["name"]] == [
+        ("node0/metrics.csv", 2)
+    ]
     assert report["run_id"] == LONGEST_ID
     assert report["failure"] is not None and report["failure"]["cause"] is not None
     assert [(one["pid"], one["utilization_percent"]) for one in report["processes"]] == [(7, None)]

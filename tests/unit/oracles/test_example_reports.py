@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each example, launched from its job.yml on two nodes that are this machine, trains and leaves a report with its
+curves, its figures and the command that launches it again; a browser shows what is meant."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
+from tests import browser
+from tests.browser import Browser
+from tests.unit.oracles.test_report_page import AXES, VIEWS, check_view
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+pytestmark = pytest.mark.thorough  # the digits are trained by test_demo.py each time
+HUGGING_FACE = sorted((CHECKOUT / "build").glob("transformers-*"))
+PATIENCE = 1800.0  # seconds: only a hang reaches it
+
+
+class Expected(NamedTuple):
+    """What a report tells of an example. curves: their numbers of values; learns: the curve that falls."""
+
+    curves: dict[str, int]
+    learns: str
+    metrics: set[str]
+
+
+EXAMPLES = {
+    "ddp": Expected(
+        {"loss": 20, "accuracy": 20}, "loss", {"step", "loss", "accuracy", "samples_per_second", "checkpoint"}
+    ),
+    "hugging_face_deepspeed": Expected(
+        {"loss": 10, "grad_norm": 10, "learning_rate": 10},
+        "loss",
+        {"accuracy", "loss", "samples_per_second", "checkpoint"},
+    ),
+    "lightning": Expected(
+        {"loss": 10, "accuracy": 10, "samples_per_second": 10},
+        "loss",
+        {"accuracy", "samples_per_second", "checkpoint"},
+    ),
+    "strategies": Expected(
+        {"loss": 50},
+        "loss",
+        {"step", "loss", "samples_per_second", "batch_size", "global_batch_size", "peak_memory_mib"},
+    ),
+}
+
+
+def inventory(directory: Path, libraries: list[str]) -> dict[str, Any]:
+    """Two nodes that are this machine, each with a price."""
+    settings = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "launch_python": sys.executable,
+        "launch_node_directory": str(directory / "nodes"),
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+        "launch_environment": {"PYTHONPATH": os.pathsep.join(libraries)} if libraries else {},
+        "node_slots": 1,
+        "node_price_per_hour": 2,
+    }
+    hosts = {name: {"node_address": f"127.0.20.{number}"} for number, name in enumerate("ab", 1)}
+    return {"training": {"hosts": hosts, "vars": settings}}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
+    libraries: list[str] = []
+    if name == "hugging_face_deepspeed" and importlib.util.find_spec("transformers") is None:
+        if not HUGGING_FACE:
+            pytest.skip("make test-all has not installed transformers into build")
+        libraries = [str(HUGGING_FACE[-1])]
+    give_collection(tmp_path)
+    job = yaml.safe_load((CHECKOUT / "examples" / name / "job.yml").read_text())["job"]
+    # to bring code from node to node takes ssh, which molecule's scenario `code` has
+    job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
+    (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
+    (tmp_path / "machines.yml").write_text(json.dumps(inventory(tmp_path, libraries)))
+    run_id = name.replace("_", "-")
+    words = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
+    try:
+        done = typed(tmp_path, words.split(), timeout=PATIENCE)
+    finally:
+        for node in "ab":
+            run_stop.stop({"run_id": run_id, "runs_directory": f"{tmp_path}/nodes", "node": node, "check": False})
+    assert done.returncode == 0, done.stdout
+    record = tmp_path / "runs" / run_id
+    report = json.loads((record / "report.json").read_text())
+    assert (report["state"], report["world_size"], report["findings"]) == ("succeeded", 2, [])
+    expected = EXAMPLES[name]
+    curves = {curve["name"]: curve for curve in report["curves"] if curve["values"] > 1}
+    assert {one: curve["values"] for one, curve in curves.items()} == expected.curves
+    assert curves[expected.learns]["last"] < curves[expected.learns]["first"]
+    assert {one["name"] for one in report["metrics"]} == expected.metrics
+    assert report["samples_per_second"] > 0 and report["cost"]["per_1000_samples"] > 0
+    again = json.loads(shlex.split(report["repeat"])[-1])
+    assert (again["launch_script"], again["launch_args"]) == (job["script"], shlex.split(job["args"]))
+    assert again["launch_launcher"] == job.get("launcher", "torchrun")
+    page = record / "report.html"
+    assert page.read_text().count("<svg ") == len(expected.curves)
+    if browser.program() is not None and AXES:
+        with Browser() as there:
+            for width, dark in VIEWS:
+                check_view(there, page, width, dark)
