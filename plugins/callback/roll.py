@@ -47,6 +47,7 @@ import contextlib
 import functools
 import io
 import os
+import re
 import signal
 import sys
 import time
@@ -73,6 +74,8 @@ LOOKING = (  # of a role that is switched off there is nothing else
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
+# What Ansible puts before the words of a plugin that refuses something.
+AROUND = re.compile(r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PROGRAMS = (".py", ".sh")
 OF_NO_USE = "Module remote_tmp "  # a warning of root's first task on each machine, from which nothing follows
@@ -122,7 +125,8 @@ def last_lines(text: str) -> str:
 def reason(result: Mapping[str, Any]) -> str:
     """What is told of a result that is a failure: its message, and what the program that failed said, once."""
     # censored: of a task with no_log; reason: of a file that cannot be included, in ansible-core 2.19
-    parts = [str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()]
+    told = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
+    parts = [AROUND.sub("", told)]
     for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
         said = str(result.get(key) or "").strip()
         if said and not any(said in part for part in parts):

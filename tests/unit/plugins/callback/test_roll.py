@@ -108,6 +108,7 @@ module = AnsibleModule({}, supports_check_mode=True)
 module.warn("mind this")
 module.exit_json()
 """
+REFUSED = "Task failed: Error while resolving value for 'a': The lookup plugin 'muster.training.b' failed:"
 MORE = {
     "off/library/known_variables.py": WARNS.replace('module.warn("mind this")\n', ""),
     "works/tasks/more.yml": "- {name: Skip once more, ansible.builtin.command: /bin/false, when: false}\n",
@@ -300,6 +301,8 @@ def test_durations(seconds: float, said: str) -> None:
             "...\n" + "\n".join(str(n) for n in range(20, 30)),
         ),
         ({}, "it failed, and said nothing"),
+        ({"msg": "Task failed: there is no user"}, "there is no user"),
+        ({"msg": f"{REFUSED} not set: HF_TOKEN; export it"}, "not set: HF_TOKEN; export it"),
         ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
     ],
 )
