@@ -1,0 +1,32 @@
+"""A host whose network is slow for real is named by benchmark.yml, and no other; where none is slow, none is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests import drive
+from tests.lab import Lab
+
+RATE = 198  # Mb/s of each host: what the processors of this machine can fill
+LIMIT = "tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb latency 100ms"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("slow", ["node2", ""])
+def test_the_host_with_the_slow_network_is_named_and_no_other(lab: Lab, nodes: list[str], slow: str) -> None:
+    run_id = f"benchmark-{slow or 'well'}"
+    settings = {"benchmark_seconds": 24, "benchmark_largest": 65536, "benchmark_collectives": ["all_reduce"]}
+    try:
+        for name in nodes:
+            drive.said(lab, name, *LIMIT.format(rate=RATE // 3 if name == slow else RATE).split())
+        play = drive.run(
+            "benchmark.yml", lab.inventory, run_id=run_id, nnodes=3, benchmark_network_gbps=RATE / 1000, **settings
+        )
+    finally:
+        for name in nodes:
+            lab.exec(name, ["tc", "qdisc", "delete", "dev", "eth0", "root"])
+    assert play.rc == 0, play.output
+    found = json.loads((lab.inventory.parent / "runs" / run_id / "benchmark.json").read_text())
+    assert [(one["id"], one["about"]) for one in found["findings"]] == [("benchmark-node-slow", [slow])] * bool(slow)

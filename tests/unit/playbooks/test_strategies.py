@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The example of strategies, as sweep.yml runs it on two nodes of this machine: its two tables, and one loss in all."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.plugin_utils._sweep.table import HEADER
+from tests.unit.supervised import free_port
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+pytestmark = pytest.mark.one_core  # it needs torch
+
+EXAMPLE = CHECKOUT / "examples" / "strategies"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, and an inventory of two nodes."""
+    give_collection(tmp_path)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    text = text.replace("127.0.0.", "127.0.23.")  # a node on which another test has a run would be busy
+    (tmp_path / "machines.yml").write_text(
+        f"{text}    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
+        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
+        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
+    )
+    return tmp_path
+
+
+def swept(directory: Path, *names: str, **more: Any) -> dict[str, Any]:
+    """What a sweep of some variants of the example says."""
+    known = yaml.safe_load((EXAMPLE / "variants.yml").read_text())
+    given = {
+        **known,
+        "sweep_variants": [one for one in known["sweep_variants"] if one["name"] in names],
+        "sweep_args": "--steps 4 --global-batch-size 8",
+        "fit_args": known["fit_args"].replace("--steps 20", "--steps 4"),
+        "launch_script": str(EXAMPLE / "train.py"),
+        **more,
+    }
+    done = typed(
+        directory, ["ansible-playbook", "muster.training.sweep", "-i", "machines.yml", "-e", json.dumps(given)]
+    )
+    assert done.returncode == 0, done.stdout
+    found: dict[str, Any] = json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())
+    return found
+
+
+def losses(directory: Path) -> list[float]:
+    """Of all runs of a sweep."""
+    return [json.loads(path.read_text())["said"]["loss"] for path in (directory / "runs").glob("sweep-*/result.json")]
+
+
+def test_strategies_do_the_same_work(directory: Path) -> None:
+    found = swept(directory, "ddp-1", "fsdp-2")
+    (table,) = found["tables"]
+    assert {(row["variant"], row["ranks"], row["global_batch_size"]) for row in table["rows"]} == {
+        ("ddp-1", 1, 8),
+        ("fsdp-2", 2, 8),
+    }
+    assert all(row["samples_per_second"] > 0 and row["memory_mib"] > 0 for row in table["rows"])
+    first, second = losses(directory)
+    assert first == pytest.approx(second, abs=2e-3)
+
+
+@pytest.mark.thorough
+def test_the_largest_batch_of_each_is_another_table(directory: Path) -> None:
+    found = swept(directory, "ddp-2", sweep_fit=True, fit_start=8, fit_max=8, fit_margin=0)
+    rows = {table["batch"]: [(row["variant"], row["batch_size"]) for row in table["rows"]] for table in found["tables"]}
+    assert rows == {"same": [("ddp-2", 4)], "largest": [("ddp-2", 8)]}
+    page = (directory / "runs" / "sweep" / "sweep.md").read_text()
+    assert page.count("| variant | nodes | ranks |") == 2
+
+
+def test_the_table_on_the_page_is_of_this_form() -> None:
+    page = (CHECKOUT / "docs" / "experiments.md").read_text()
+    (header,) = re.findall(r"^\| (variant \| .*) \|$", page, re.MULTILINE)
+    assert header.split(" | ") == HEADER[: HEADER.index("cost")]
+    names = [one["name"] for one in yaml.safe_load((EXAMPLE / "variants.yml").read_text())["sweep_variants"]]
+    assert sorted(re.findall(r"^\| ((?:ddp|fsdp|zero\d)-\d) \|", page, re.MULTILINE)) == sorted(names)
