@@ -5,7 +5,7 @@ places that differ from run to run are replaced by those of REPLACED. The pictur
 load nothing, and need no font but the reader's. tests/unit/test_pictures.py fails where they no longer fit.
 
     python -m tests.make_pictures          draw them
-    python -m tests.make_pictures record   record all anew first: a minute, and root for the one of site.yml
+    python -m tests.make_pictures record   record all again first: a minute, and root for the one of site.yml
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def drawn(name: str, recording: str) -> str:
 
 
 def record(names: list[str]) -> dict[str, str]:
-    """Play anew what is named, in one project, and return what was printed."""
+    """Play again what is named, in one project, and return what was printed."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         place = project(directory)

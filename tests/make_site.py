@@ -138,7 +138,7 @@ def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[s
 
 
 def make_tree(reference: Path, tree: Path) -> None:
-    """Write the tree anew; `reference` holds what antsibull-docs wrote."""
+    """Write the tree again; `reference` holds what antsibull-docs wrote."""
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(reference, tree / "reference")
     site = CHECKOUT / "docs" / "site"

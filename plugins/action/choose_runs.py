@@ -71,7 +71,7 @@ def merged(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
 def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, asked: set[str], now: float) -> list[str]:
     """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, where both are given.
 
-    Never one that is alive, nor one that may be: a node of it that gave no answer is not in `asked`.
+    Never one that is alive, nor one that may be: a node of it that did not answer is not in `asked`.
     """
     if not keep and not older_than:
         return []
@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(problem)) from None
         display.display(answer or (render(runs) if runs else "no runs on these nodes"))
         if silent:
-            display.warning(f"{', '.join(sorted(silent))} gave no answer: runs that lie there are not listed, and stay")
+            display.warning(f"{', '.join(sorted(silent))} did not answer: runs that lie there are not listed, and stay")
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(

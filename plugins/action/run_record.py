@@ -186,7 +186,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
         others = "1 other node says" if len(unseen) == 1 else f"{len(unseen)} other nodes say"
         where = f"{others} that the run goes on" if unseen else "no node can be reached from here"
         message = (
-            f"lost sight of run {args['run_id']}: {master} gives no answer and {where}. The run may go on without you: "
+            f"lost sight of run {args['run_id']}: {master} does not answer and {where}. The run may go on without you: "
             f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise Refusal(as_typed(message), result={"changed": False})
@@ -251,7 +251,7 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any], watched:
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     """Show the verdict of a run that nobody has watched to its end, and write it where it is not there yet.
 
-    Nothing where the run goes on, or may do so. Where the node of rank 0 gives no answer the word of the others counts,
+    Nothing where the run goes on, or may do so. Where the node of rank 0 does not answer the word of the others counts,
     if all of them can be read; it is mended once rank 0's can be had.
     """
     record = directory / (args["run_id"] or LATEST)
@@ -275,7 +275,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if any(run["run_id"] != plan["run_id"] for run in runs):
         return nothing
     others = [reads.get(node["name"]) for node in plan["nodes"][1:]]
-    if master is None and (not others or None in others):  # who gives no answer may know more
+    if master is None and (not others or None in others):  # who does not answer may know more
         return nothing
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):

@@ -26,7 +26,7 @@ ARGUMENT_SPEC = {
     "json_file": {"type": "path", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
-SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells that nvidia-smi gives no answer
+SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells that nvidia-smi does not answer
 
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "it was not asked"}
     if answer.get("skipped"):  # stop.yml has tried before
-        return {**unknown, "state": "unreachable", "message": "it gave no answer a moment ago"}
+        return {**unknown, "state": "unreachable", "message": "it did not answer a moment ago"}
     if answer.get("unreachable") or answer.get("unreached"):
         return {**unknown, "state": "unreachable", "message": trouble_of(name, str(answer.get("msg", ""))).found}
     if answer.get("failed"):

@@ -24,7 +24,7 @@ ARGUMENT_SPEC = {
     "facts": {"type": "dict", "required": True},
 }
 SMI_WORDS = {
-    "hangs": "nvidia-smi gives no answer",
+    "hangs": "nvidia-smi does not answer",
     "mismatch": "driver and library are of two versions",
     "no-driver": "no driver is loaded",
     "no-gpu": "the driver finds no GPU",

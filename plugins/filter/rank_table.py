@@ -112,7 +112,7 @@ def rank_table(
     try:
         return build_rank_table(hosts, nnodes=nnodes, order=order, rank0=rank0).as_dicts()
     except RankTableError as exc:
-        raise AnsibleFilterError(f"These hosts make no cluster.\n{exc}") from exc
+        raise AnsibleFilterError(f"These hosts do not form a valid cluster.\n{exc}") from exc
 
 
 def _host(name: str, hostvars: Mapping[str, Mapping[str, Any]], default_slots: int | None) -> dict[str, Any]:

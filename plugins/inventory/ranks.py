@@ -146,7 +146,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 rank0=self.get_option("rank0"),
             )
         except RankTableError as exc:
-            raise AnsibleParserError(f"{self.NAME}: the hosts of the group make no cluster.\n{exc}") from exc
+            raise AnsibleParserError(f"{self.NAME}: the hosts do not form a valid cluster.\n{exc}") from exc
         counted_later = {host.name for host in given if host.slots is None}
         for node in table.nodes:
             inventory.set_variable(node.name, "node_rank", node.node_rank)

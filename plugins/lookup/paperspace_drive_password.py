@@ -106,5 +106,5 @@ class LookupModule(LookupBase):
         except NotFoundError:
             raise AnsibleLookupError(
                 f"the account of this API key has no network drive {one_line(drive_id, 80)}. If it was removed, read "
-                "the inventory anew (--flush-cache)"
+                "the inventory again (--flush-cache)"
             ) from None

@@ -138,7 +138,7 @@ def running(gpus: Mapping[str, Any], on_disk: str) -> Decision:
     if state == "ok":
         return Decision(NOTHING, f"driver {loaded} works")
     if state == "hangs":
-        return Decision(REBOOT, f"driver {loaded} is loaded and right, but nvidia-smi gives no answer")
+        return Decision(REBOOT, f"driver {loaded} is loaded and right, but nvidia-smi does not answer")
     if state == "gpu-lost":
         return Decision(REBOOT, f"a GPU is lost: {said}. Have it replaced if it is lost again")
     if state == "no-gpu":

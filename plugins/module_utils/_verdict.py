@@ -104,7 +104,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
         error = rank["error"] or describe_exit(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
-            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for want of memory"
+            why = "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
             error += f" (the kernel ended processes {why} on this node during the run)"
         found.append(
             {
@@ -209,7 +209,7 @@ def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -
         if run is not None and run["state"] in ("succeeded", "stopped") and not (run["report"] or {}).get("reason")
     ]
     master = plan["nodes"][0]["name"]
-    last_resort = f"{master} is lost: it gives no answer"
+    last_resort = f"{master} is lost: it does not answer"
     for index, peer in enumerate(plan["nodes"]):
         run = reads.get(peer["name"])
         report = (run or {}).get("report")
@@ -312,9 +312,7 @@ def render_verdict(
     for node in verdict["nodes"]:
         if node["stuck"]:
             pids = ", ".join(str(pid) for pid in node["stuck"])
-            lines.append(
-                f"  on {node['name']} these processes do not end, not even by SIGKILL: {pids}; the node needs a reboot"
-            )
+            lines.append(f"  on {node['name']} these processes survive even SIGKILL: {pids}; the node needs a reboot")
         if node["container"]:
             lines.append(f"  on {node['name']} the container may still be there, and hold GPUs: {node['container']}")
         if node["unwritten"]:

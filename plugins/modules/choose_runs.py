@@ -97,7 +97,7 @@ runs:
 old:
   description:
     - Names of the runs to remove. Empty where neither O(keep) nor O(older_than) is given. A run that is alive, or that
-      has a node which gave no answer, is never among them.
+      has a node which did not answer, is never among them.
   returned: success
   type: list
   elements: str

@@ -13,7 +13,7 @@ short_description: Say whether code has to be brought to the nodes
 description:
   - Judges what M(muster.training.node_facts) has found of the nodes' copies of the code, and says in a few lines what
     is about to be brought.
-  - Code is not brought where a node gives no answer, since no run can start then, nor where a run lives that uses it.
+  - Code is not brought where a node does not answer, since no run can start then, nor where a run lives that uses it.
   - In check mode nothing is brought. Runs on the controller, connects to nothing and changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

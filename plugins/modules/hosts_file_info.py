@@ -10,7 +10,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Read what a machine calls itself and the other nodes
 description:
-  - Reads C(/etc/hosts) and the machine's own name, looks whether cloud-init would write the file anew, and asks the
+  - Reads C(/etc/hosts) and the machine's own name, looks whether cloud-init would write the file again, and asks the
     resolver for all names of the block that P(muster.training.etc_hosts#filter) writes. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

@@ -43,7 +43,7 @@ options:
     type: str
     default: ""
   follow:
-    description: Whether the same command, left running by an interrupted play, is followed. If not, it is started anew.
+    description: Whether the same command, left running by an interrupted play, is followed. If not, it starts again.
     type: bool
     default: true
   show_every:

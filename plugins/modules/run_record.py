@@ -194,7 +194,7 @@ verdict:
         - Each node with C(name), C(node_rank), C(state), C(exit_code), C(log) (its launcher's), C(stuck) (processes
           that do not end), C(mounts) (that died), C(gpus) (what C(nvidia-smi) said once they failed), C(unwritten) (why
           the run directory could not be written), C(shortened) (what was done to logs beyond their limit), C(oom_kills)
-          (processes that the kernel has ended there for want of memory during the run, V(null) where the node does not
+          (processes that the kernel has ended there for lack of memory during the run, V(null) where the node does not
           tell) and C(ranks).
       type: list
       elements: dict

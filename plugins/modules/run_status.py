@@ -75,7 +75,7 @@ nodes:
     state:
       description:
         - As RV(muster.training.training_run#module:run.state).
-        - V(no run) where the node has none of this name. V(unreachable) where the node gives no answer. V(not read)
+        - V(no run) where the node has none of this name. V(unreachable) where the node does not answer. V(not read)
           where it could not tell, or was not asked.
       type: str
       sample: running

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Show which machines answer, and with which GPUs
 description:
-  - Shows a table of machines with their addresses, drivers and GPUs, who uses them, and those that give no answer.
+  - Shows a table of machines with their addresses, drivers and GPUs, who uses them, and those that do not answer.
   - Runs on the controller, connects to nothing and changes nothing. Does not fail for machines that are missing. See
     RV(missing).
 extends_documentation_fragment:
@@ -23,7 +23,7 @@ options:
   facts:
     description:
       - For each name of a machine the registered result of M(muster.training.node_facts), with the part C(gpus). One
-        without facts gives no answer.
+        without facts does not answer.
     type: dict
     required: true
 seealso:
@@ -45,7 +45,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 missing:
-  description: Names of the machines that give no answer.
+  description: Names of the machines that do not answer.
   returned: success
   type: list
   elements: str
@@ -81,7 +81,7 @@ nodes:
       type: str
       sample: 8 x H100 80GB HBM3 80 GiB
     message:
-      description: Why it gives no answer, empty where it does.
+      description: Why it does not answer, empty where it does.
       type: str
       sample: ""
 """

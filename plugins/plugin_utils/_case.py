@@ -89,7 +89,7 @@ def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tupl
 
     args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and replace, code and code_left if given, as
     launch_plan takes them.
-    Raises ValueError (RankTableError is one) where the nodes make no cluster, or skip has what cannot be skipped.
+    Raises ValueError (RankTableError is one) where the nodes form no valid cluster, or skip has what cannot be skipped.
     """
     skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] is a text
     problem = skip_problems(skip)

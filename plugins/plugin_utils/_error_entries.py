@@ -182,13 +182,13 @@ MEMORY_OF_MACHINES = (
     ),
     Entry(
         id="kernel-out-of-memory",
-        title="The kernel has ended a process for want of memory",
+        title="The kernel has ended a process for lack of memory",
         seen="Out of memory: Killed process ... (python)",
         texts=(
             r"Out of memory: Kill(?:ed)? process",
             r"invoked oom-killer",
             r"oom-kill:constraint=",
-            r"the kernel ended processes for want of memory",
+            r"the kernel ended processes for lack of memory",
         ),
         cause="The machine's memory was used up, and the kernel has killed the process that had most of it.",
         remedy=LESS_HOST_MEMORY,
@@ -250,7 +250,7 @@ GPUS = (
         cause="torch, or an extension such as flash-attention, holds no code for this model of GPU: it is older than "
         "the GPU, or so new that the GPU is no longer supported.",
         remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch with code for all GPUs of the "
-        "cluster (pytorch_version: auto); extensions must be built anew for it",
+        "cluster (pytorch_version: auto); extensions must be built again for it",
     ),
     Entry(
         id="driver-too-old",
@@ -937,7 +937,7 @@ LAUNCHERS = (
             r"exitcode {1,4}: -9\b",
             r"was killed by SIGKILL",
         ),
-        cause="Something has sent it SIGKILL. Most often that is the kernel, for want of memory; dmesg on the node "
+        cause="Something has sent it SIGKILL. Most often that is the kernel, for lack of memory; dmesg on the node "
         "says so then.",
         remedy=f"free -g and dmesg on that node while the job runs; where it is memory: {LESS_HOST_MEMORY}",
         weak=True,

@@ -146,7 +146,7 @@ def run_code(
         what: what it does, in a few words for the one who waits.
         python: the interpreter, by name or path.
         module: its name, such as "_torch.torch_proof".
-        follow: whether the same work, left running by an interrupted play, is followed. If not, it is started anew.
+        follow: whether the same work, left running by an interrupted play, is followed. If not, it is started again.
 
     Neither the code nor the request is in argv.
     """

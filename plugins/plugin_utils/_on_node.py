@@ -178,4 +178,4 @@ def call_node(
             f"{name}: there is no Python to run on this node ({said}); "
             "install python3 there, or set ansible_python_interpreter"
         )
-    raise AnsibleActionFail(f"{name}: the node's answer is not ours (exit code {done['rc']}): {said}")
+    raise AnsibleActionFail(f"{name}: unexpected answer from the node (exit code {done['rc']}): {said}")

@@ -1,4 +1,4 @@
-"""A job that shares memory by name, and opens it anew in each step, as workers of a data loader do. Needs no torch."""
+"""A job that shares memory by name, and opens it again in each step, as workers of a data loader do. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job without torch that saves checkpoints as frameworks do: directories, one file written anew, and a best one."""
+"""A job without torch that saves checkpoints as frameworks do: directories, one file written again, and a best one."""
 
 from __future__ import annotations
 

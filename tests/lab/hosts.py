@@ -321,7 +321,7 @@ def _make_node(
         if _first_process(old["Id"]):
             return old["Labels"][_ADDRESS]
     if old:
-        print(f"{node} is made anew: it is broken, or was made another way.", flush=True)
+        print(f"{node} is made again: it is broken, or was made another way.", flush=True)
         _remove(old)
         addresses = [old["Labels"][_ADDRESS], *addresses]
     files.write_private(archive, seed)

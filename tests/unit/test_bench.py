@@ -1,4 +1,4 @@
-"""The page of benchmarks: what is measured anew takes the place of what stood there, and nothing else does."""
+"""The page of benchmarks: what is measured again takes the place of what stood there, and nothing else does."""
 
 from __future__ import annotations
 

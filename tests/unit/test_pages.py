@@ -14,7 +14,7 @@ from tests.make_pages import DOCS, PAGES, code, prose
 @pytest.mark.one_core
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_code_makes_of_it(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "make pages writes it anew"
+    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "make pages writes it again"
 
 
 @pytest.mark.one_core

@@ -129,7 +129,7 @@ def ended(service: Lab, s3: S3Server) -> Lab:
     drive.eventually(
         "the last step is copied", lambda: "step-3" in manifest(s3, "first"), 60, lambda: run.output[-2000:]
     )
-    drive.eventually("the file written anew is copied", lambda: "last.pt" in manifest(s3, "first"), 120)
+    drive.eventually("the file written again is copied", lambda: "last.pt" in manifest(s3, "first"), 120)
     run.wait_for(r"\[muster\] node1: checkpoint step-3 \(\S+ kB\) was copied to S3")
     run.wait_for(r"\[muster\] node1: WARNING: \S+/checkpoints has .* free, less than 1e\+06 GiB")
     assert "best.pt" not in manifest(s3, "first"), "that waits for the end"

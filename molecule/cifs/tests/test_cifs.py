@@ -140,7 +140,7 @@ def test_the_password_lies_in_one_file_of_root(bench: Bench) -> None:
 
 
 def test_another_password_is_written_and_the_drive_mounted_anew(bench: Bench) -> None:
-    bench.password = "Jd4Vt2 = 'u'"  # this kernel logs in anew by itself with ASCII alone
+    bench.password = "Jd4Vt2 = 'u'"  # this kernel logs in again by itself with ASCII alone
     bench.server.set_password("trainer", bench.password)
     play = bench.mount()
     assert changes(play) == 1

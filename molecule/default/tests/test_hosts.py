@@ -154,7 +154,7 @@ def test_processes_of_a_node_are_its_own(lab: Lab) -> None:
         eventually("The process is listed", lambda: "time.sleep(30)" in _commands(lab, 0), timeout=120)
         assert "time.sleep(30)" not in _commands(lab, 1)
     first = lab.processes(lab.nodes[1].name)[0]
-    # an upgrade of systemd, as by base_packages, starts it anew under its other name
+    # an upgrade of systemd, as by base_packages, starts it again under its other name
     assert (first.pid, first.user) == (1, "root") and first.command.split()[0] in ("/sbin/init", "/lib/systemd/systemd")
 
 

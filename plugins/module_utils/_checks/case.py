@@ -52,7 +52,7 @@ class Case:
     table: RankTable
     facts: Facts
     names_needed: bool = False  # nodes must know each other's names: launchers that go by them, or a person's wish
-    replace: bool = False  # runs of muster's on the nodes are going to be stopped
+    replace: bool = False  # muster runs on the nodes are going to be stopped
     thresholds: Thresholds = field(default_factory=Thresholds)
     code: Code = field(default_factory=Code)
 

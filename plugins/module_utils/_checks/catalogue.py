@@ -25,9 +25,9 @@ from ansible_collections.muster.training.plugins.module_utils._plan import launc
 
 # What can be found, in the words of the manual.
 IDS = {
-    "unreachable": "the node gives no answer",
+    "unreachable": "the node does not answer",
     "address-not-here": "node_address is on none of the node's interfaces",
-    "busy": "another run of muster's is running on the node",
+    "busy": "another muster run is running on the node",
     "clock-skew": "the node's clock differs from the others'",
     "code-older": "the code on the node is older than the one on the controller, or differs from it",
     "code-unread": "the code on the controller cannot be read",
@@ -70,12 +70,12 @@ IDS = {
     "mtu-mismatch": "the interfaces' MTUs differ",
     "name-differs": "a name means another address than on the other nodes",
     "name-elsewhere": "a name means another address than node_address, on all nodes",
-    "name-unanswered": "the resolver gives no answer in time",
+    "name-unanswered": "the resolver does not answer in time",
     "name-unknown": "a node does not know a name",
     "no-gpu": "the node shows no GPU, and nothing says how many processes to start",
     "no-route": "no route leads to a peer",
     "nofile-small": "a run may open few files",
-    "nvidia-smi-hangs": "nvidia-smi gives no answer",
+    "nvidia-smi-hangs": "nvidia-smi does not answer",
     "own-name-loopback": "the node's own name means its loopback",
     "package-missing": "the interpreter has not the package that the launcher is part of",
     "peers-blocked": "no TCP connection opens between two nodes",

@@ -32,7 +32,7 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
             error(
                 "nvidia-smi-hangs",
                 [name],
-                "nvidia-smi gives no answer within 10 s",
+                "nvidia-smi does not answer within 10 s",
                 "a driver that answers",
                 "look for 'NVRM: Xid' in dmesg, end what uses the GPUs, and reboot the node",
             )
@@ -166,7 +166,7 @@ def check_count(case: Case) -> list[Finding]:
 
 
 def check_free(case: Case) -> list[Finding]:
-    """No process may hold a GPU already. Runs of muster's are a matter of their own (busy)."""
+    """No process may hold a GPU already. Muster runs are a matter of their own (busy)."""
     findings = []
     for node, gpus in case.part("gpus"):
         own_runs = {run["run_id"] for run in case.facts[node.name]["runs"]}

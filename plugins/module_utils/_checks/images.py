@@ -39,7 +39,7 @@ def check_engine(case: Case) -> list[Finding]:
     user = case.facts[next(iter(silent))].get("user", "")
     remedy = (
         "start it (systemctl start docker); where the user may not use it, ansible-playbook site.yml --tags "
-        f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in anew'
+        f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in again'
         if engine == "docker"
         else f"see what `{engine} info` says to {user} on the node"
     )

@@ -171,7 +171,7 @@ def check_config(case: Case) -> list[Finding]:
                 odd,
                 f"{read[next(iter(odd))]['path']} is not the configuration that the others have",
                 "the same configuration on all nodes",
-                "copy it anew to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+                "copy it again to all nodes, from one place (ansible-playbook site.yml --tags code -e "
                 "code_source=DIRECTORY)",
             )
         )

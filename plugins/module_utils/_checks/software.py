@@ -147,7 +147,7 @@ def check_script_hash(case: Case) -> list[Finding]:
             odd,
             f"{path} is not the file that the others have",
             "the same script on all nodes",
-            "copy it anew to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+            "copy it again to all nodes, from one place (ansible-playbook site.yml --tags code -e "
             "code_source=DIRECTORY)",
         )
     ]
@@ -164,7 +164,7 @@ def check_interpreter_answers(case: Case) -> list[Finding]:
             broken,
             f"{case.job.interpreter} does not run: {next(iter(broken.values()))}",
             "a Python interpreter that starts",
-            "make its virtual environment anew, or correct launch_python",
+            "make its virtual environment again, or correct launch_python",
         )
     ]
 

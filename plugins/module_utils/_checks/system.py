@@ -287,7 +287,7 @@ def check_clocks(case: Case) -> list[Finding]:
 
 
 def check_left_over(case: Case) -> list[Finding]:
-    """Variables of an earlier set-up. Runs of muster's start with a clean environment; what is started by hand not."""
+    """Variables of an earlier set-up. Muster runs start with a clean environment; what is started by hand not."""
     findings = []
     for node, system in case.part("system"):
         ranks = [one for one in system["left_over"] if not one["name"].endswith("_SOCKET_IFNAME")]

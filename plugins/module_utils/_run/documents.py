@@ -153,7 +153,7 @@ class Report(TypedDict):
     ranks: list[RankReport]
     launcher_error: str
     launcher_log: str
-    oom_kills: int  # processes that the kernel ended for want of memory on this machine during the run
+    oom_kills: int  # processes that the kernel ended for lack of memory on this machine during the run
     limit_hits: int  # how often meanwhile the memory limit of a container or service on it was reached
     stuck: list[int]  # processes that SIGKILL did not end
     mounts: dict[str, str]  # mount points that have died, and the error of each

@@ -33,7 +33,7 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
 
 
 def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
-    """Return the logs of a local rank's attempts before its newest, which torchrun has started anew."""
+    """Return the logs of a local rank's attempts before its newest, which torchrun has started again."""
     if plan["rank_logs"] != "torchrun":
         return []
     attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]

@@ -46,7 +46,7 @@ def stop(request: Data) -> Data:
     if left:
         pids = ", ".join(str(pid) for pid in left)
         raise RunError(
-            f"these processes of run {stopped[0]} do not end, not even by SIGKILL "
+            f"these processes of run {stopped[0]} survive even SIGKILL "
             f"(waiting for a device or a dead mount): {pids}; the node needs a reboot"
         )
     return {"changed": bool(stopped), "stopped": stopped}

@@ -199,10 +199,10 @@ class Launcher:
             return False
 
     def restart_ranks(self, heard: float) -> None:
-        """Have torchrun start anew at once when a node has fallen silent that was heard last at this time.
+        """Have torchrun start again at once when a node has fallen silent that was heard last at this time.
 
         Its peers' collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. One ended rank
-        on rank 0's node is enough: its agent calls all others together. Not where they have noticed and started anew
+        on rank 0's node is enough: its agent calls all others together. Not where they have noticed and started again
         already.
         """
         directory = self.journal.directory
@@ -257,7 +257,7 @@ class Launcher:
             self.log_size = size
             for pid in CLOSING.findall(read_tail(path)):
                 self.closing.setdefault(int(pid), now)
-                # else it may start them anew
+                # else it may start them again
                 self.noticed = self.plan["max_restarts"] == 0 and not self.plan["elastic"]
         if self.closing and self.process is not None and not self.plan.get("wrap"):  # in a container pids are others
             launcher, table = self.process.pid, process_table()

@@ -143,7 +143,7 @@ def in_words(text: str) -> str:
 
 
 def recorded(work: Work) -> str:
-    """What the record knows of, for a message when EC2 gives no answer."""
+    """What the record knows of, for a message when EC2 does not answer."""
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."

@@ -97,7 +97,7 @@ def tags_for(cluster: str, numbers: Iterable[int] | None = None, **more: str) ->
 def client_token(group: str, way: Sequence[str], names: Iterable[str], asked: float) -> str:
     """The same for the same request, and never that of an earlier set. Up to 64 ASCII letters.
 
-    group: id of the security group, which a new cluster has anew. asked: when the set was first asked for, from the
+    group: id of the security group, which a new cluster has again. asked: when the set was first asked for, from the
     record: AWS remembers a token for a day after its instances are gone, and would return those.
     """
     text = json.dumps([group, *way, *sorted(names), f"{asked:.3f}"])

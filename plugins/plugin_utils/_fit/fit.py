@@ -115,12 +115,12 @@ class Fit:
         if known["job"] != job or known["search"] != search:
             raise FitError(
                 f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
-                f"remove {self.directory} to begin anew"
+                f"remove {self.directory} to begin again"
             )
         if known["common"] != sealed(known["salt"], self.common):
             raise FitError(
                 f"{self.directory.name} is a search with another job, or on other nodes: choose another name with -e "
-                f"run_id=NAME, or remove {self.directory} to begin anew"
+                f"run_id=NAME, or remove {self.directory} to begin again"
             )
         return known  # type: ignore[return-value]
 
@@ -194,7 +194,7 @@ class Fit:
             found = outcome(result, logs_of(record), smaller)
         if found.kind == "other":
             raise FitError(
-                f"{run_id} failed, and not for want of memory: {found.why}. Its output is in "
+                f"{run_id} failed, and not for lack of memory: {found.why}. Its output is in "
                 f"{self.directory / 'launches' / run_id}.log. Once the script is right the same command goes on"
             )
         return self.measured(record, result, following, found, ended)

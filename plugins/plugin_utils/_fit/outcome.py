@@ -46,7 +46,7 @@ def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
     for node in mappings(found.get("nodes")):
         for rank in mappings(node.get("ranks")):
             if number(rank.get("exit_code")) in KILLED and (number(node.get("oom_kills")) or 0) > 0:
-                return Outcome("large", f"the kernel of {clean(node.get('name'), 100)} ended it for want of memory")
+                return Outcome("large", f"the kernel of {clean(node.get('name'), 100)} ended it for lack of memory")
     for text in texts(found, logs):
         for match in explain(text):
             if match.entry.id in TOO_LARGE or (match.entry.id in PERHAPS and smaller_ran):

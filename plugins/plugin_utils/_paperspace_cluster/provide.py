@@ -331,7 +331,7 @@ def _what_is_there(work: Work, way: Way) -> str:
 
 
 def recorded(work: Work) -> str:
-    """What the record knows of, for a message when the API gives no answer."""
+    """What the record knows of, for a message when the API does not answer."""
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."

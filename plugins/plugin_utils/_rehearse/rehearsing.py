@@ -87,7 +87,7 @@ class Rehearsing:
         if why:
             raise RehearsalError(
                 f"{self.directory.name} is a rehearsal that {why}: choose another name with -e run_id=NAME, or remove "
-                f"{self.directory} to begin anew"
+                f"{self.directory} to begin again"
             )
         return found
 

@@ -311,7 +311,7 @@ def restarts(facts: Facts) -> Iterator[Finding]:
 
 
 def missing_samples(facts: Facts) -> Iterator[Finding]:
-    """GPUs of which samples are missing: the driver gave no answer, or the GPU was gone."""
+    """GPUs of which samples are missing: the driver did not answer, or the GPU was gone."""
     for gpu in facts.gpus:
         all_of_them = gpu["samples"] + gpu["missing_samples"]
         if gpu["samples"] >= LEAST_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * all_of_them:
@@ -320,7 +320,7 @@ def missing_samples(facts: Facts) -> Iterator[Finding]:
                 "problem",
                 [name_of(gpu)],
                 f"{name_of(gpu)}: {gpu['missing_samples']} of {all_of_them} samples are missing",
-                f"nvidia-smi gave no answer on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
+                f"nvidia-smi did not answer on {gpu['node']} at times: look for 'NVRM: Xid' in dmesg there",
                 missing=gpu["missing_samples"],
                 samples=all_of_them,
             )

@@ -262,7 +262,7 @@ def node_table(report: Report) -> list[list[str]]:
         code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
         notes = list(row["troubles"])
         if row["oom_kills"]:
-            notes.append(f"the kernel ended {row['oom_kills']} processes for want of memory")
+            notes.append(f"the kernel ended {row['oom_kills']} processes for lack of memory")
         price = row["price_per_hour"]
         found.append(
             [

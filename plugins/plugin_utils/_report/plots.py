@@ -202,7 +202,7 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
         before = math.inf
         for part in buckets(pairs, start, end, count):
             place = round((part.at - start) / length, 4)
-            if part.at - before > max(2.5 * (end - start) / count, GAP):  # the line ends, and begins anew
+            if part.at - before > max(2.5 * (end - start) / count, GAP):  # the line ends, and begins again
                 values.append({"t": place, "mean": None, "least": None, "most": None, "series": name})
             before = part.at
             numbers = {"mean": part.mean, "least": part.least, "most": part.most}

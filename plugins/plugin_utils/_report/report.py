@@ -363,7 +363,7 @@ def notes(record: Record, gpus: list[Gpu]) -> list[str]:
             f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and make the report again"
         )
     elif not gpus:
-        found.append("there are no samples of GPUs: the nodes have none, or nvidia-smi gave no answer")
+        found.append("there are no samples of GPUs: the nodes have none, or nvidia-smi did not answer")
     if not record.curves:
         found.append(
             "there are no curves: TensorBoard's event files, trainer_state.json and metrics.csv are taken from the run "

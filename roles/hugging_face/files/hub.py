@@ -124,7 +124,7 @@ def explain(error: Exception, request: dict[str, Any], one: dict[str, Any]) -> s
     if answer is None:
         words = " ".join(str(chain(error)[-1]).split())
         return (
-            f"{endpoint} gives no answer: {words}. Look whether this node reaches it, or correct hugging_face_endpoint"
+            f"{endpoint} does not answer: {words}. Look whether this node reaches it, or correct hugging_face_endpoint"
         )
     said = answer.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:

@@ -126,7 +126,7 @@ def gpu_signs(utilization: str, processes: str) -> list[str]:
 
 
 def unit_signs(listed: str) -> list[str]:
-    """Runs of muster's that systemd lists, a unit a line."""
+    """Muster runs that systemd lists, a unit a line."""
     names = [line.split()[0] for line in listed.splitlines() if line.split()]
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 

@@ -143,5 +143,5 @@ def test_one_of_two_playbooks_on_a_line_is_refused(directory: Path) -> None:
 def test_a_mistake_in_the_script_ends_the_search_at_its_first_launch(directory: Path) -> None:
     (directory / "job.py").write_text("print(modle)\n")
     done = typed(directory, words(directory))
-    assert done.returncode == 2 and "fit-b8 failed, and not for want of memory: NameError" in done.stdout, done.stdout
+    assert done.returncode == 2 and "fit-b8 failed, and not for lack of memory: NameError" in done.stdout, done.stdout
     assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["fit-b8"]

@@ -103,4 +103,4 @@ def test_a_rank_that_has_run_out_of_memory_is_understood(directory: Path, launch
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_any_other_failure_is_none_of_memory(directory: Path, launcher: str) -> None:
     output = searched(directory, launcher, "wrong")
-    assert "fit-b1 failed, and not for want of memory: " in output and "ValueError: no such strategy" in output, output
+    assert "fit-b1 failed, and not for lack of memory: " in output and "ValueError: no such strategy" in output, output

@@ -184,7 +184,7 @@ def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_pat
 def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert", "--limit", "localhost")
     assert code == 2
-    assert "leave --limit away" in said
+    assert "leave out --limit" in said
 
 
 def test_of_what_is_not_there_nothing_is_left(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""stop.yml where nodes give no answer: what was not stopped is not called stopped."""
+"""stop.yml where nodes do not answer: what was not stopped is not called stopped."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other
     done = typed(tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=first"])
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
-    assert "a gives no answer, so nothing was stopped there by hand" in output, done.stdout
+    assert "a does not answer, so nothing was stopped there by hand" in output, done.stdout
     assert said in output and unsaid not in output, done.stdout
-    assert "a unreachable it gave no answer a moment ago" in output, done.stdout
+    assert "a unreachable it did not answer a moment ago" in output, done.stdout
     assert ("no node has a run first" in output) == (other == HERE)
     assert ("no node can be asked" in output) == (other == CLOSED)

@@ -199,7 +199,7 @@ def test_a_hub_that_asks_to_wait_is_waited_for(hub: HubServer, nodes: Nodes) -> 
 
 def test_a_hub_that_cannot_be_reached_is_told(nodes: Nodes) -> None:
     said = nodes.fault(endpoint="http://127.0.0.1:1", patience=0.5)
-    assert re.search("http://127.0.0.1:1 gives no answer: .*refused.* correct hugging_face_endpoint", said)
+    assert re.search("http://127.0.0.1:1 does not answer: .*refused.* correct hugging_face_endpoint", said)
 
 
 def test_a_connection_that_is_cut_is_gone_on_with(hub: HubServer, nodes: Nodes) -> None:

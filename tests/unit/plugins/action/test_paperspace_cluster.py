@@ -480,7 +480,7 @@ def test_capacity_that_comes_back_is_waited_for(bench: Bench) -> None:
     provide(work, ASK._replace(nnodes=4, max_usd_per_hour=20.0, on_shortage="wait"))
     assert bench.nodes() == [f"bert-{number}" for number in range(4)]
     posts = [one for one in bench.changes() if one == "POST /machines"]
-    assert len(posts) == 4, "none is made anew"
+    assert len(posts) == 4, "none is made again"
 
 
 def test_capacity_that_does_not_come_back_is_given_up(bench: Bench, unjudged: None) -> None:

@@ -229,7 +229,7 @@ def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("reads", "words"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 gives no answer and 1 other node says that the run goes on"),
+        ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says that the run goes on"),
         ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says that the run goes on"),
         ({"node0": None, "node1": None}, "no node can be reached from here"),
         ({}, "no node can be reached from here"),

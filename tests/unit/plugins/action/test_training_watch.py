@@ -224,7 +224,7 @@ def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys
 def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
-    assert shown(capsys) == ["[muster] node0 gives no answer for 11 s: timed out"]
+    assert shown(capsys) == ["[muster] node0 does not answer for 11 s: timed out"]
 
 
 def test_patience_begins_anew_with_each_answer(watch: Watch) -> None:
@@ -240,7 +240,7 @@ def test_a_node_that_has_no_such_run_fails_at_once(watch: Watch) -> None:
 
 
 TROUBLE = [
-    AnsibleActionFail("node0: the node's answer is not ours (exit code 137):\nKilled"),
+    AnsibleActionFail("node0: unexpected answer from the node (exit code 137):\nKilled"),
     AnsibleError("boom\nKilled"),
     BlockingIOError(11, "Killed"),
 ]
@@ -262,7 +262,7 @@ def test_trouble_that_stays_leaves_the_run_lost_not_failed(
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
     (line,) = shown(capsys)
-    assert line.startswith("[muster] node0 gives no answer for 11 s: ") and line.endswith("Killed")
+    assert line.startswith("[muster] node0 does not answer for 11 s: ") and line.endswith("Killed")
 
 
 def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:

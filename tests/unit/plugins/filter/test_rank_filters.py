@@ -82,7 +82,7 @@ def test_rank_table_of_a_host_that_is_not_in_the_inventory(cluster: dict[str, An
 def test_rank_table_says_all_that_is_wrong() -> None:
     hosts = [HOSTS[0] | {"slots": 0}, HOSTS[1] | {"address": "10.0.0.10"}]
     found = error_of("{{ hosts | muster.training.rank_table(nnodes=3) }}", hosts=hosts)
-    assert "These hosts make no cluster." in found
+    assert "These hosts do not form a valid cluster." in found
     assert "nnodes is 3, and the group has 2" in found
     assert "node0.example.com: its slots are 0" in found
     assert "node1: its address 10.0.0.10 is also that of node0.example.com" in found

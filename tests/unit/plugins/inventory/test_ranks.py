@@ -247,7 +247,7 @@ def test_a_cluster_that_is_none(sources: Sources) -> None:
     )
     found = error_of([hosts], sources.ranks(rank0="z"))
     for line in [
-        "muster.training.ranks: the hosts of the group make no cluster.",
+        "muster.training.ranks: the hosts do not form a valid cluster.",
         "rank0 is 'z', which is not in the group",
         "a: its slots are 0",
         "b: its address 10.0.0.1 is also that of a",

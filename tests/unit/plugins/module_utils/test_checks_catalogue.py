@@ -56,7 +56,7 @@ def test_single_checks_can_be_skipped() -> None:
         ("skew-kernal", "there is no check 'skew-kernal' to skip: did you mean skew-kernel"),
         ("own_name_loopback", "did you mean own-name-loopback?"),
         ("all", "there is no check 'all' to skip; there are unreachable, address-not-here,"),
-        ("unreachable", "the check unreachable cannot be skipped: the node gives no answer"),
+        ("unreachable", "the check unreachable cannot be skipped: the node does not answer"),
     ],
 )
 def test_what_cannot_be_skipped_is_refused_with_the_nearest_name(skip: str, said: str) -> None:

@@ -68,8 +68,8 @@ def test_nothing_is_said_of_healthy_nodes() -> None:
 def test_nodes_that_give_no_answer_are_named_each_with_its_reason() -> None:
     findings = check_reached(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
-    assert findings[0].found == "the node gives no answer: no reason was given"
-    assert findings[1].found == "the node gives no answer: out of memory"
+    assert findings[0].found == "the node does not answer: no reason was given"
+    assert findings[1].found == "the node does not answer: out of memory"
     assert "-vvv" in findings[1].todo
 
 

@@ -47,7 +47,7 @@ Connection to 10.0.0.9 port 2299 timed out\r
 RESET = """kex_exchange_identification: read: Connection reset by peer\r
 Connection reset by 10.0.0.9 port 2299\r
 """
-NOT_OURS = "the node's answer is not ours (exit code 1): "
+NOT_OURS = "unexpected answer from the node (exit code 1): "
 WORDS = [
     (CHANGED, "its host key is not the one", "ssh-keygen -f /home/me/.ssh/known_hosts -R '10.0.0.9'"),
     (UNKNOWN, "its host key is not known", "StrictHostKeyChecking=accept-new"),

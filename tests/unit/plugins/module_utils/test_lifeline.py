@@ -584,7 +584,7 @@ echo "$(date '+%Y/%m/%d %T.%3N'), 0, 97, 72914, 81559, 64, 641.27, 700.00"
 
 
 def test_what_gpus_do_is_written_down_while_the_job_runs_and_holds_nothing_up(make: RunMaker) -> None:
-    """Also where nvidia-smi gives no answer any more, and does not let itself be ended."""
+    """Also where nvidia-smi does not answer any more, and does not let itself be ended."""
     run = make(UNTIL_TOLD)
     smi = run.directory / "nvidia-smi"
     smi.write_text(SMI)

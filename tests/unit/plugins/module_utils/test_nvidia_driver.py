@@ -168,7 +168,7 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
         "packages are half installed: libnvidia-compute-535",
     ),
     (
-        "a package needs to be installed anew",
+        "a package needs to be installed again",
         {"has": packages(flag="reinstreq")},
         Wanted(),
         "reinstall",
@@ -291,7 +291,7 @@ TABLE: list[tuple[str, dict[str, Any], Wanted, str, str]] = [
         "reinstall",
         "the fabric manager is 535.161.07, and the driver 535.183.01",
     ),
-    ("nvidia-smi hangs", {"said": "hangs"}, Wanted(reboot=True), "reboot", "nvidia-smi gives no answer"),
+    ("nvidia-smi hangs", {"said": "hangs"}, Wanted(reboot=True), "reboot", "nvidia-smi does not answer"),
     ("nvidia-smi hangs, no reboot", {"said": "hangs"}, Wanted(), "refuse", "a reboot is needed"),
     ("a GPU is lost", {"said": "lost_535.txt"}, Wanted(reboot=True), "reboot", "a GPU is lost: Unable to determine"),
     ("no device", {"said": "no_gpu.txt"}, Wanted(), "refuse", "finds no GPU that it drives"),

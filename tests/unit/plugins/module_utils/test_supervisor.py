@@ -1114,7 +1114,7 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
         else:
             eventually(lambda: process_table().get(child, (0, "Z"))[1] == "Z")
             assert contained.poll() is None
-        assert client.poll() is None, "it is to start them anew"
+        assert client.poll() is None, "it is to start them again"
     finally:
         for pid in (child, client.pid, contained.pid):
             with contextlib.suppress(ProcessLookupError):

@@ -194,14 +194,14 @@ def test_a_rank_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), oom_kills=1))
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
-    assert error.startswith("was killed by SIGKILL (the kernel ended processes for want of memory")
+    assert error.startswith("was killed by SIGKILL (the kernel ended processes for lack of memory")
 
 
 def test_a_rank_in_a_container_that_was_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(137, rank(2, 137), oom_kills=1))
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
-    assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for want of memory")
+    assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for lack of memory")
 
 
 def test_a_rank_that_was_killed_at_the_limit_of_its_container() -> None:
@@ -406,7 +406,7 @@ def test_a_node_that_has_left_an_elastic_run_has_not_stopped_it() -> None:
 
 def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
-    assert verdict["reason"] == "node0 is lost: it gives no answer"
+    assert verdict["reason"] == "node0 is lost: it does not answer"
     verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor is gone"), "node1": None, "node2": None}, 5000.0)
     assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor is gone"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
@@ -435,7 +435,7 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "  its log:      node1:/run/2.log\n"
         "  to read it:   ansible-playbook logs.yml -e run_id=first -e rank=2\n"
         "  the run ended because why\n"
-        "  on node1 these processes do not end, not even by SIGKILL: 4711; the node needs a reboot\n"
+        "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
         "  on node1 the container may still be there, and hold GPUs: Cannot connect; look there with: "
         "docker rm --force muster-first-node1\n"
         "  on node1 the run's directory could not be written at times: No space left on device; make room, or set "

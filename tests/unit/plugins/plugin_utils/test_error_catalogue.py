@@ -134,7 +134,7 @@ def test_one_line_is_explained_once_by_the_entry_that_says_most() -> None:
     assert ids(
         "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE: No space left on device"
     ) == ["nccl-shared-memory"]
-    error = "was killed by SIGKILL (the kernel ended processes for want of memory on this node during the run)"
+    error = "was killed by SIGKILL (the kernel ended processes for lack of memory on this node during the run)"
     assert ids(error) == ["kernel-out-of-memory"]
     assert ids("was killed by SIGKILL") == ["killed"]
 

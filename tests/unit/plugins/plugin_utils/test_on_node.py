@@ -70,8 +70,8 @@ def test_what_our_code_says_is_a_refusal() -> None:
 @pytest.mark.parametrize(
     ("rc", "stdout", "stderr", "text"),
     [
-        (137, "", "Killed", "the node's answer is not ours \\(exit code 137\\): Killed"),
-        (137, MARK + '{"changed": fal', "Killed", "the node's answer is not ours \\(exit code 137\\): Killed"),
+        (137, "", "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
+        (137, MARK + '{"changed": fal', "Killed", "unexpected answer from the node \\(exit code 137\\): Killed"),
         (2, "", "sh: 1: Cannot fork", "exit code 2.*Cannot fork"),
         (127, "", "sh: 1: exec: /usr/bin/python3: not found", "there is no Python to run"),
     ],

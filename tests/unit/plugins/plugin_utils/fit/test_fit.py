@@ -103,7 +103,7 @@ def test_a_search_that_was_cut_off_goes_on(cluster: Cluster) -> None:
 
 def test_any_other_failure_ends_the_search_with_its_words(cluster: Cluster) -> None:
     cluster.limit, cluster.error = 0, "NameError: name 'modle' is not defined"
-    with pytest.raises(FitError, match="fit-b8 failed, and not for want of memory: RuntimeError"):
+    with pytest.raises(FitError, match="fit-b8 failed, and not for lack of memory: RuntimeError"):
         fit(cluster).search(JOB, SEARCH)
     assert cluster.launched == ["fit-b8"]
     cluster.limit = 40
@@ -121,7 +121,7 @@ def test_a_weak_word_counts_where_a_smaller_batch_has_run(cluster: Cluster) -> N
     assert fit(cluster).search(JOB, SEARCH)["result"] == 40
     other = Cluster(cluster.runs.parent / "other", 0)
     other.error = cluster.error
-    with pytest.raises(FitError, match="not for want of memory"):
+    with pytest.raises(FitError, match="not for lack of memory"):
         fit(other).search(JOB, SEARCH)
 
 
