@@ -132,6 +132,34 @@ def test_what_was_made_shows_only_some_lists_later(server: EC2Server, ec2: Any) 
     assert list(states(ec2)) == [instance]
 
 
+def test_a_network_shows_later_and_is_there_until_nothing_needs_it(server: EC2Server, ec2: Any) -> None:
+    server.hidden = 1
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    own = ec2.create_subnet(VpcId=vpc, CidrBlock="10.1.0.0/20")["Subnet"]["SubnetId"]
+    for describe, part, key, wanted in (
+        (ec2.describe_vpcs, "Vpcs", "VpcId", vpc),
+        (ec2.describe_internet_gateways, "InternetGateways", "InternetGatewayId", gateway),
+        (ec2.describe_subnets, "Subnets", "SubnetId", own),
+    ):
+        assert [wanted in [one[key] for one in describe()[part]] for _turn in range(2)] == [False, True]
+    server.hidden = 0
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    ids = launch(ec2, SubnetId=own)
+    needed = {"InternetGatewayId": gateway, "VpcId": vpc}
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.detach_internet_gateway(**needed)
+    ec2.terminate_instances(InstanceIds=ids)
+    assert [states(ec2)[ids[0]] for _turn in range(2)] == ["shutting-down", "terminated"]
+    ec2.delete_subnet(SubnetId=own)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        ec2.delete_vpc(VpcId=vpc)
+    ec2.detach_internet_gateway(**needed)
+    ec2.delete_vpc(VpcId=vpc)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway)
+    assert server.left_over() == []
+
+
 def test_states_last(server: EC2Server, ec2: Any) -> None:
     server.pending, server.shutting_down = 1, 2
     (instance,) = launch(ec2)

@@ -46,6 +46,7 @@ def server(lab: Lab) -> Iterator[EC2Server]:
         )
         running.hosts = hosts
         running.mark_foreign()
+        running.requests.clear()
         yield running
 
 

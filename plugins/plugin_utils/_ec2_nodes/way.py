@@ -88,7 +88,7 @@ class Way(NamedTuple):
     @property
     def words(self) -> str:
         """The way for a person."""
-        return f"{self.machine_type} {words(self.market)} in {self.zone}"
+        return f"{self.machine_type} {words(self.market)} in {self.zone}{', with EFA' if self.efa else ''}"
 
 
 class Ways(NamedTuple):

