@@ -35,7 +35,7 @@ def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
         if number >= MOST_LINES:
             break
         if len(fields) == GPU_FIELDS and fields[2] == ACCOUNTING_ON and is_pid(fields[0]):
-            if before != GPU_FIELDS:
+            if before != GPU_FIELDS or not looks:
                 looks.append(({}, []))
             looks[-1][0][fields[1]] = int(fields[0])
         elif len(fields) == PROCESS_FIELDS and looks and fields[0] in looks[-1][0] and is_pid(fields[1]):

@@ -89,7 +89,7 @@ def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
     job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
     (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
     (tmp_path / "machines.yml").write_text(json.dumps(inventory(tmp_path, libraries)))
-    run_id = name.replace("_", "-")
+    run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # its temporary directories are called after it alone
     words = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:
         done = typed(tmp_path, words.split(), timeout=PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import shutil
 import types
 from pathlib import Path
@@ -70,6 +71,19 @@ def test_all_of_it_comes_with_its_time_and_not_again(
     assert "[muster] gpu1: 0 MB after 0:00:00, in " in capsys.readouterr().out
     node = Node()
     assert not fetch(monkeypatch, node, tmp_path)["changed"] and node.asked == []
+
+
+def test_how_far_it_is_and_how_long_it_will_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 16 bytes a call brings 4, in 30 seconds."""
+    clock = itertools.count(step=30)
+    monkeypatch.setattr(run_outputs, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    fetch(monkeypatch, Node(), tmp_path)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" to go")]
+    left = [line.rpartition(", ")[2] for line in told]
+    assert left == sorted(left, reverse=True) and left[0] == "0:01:30 to go" and left[-1] == "0:00:00 to go"
+    assert told[0].startswith("[muster] gpu1: 0.0 of 0.0 GB, 0 MB/s, ")
 
 
 def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

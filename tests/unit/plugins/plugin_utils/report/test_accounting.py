@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.accounting import processes_of
@@ -41,6 +41,7 @@ def test_without_a_look_at_the_end_or_without_accounting_nothing_is_told() -> No
     assert processes_of("n", ['Field "accounting.mode" is not a valid field to query.', *OURS]) == []
 
 
+@example([",,", *GPUS])
 @given(st.lists(st.one_of(st.sampled_from([*GPUS, *EARLIER, *OURS]), st.text(), st.text("0,ab \u0665²-"))))
 def test_whatever_a_node_says_there_are_numbers_or_none(lines: list[str]) -> None:
     for one in processes_of("n", lines):
