@@ -58,6 +58,8 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
+from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
+
 SHOWN_NODES = 8
 TAIL = 10  # lines of what a program said that failed
 WATCH = "muster.training.training_watch"
@@ -132,6 +134,12 @@ def reason(result: Mapping[str, Any]) -> str:
         if said and not any(said in part for part in parts):
             parts.append(last_lines(said))
     return plain("\n".join(part for part in parts if part)) or "it failed, and said nothing"
+
+
+def without_way(node: str, result: Mapping[str, Any]) -> str:
+    """What is told of a node that gives no answer: why, as far as that is known, and what to do."""
+    trouble = trouble_of(node, reason(result))
+    return plain(f"{trouble.found}\nneeded: {trouble.needed}\ndo:     {trouble.todo}")
 
 
 def with_rescue(task: Any, part: str) -> str:
@@ -314,10 +322,10 @@ class CallbackModule(Default):
         said = result.result["msg"]
         return plain("\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip())
 
-    def fail(self, result: Any) -> None:
+    def fail(self, result: Any, why: str) -> None:
         """Keep why a task has failed on a node, until all have been heard."""
         node = result.host.get_name()
-        texts = list(dict.fromkeys(self.items.pop(node, []))) or [reason(result.result)]
+        texts = list(dict.fromkeys(self.items.pop(node, []))) or [why]
         block = with_rescue(result.task, "block")
         if block:
             self.rescued[block, node] = "\n".join(texts)
@@ -390,13 +398,13 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._handle_warnings(result.result)
         if not ignore_errors:
-            self.fail(result)
+            self.fail(result, reason(result.result))
 
     @unless_verbose
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._handle_warnings(result.result)
         if not result.task.ignore_unreachable:
-            self.fail(result)
+            self.fail(result, without_way(result.host.get_name(), result.result))
 
     @unless_verbose
     def v2_runner_item_on_ok(self, result: Any) -> None:
