@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,11 @@ LIMIT = "tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb latency 
 @pytest.mark.parametrize("slow", ["node2", ""])
 def test_the_host_with_the_slow_network_is_named_and_no_other(lab: Lab, nodes: list[str], slow: str) -> None:
     run_id = f"benchmark-{slow or 'well'}"
-    settings = {"benchmark_seconds": 24, "benchmark_largest": 65536, "benchmark_collectives": ["all_reduce"]}
+    settings: dict[str, Any] = {
+        "benchmark_seconds": 24,
+        "benchmark_largest": 65536,
+        "benchmark_collectives": ["all_reduce"],
+    }
     try:
         for name in nodes:
             drive.said(lab, name, *LIMIT.format(rate=RATE // 3 if name == slow else RATE).split())
@@ -29,4 +34,5 @@ def test_the_host_with_the_slow_network_is_named_and_no_other(lab: Lab, nodes: l
             lab.exec(name, ["tc", "qdisc", "delete", "dev", "eth0", "root"])
     assert play.rc == 0, play.output
     found = json.loads((lab.inventory.parent / "runs" / run_id / "benchmark.json").read_text())
-    assert [(one["id"], one["about"]) for one in found["findings"]] == [("benchmark-node-slow", [slow])] * bool(slow)
+    named = [(one["id"], one["about"]) for one in found["findings"] if one["id"].endswith("-slow")]
+    assert named == [("benchmark-node-slow", [slow])] * bool(slow)

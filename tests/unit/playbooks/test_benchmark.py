@@ -103,6 +103,20 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
     assert code == 2 and "now is a benchmark that is over: choose another name" in " ".join(output.split()), output
 
 
+def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
+    (directory / "job.py").write_text("import time\ntime.sleep(600)\n")
+    job = {"launch_script": f"{directory}/job.py", "launch_launcher": "env", "detach": True, "run_id": "job"}
+    command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(job)]
+    done = typed(directory, command)
+    try:
+        assert done.returncode == 0, done.stdout
+        code, output = run(directory, "-e", "run_id=now", "-e", '{"launch_skip": []}')
+    finally:
+        done = typed(directory, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=job"])
+    assert code == 2 and "nothing was started: busy on slow, swift" in " ".join(output.split()), output
+    assert sorted(path.name for path in (directory / "nodes").iterdir()) == ["job"]
+
+
 @pytest.mark.parametrize(
     ("typed_words", "said"),
     [

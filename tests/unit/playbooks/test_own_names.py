@@ -46,6 +46,6 @@ def test_a_run_is_found_from_anywhere(directory: Path, playbook: str, words: str
 def test_the_role_says_its_group_wherever_it_touches_a_record() -> None:
     for path in sorted((CHECKOUT / "roles" / "launch" / "tasks").glob("*.yml")):
         text = path.read_text()
-        touching = text.count("muster.training.run_record:") + text.count("muster.training.run_report:")
+        touching = sum(text.count(f"muster.training.{one}:") for one in ("run_record", "run_report", "fit"))
         assert touching == text.count(' group: "{{ launch_group }}"\n') - (path.name == "plan.yml"), path
         assert isinstance(yaml.safe_load(text), list)
