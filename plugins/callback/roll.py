@@ -137,7 +137,7 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def without_way(node: str, result: Mapping[str, Any]) -> str:
-    """What is told of a node that gives no answer: why, as far as that is known, and what to do."""
+    """What is told of a node that does not answer: why, as far as that is known, and what to do."""
     trouble = trouble_of(node, reason(result))
     return plain(f"{trouble.found}\nneeded: {trouble.needed}\ndo:     {trouble.todo}")
 
