@@ -29,9 +29,7 @@ def own_environment(directory: Path) -> dict[str, str]:
     }
 
 
-def typed(
-    directory: Path, words: list[str], timeout: float = 300, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def typed(directory: Path, words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command there, to its end; what it needs of the environment besides is given. stdout holds stderr too."""
     return subprocess.run(
         words,
@@ -41,7 +39,7 @@ def typed(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout,
+        timeout=900,  # only a hang takes so long
     )
 
 

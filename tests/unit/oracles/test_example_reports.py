@@ -26,7 +26,6 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 
 pytestmark = pytest.mark.thorough  # the digits are trained by test_demo.py each time
 HUGGING_FACE = sorted((CHECKOUT / "build").glob("transformers-*"))
-PATIENCE = 1800.0  # seconds: only a hang reaches it
 
 
 class Expected(NamedTuple):
@@ -92,7 +91,7 @@ def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
     run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # its temporary directories are called after it alone
     words = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:
-        done = typed(tmp_path, words.split(), timeout=PATIENCE)
+        done = typed(tmp_path, words.split())
     finally:
         for node in "ab":
             run_stop.stop({"run_id": run_id, "runs_directory": f"{tmp_path}/nodes", "node": node, "check": False})
