@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -38,6 +39,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     )
     (tmp_path / "wait.py").write_text(
         "import pathlib, time\n"
+        "print('MUSTER_RESULT {\"loss\": 0.5}')\n"
         "print('it waits', flush=True)\n"
         f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists():\n    time.sleep(0.1)\n"
     )
@@ -81,6 +83,8 @@ def test_the_words_at_the_end_lead_on(directory: Path) -> None:
     assert "running" in typed(directory, asked["status"].split(), **ROLL).stdout
     stopped = typed(directory, asked["stop"].split(), **ROLL)
     assert stopped.returncode == 0, stopped.stdout
+    result = json.loads((directory / "runs" / "first" / "result.json").read_text())
+    assert result["said"] == {"loss": 0.5}, "though nobody was there when it ended"
 
     detached = typed(directory, [*LAUNCH.split(), "-e", "run_id=second", "-e", "detach=true"], **ROLL)
     assert detached.returncode == 0 and detached.stdout.count("run second goes on by itself.\n") == 1, detached.stdout
