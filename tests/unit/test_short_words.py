@@ -183,6 +183,12 @@ def test_every_playbook_has_its_word_and_every_option_is_a_variable() -> None:
     assert len(PROGRAM.read_text().splitlines()) <= 200
 
 
+@pytest.mark.parametrize("typed", [["help", "launch"], ["launch", "--help"], ["launch", "-h"]])
+def test_help_is_there_in_each_way_of_asking(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert muster.main(typed) == 0
+    assert capsys.readouterr().out.startswith(f"./muster launch: {muster.WORDS['launch'][2]}")
+
+
 def test_the_command_is_printed_and_run_there(tmp_path: Path) -> None:
     """With what it is given, to the letter, whatever the directory in which it is called."""
     (tmp_path / "muster").write_text("#!/usr/bin/env python3\n" + PROGRAM.read_text())

@@ -172,6 +172,7 @@ def login(command: list[str]) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Print and run what was typed; return the exit status."""
     word, rest = (arguments[0], arguments[1:]) if arguments and arguments[0] else ("help", [])
+    word, rest = ("help", [word]) if rest[:1] in (["-h"], ["--help"]) else (word, rest)
     try:
         if word in ("help", "-h", "--help"):
             print(help_of(rest[0] if rest else ""))
