@@ -1,0 +1,69 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: project_files
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Write the files of a project directory that are not there yet
+description:
+  - Writes files on the controller, all in one task. A file that exists is left alone, whatever is in it.
+  - Connects to nothing. For files of nodes see M(muster.training.user_files).
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
+attributes:
+  diff_mode: {support: full}
+options:
+  directory:
+    description: Directory on the controller. It is made if it is not there.
+    type: path
+    required: true
+  files:
+    description: The files, in order.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Path below O(directory). Directories on the way are made.
+        type: str
+        required: true
+      content:
+        description: The whole text.
+        type: str
+        required: true
+      executable:
+        description: Whether it is a program. It has the permissions V(0755) then, and V(0644) otherwise.
+        type: bool
+        default: false
+seealso:
+  - module: muster.training.user_files
+"""
+
+EXAMPLES = r"""
+- name: Write the files of a project
+  muster.training.project_files:
+    directory: ~/my-project
+    files:
+      - path: group_vars/training.yml
+        content: "code_source: ~/project\n"
+      - path: muster
+        content: "{{ lookup('ansible.builtin.file', 'muster.py', rstrip=false) }}"
+        executable: true
+"""
+
+RETURN = r"""
+written:
+  description: The paths of files that were written, or would be in check mode, in order.
+  returned: always
+  type: list
+  elements: str
+  sample: [group_vars/training.yml, muster]
+"""

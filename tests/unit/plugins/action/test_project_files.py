@@ -1,0 +1,53 @@
+"""Files of a project: what is there is left alone, what is not is written whole, in one task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.typed import give_collection, typed
+
+
+def written(directory: Path, files: list[dict[str, Any]], *options: str) -> str:
+    """What ansible-playbook says of one task."""
+    give_collection(directory)
+    task = {"muster.training.project_files": {"directory": str(directory / "project"), "files": files}}
+    (directory / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+    return typed(directory, ["ansible-playbook", "play.yml", *options]).stdout
+
+
+FILES: list[dict[str, Any]] = [
+    {"path": "settings/one.yml", "content": "{{ never }} é\n"},
+    {"path": "program", "content": "#!/bin/sh\n", "executable": True},
+]
+
+
+@pytest.mark.parametrize("options", [(), ("--check", "--diff")])
+def test_what_is_there_is_left_alone(tmp_path: Path, options: tuple[str, ...]) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "program").write_text("mine")
+    files = [{**FILES[0], "content": "{% raw %}{{ never }}{% endraw %} é\n"}, FILES[1]]
+    said = written(tmp_path, files, *options)
+    assert "changed=1" in said, said
+    assert (project / "program").read_text() == "mine"
+    if options:
+        assert "+{{ never }} é" in said
+        assert not (project / "settings").exists()
+    else:
+        assert (project / "settings/one.yml").read_text() == "{{ never }} é\n"
+        assert (project / "settings/one.yml").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_program_can_be_run(tmp_path: Path) -> None:
+    written(tmp_path, FILES[1:])
+    assert (tmp_path / "project/program").stat().st_mode & 0o777 == 0o755
+
+
+def test_where_nothing_can_be_written_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "project").write_text("a file")
+    said = written(tmp_path, FILES[1:])
+    assert "project/program cannot be written: " in said and "Choose another directory" in said, said
