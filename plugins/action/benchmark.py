@@ -96,18 +96,27 @@ def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
     if not found:
         return False
     why = ""
+    ended = ended_otherwise(files)
     if files.document(JUDGED) is not None:
         why = "a benchmark that is over"
     elif not clean(found.get("program"), 4096).endswith(f"/{PROGRAM}"):
         why = "a run that was no benchmark"
     elif {clean(node.get("name"), 300) for node in mappings(found.get("nodes"))} != set(nodes):
         why = "a benchmark of other nodes"
+    elif ended:
+        why = f"a benchmark that was not cut off, but has ended: {ended}"
     if why:
         raise Refusal(
             f"{run_id} is {why}: choose another name with -e run_id=NAME, or leave it out to get a fresh one",
             result={"changed": False},
         )
     return True
+
+
+def ended_otherwise(files: Files) -> str:
+    """How a run has ended that has not succeeded, "" for any other one."""
+    state = clean(mapping(files.document("result.json")).get("state"), 40)
+    return "" if state == "succeeded" else state
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
@@ -140,7 +149,15 @@ def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     found = suspects(measured_of(directory, args, args["run_id"]))
     if not found["ranks"] and not found["pairs"]:
         return {"changed": False, "work": "", "begun": False}
-    begun = bool(Files(directory / f"{args['run_id']}-again").document("plan.json"))
+    second = Files(directory / f"{args['run_id']}-again")
+    ended = ended_otherwise(second)
+    if ended:
+        raise Refusal(
+            f"{args['run_id']}-again, which was to measure again what seems slow, has ended: {ended}. Choose another "
+            "name with -e run_id=NAME, or leave it out to get a fresh one",
+            result={"changed": False},
+        )
+    begun = bool(second.document("plan.json"))
     Display().display(
         f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, "
         "each by itself"

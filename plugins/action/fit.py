@@ -13,6 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.muster.training.plugins.action.run_record import records_directory
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
@@ -120,7 +121,8 @@ class ActionModule(ActionBase):
                 raise Refusal(as_typed(str(problem)), result={"changed": False}) from problem
             except ValueError as problem:
                 raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
-        wrong = refusal_of(args)
+        given = [name for name in ("fitted", "launch_fitted") if name in load_extra_vars(self._loader)]
+        wrong = f"{given[0]} is what a search has found, and this is one: leave it out" if given else refusal_of(args)
         if wrong:
             raise Refusal(wrong, result={"changed": False})
         if self._task.check_mode:

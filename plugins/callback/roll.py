@@ -115,7 +115,7 @@ def program(diff: Mapping[str, Any]) -> str:
     heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
     name = next((head for head in heads if head.endswith(PROGRAMS)), "")
     number = len(str(diff.get("after") or "").splitlines())
-    return f"{name}: a program, {number} line{'' if number == 1 else 's'}" if name else ""
+    return f"{name}: a program, {number} line{'' if number == 1 else 's'}" if name and number else ""
 
 
 def last_lines(text: str) -> str:

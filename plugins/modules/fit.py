@@ -99,7 +99,7 @@ EXAMPLES = r"""
     run_id: fit-bert
     program: train.py
     args: [--batch_size, "{batch_size}", --epochs, "3"]
-  register: fitted
+  register: batch
   run_once: true
 """
 

@@ -72,24 +72,32 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def floor() -> Iterator[int]:
+def floor() -> Iterator[int | None]:
     """A file whose lock the one node holds that tells how far it is: of sixty at once nobody could read it.
 
-    It lies where all workers of this ansible-playbook look, and goes with them.
+    It lies where all workers of this ansible-playbook look, and goes with them. None where it cannot be made.
     """
-    opened = os.open(os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        opened = None
     try:
         yield opened
     finally:
-        os.close(opened)
+        if opened is not None:
+            os.close(opened)
 
 
-def has_floor(opened: int) -> bool:
-    """Whether this node is the one that tells; the first that asks is, and after its end the next."""
+def has_floor(opened: int | None) -> bool:
+    """Whether this node is one that tells: the first that asks, after its end the next; without locks all."""
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if opened is not None:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:  # a file system without locks
+        return True
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -59,12 +60,16 @@ def begun(directory: Path, words: list[str]) -> subprocess.Popen[str]:
 def killed(process: subprocess.Popen[str]) -> str:
     """Kill a command and all that it has started, at once; what it has said. A run goes on by itself."""
     for one in family(process.pid):
-        os.kill(one, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(one, signal.SIGKILL)
     output, _none = process.communicate(timeout=240)
     return output
 
 
 def family(pid: int) -> list[int]:
     """A process and all below it."""
-    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if Path(f"/proc/{pid}").exists() else []
+    below: list[str] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():  # each thread has children of its own
+            below += (task / "children").read_text().split()
     return [pid, *(one for child in below for one in family(int(child)))]

@@ -86,7 +86,8 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
             made = str(work.aws.once("ec2", kind.action, **given, TagSpecifications=tagged)[kind.answer][kind.key])
         except Ec2Error as error:
             if not error.passing:
-                work.record.forget(what, name)
+                if left == TRIES - 1:  # else an earlier request may have made one
+                    work.record.forget(what, name)
                 raise
             work.say(f"{error}; looking whether {what} {name} was made")
             made = _listed(work, what, name)

@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
 
 #: Seconds.
 GONE_WITHIN = 900.0
+LONG = 30.0  # seconds of it without a word
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 _NOT_THERE = (
     "InvalidGroup.NotFound",
@@ -29,11 +30,16 @@ _NOT_THERE = (
 def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
     """Remove a group or a part of a network, once what is in it is gone; return why it is still there, or ""."""
     began = work.clock()
+    told = False
     while True:
         try:
             _REQUESTS[what](work, name, part_id)
         except Ec2Error as error:
             if error.code in _IN_USE and work.clock() - began < GONE_WITHIN:
+                if not told and work.clock() - began > LONG:
+                    told = True
+                    limit = f"{GONE_WITHIN / 60:g} minutes"
+                    work.say(in_words(f"{what} {name} waits, at most {limit}, for what uses it: {error}"))
                 work.sleep(LOOK_AGAIN)
                 continue
             if error.code not in _NOT_THERE:

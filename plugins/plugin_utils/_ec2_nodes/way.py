@@ -160,6 +160,7 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
         str(group.get("VpcId")) if group else "",
         [str(raw.get("SubnetId")) for raw in nodes],
     )
+    efa = efa_beside(work.cluster, ask.efa, nodes)
     if not makes(found):
         market = "spot" if any(raw.get("InstanceLifecycle") == "spot" for raw in nodes) else "on-demand"
         known = prices.prices_with(types[0], None, prices.disk(work.aws))
@@ -181,8 +182,7 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
     if ask.key_name:
         check_key_name(work.aws, ask.key_name)
     zones = _zones(ask, site, bool(nodes))
-    ask = ask._replace(efa=efa_beside(work.cluster, ask.efa, nodes))
-    return _ways(work, ask, account, types, site, image, zones, check)
+    return _ways(work, ask._replace(efa=efa), account, types, site, image, zones, check)
 
 
 def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> str:

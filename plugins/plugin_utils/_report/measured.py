@@ -28,6 +28,7 @@ NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
 FORMER = len(NAMES) - 1  # columns of older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
 MOST_GPUS = 64  # of one node
+MOST_COLUMNS = 64  # of a sample
 MOST_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
 LARGEST = 1e9  # beyond it a number is none that a GPU has
 LARGEST_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
@@ -165,12 +166,12 @@ def gpus_of(
         values = line.split(",")
         stamp = values[0].strip()
         if stamp == "timestamp":
-            names = tuple(value.strip() for value in values)
+            names = tuple(value.strip() for value in values[:MOST_COLUMNS])
             places = places_of(names)
             continue
         if len(values) not in (len(names), FORMER) or not stamp[:1].isdigit():
             continue
-        values += [""] * (len(names) + 1 - len(values))  # what is not there is empty, at -1 as well
+        values += [""] * (max(len(names), FORMER) + 1 - len(values))  # what is not there is empty, at -1 as well
         begun = minutes.get(stamp[:16])
         if begun is None:
             begun = minute_of(stamp)

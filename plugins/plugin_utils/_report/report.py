@@ -299,7 +299,7 @@ def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
         kind = {"-m": "module", "--no-python": "program"}.get(command[place - 1], "script")
         return Program(kind, command[place + 1], command[place + 2 :])
     own = [*words(rules.get("command")), *words(rules.get("arguments"))] if rules else command
-    if own[1:2] != ["-u"]:  # no interpreter
+    if own[1:2] != ["-u"] or own[0] == clean(plan.get("program"), 500):  # no interpreter of ours
         return Program("program", own[0], own[1:]) if own else None
     if own[2:3] == ["-m"]:
         return Program("module", own[3], own[4:]) if len(own) > 3 else None
@@ -349,7 +349,7 @@ def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any],
         job["launch_deepspeed_launcher"] = starter.partition("=")[2]
     typed = json.dumps(job, ensure_ascii=False)
     # what has braces Ansible would read as a template, and what was shortened is not what was typed
-    if any(mark in word for word in words([*map(str, job.values()), *program.arguments]) for mark in ("{{", "{%", "…")):
+    if any(mark in typed for mark in ("{{", "{%", "…")):
         return ""
     return f"ansible-playbook launch.yml -e {shlex.quote(typed)}"
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-OF_A_LAUNCH = ("job", "nnodes", "nodes", "nproc_per_node", "debug")  # besides launch_*
+OF_A_LAUNCH = ("job", "nnodes", "nodes", "nproc_per_node", "fitted", "debug")  # besides launch_*
 NOT_COMPARED = ("launch_run_id", "launch_time")  # the second is that of amazon.aws.aws_ec2, when a machine was started
 
 

@@ -55,7 +55,7 @@ THEIRS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
     -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
     --key-file --ssh-common-args --ssh-extra-args --sftp-extra-args --scp-extra-args --task-timeout --vault-id
-    --vault-password-file --start-at-task
+    --vault-password-file --vault-pass-file --conn-pass-file --become-pass-file --inventory-file --start-at-task
 """
 KNOWN = f"""{THEIRS}
     -v --verbose -C --check -D --diff -b --become -K --ask-become-pass -k --ask-pass -J --ask-vault-password
@@ -141,7 +141,7 @@ def refuse_unread(command: list[str]) -> None:
     for option, value in zip(command, command[1:]):
         variables = option in ("-e", "--extra-vars")
         file = value.startswith("@") if variables else option in ("-i", "--inventory") and "," not in value
-        path = os.path.expandvars(os.path.expanduser(value.removeprefix("@")))
+        path = os.path.expandvars(os.path.expanduser(value[value.startswith("@") :]))
         if file and not os.path.exists(os.path.join(HERE, path)):
             raise UsageError(f"there is no file {os.path.abspath(path)}. Correct its name")
         try:

@@ -61,6 +61,15 @@ def directory(tmp_path: Path) -> Path:
     fast = document(2, model="cpu", tflops=lambda _rank: 1000.0)
     (earlier / "benchmark.json").write_text(json.dumps(judge(read_measured(fast, NODES), None, "before")))
     write_record(tmp_path / "runs", "training")
+    failed = write_record(tmp_path / "runs", "failed")
+    for name, more in (
+        ("plan.json", {"program": f"{tmp_path}/benchmark_job.py"}),
+        ("result.json", {"state": "failed"}),
+    ):
+        (failed / name).write_text(json.dumps({**json.loads((failed / name).read_text()), **more}))
+    plan = json.loads((failed / "plan.json").read_text())
+    plan["nodes"] = [{**plan["nodes"][0], "name": name} for name in NODES]
+    (failed / "plan.json").write_text(json.dumps(plan))
     return tmp_path
 
 
@@ -86,8 +95,7 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
         eventually(lambda: process.poll() is not None or "matmul" in measured(directory, "now"), 240)
     finally:
         output = killed(process)
-    assert "run now succeeded" not in output, output
-    assert not (directory / "runs" / "now" / "benchmark.json").exists()
+    assert not (directory / "runs" / "now" / "benchmark.json").exists(), output
     code, output = run(directory, *more)
     assert "[benchmark] now was cut off: it goes on from there" in output, output
     assert "run now succeeded" in output and "run now-again succeeded" in output, output
@@ -123,6 +131,7 @@ def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
         ("baseline=nothing", "there is no record"),
         ("baseline=training", "baseline is training, and that was no benchmark"),
         ("run_id=training", "training is a run that was no benchmark: choose another name"),
+        ("run_id=failed", "failed is a benchmark that was not cut off, but has ended: failed: choose another name"),
         ("fitted=fit", "fitted is given with -e, and the benchmark is a job of its own"),
         ("launch_script=mine.py", "launch_script is given with -e, and the benchmark is a job of its own"),
         ("benchmark_seconds=3000", "benchmark_seconds is 3000, and it takes 5 to 400"),

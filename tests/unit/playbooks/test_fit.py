@@ -123,6 +123,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
             '{"fit_args": ["--batch_size", "8"]}',
             "fit_args has no {batch_size}: write it where the script takes its batch",
         ),
+        ("fitted=fit", "fitted is what a search has found, and this is one: leave it out"),
         ("fit_strat=4", "did you mean fit_start?"),
         ("fit_start=9000", "fit_start is 9000, and it takes 1 to fit_max, which is 4096"),
     ],

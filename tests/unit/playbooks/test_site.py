@@ -21,7 +21,7 @@ PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read
 ENTRIES = [(entry["role"].removeprefix("muster.training."), entry["tags"]) for entry in PLAY["roles"]]
 ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
-FIRST_LOOK = "Check that all nodes can be reached"  # the first task that asks a node
+FIRST_LOOK = PLAY["pre_tasks"][1]["name"]  # the first task that asks a node
 OTHERS = {
     *("benchmark", "checkpoints", "fit", "init", "launch", "preflight", "rehearse", "stage_data", "sweep"),
     *("data_mounts", "s3_client"),  # which others call

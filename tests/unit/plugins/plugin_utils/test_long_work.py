@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
@@ -131,6 +133,16 @@ def test_one_node_tells_how_far_it_is_and_less_often_as_time_goes_by(monkeypatch
     assert [re.sub(r".*\((.*)\).*", r"\1", line) for line in lines] == [
         *("0:00:10", "0:00:20", "0:00:40", "0:01:20", "0:02:40", "0:05:20", "0:10:20", "0:15:20")
     ]
+
+
+def test_without_locks_each_node_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a file system of a cluster's own, or where the directory was removed meanwhile."""
+    with floor() as opened:
+        monkeypatch.setattr(fcntl, "flock", lambda *_words: os.stat(tmp_path / "nothing"))
+        assert has_floor(opened)
+    monkeypatch.setattr(_long_work.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "nothing"))
+    with floor() as opened:
+        assert opened is None and has_floor(opened)
 
 
 @pytest.mark.parametrize(("fault", "output_tells"), [(Fault, False), (ProgramFault, True)])

@@ -71,6 +71,13 @@ def test_both_forms_are_read_and_what_is_no_sample_is_left_out() -> None:
         assert (newer.power_limit_watts[0], newer.memory_total_mib[0]) == (400.0, 40960.0)
 
 
+def test_a_header_without_end_takes_no_time_of_each_line() -> None:
+    lines = ["timestamp" + "," * 60_000, *(line(START + number, 0, SAMPLE, limit="") for number in range(2000))]
+    began = time.process_time()
+    gpus_of("gpu0", lines, clock_of(None, None))
+    assert time.process_time() - began < 10, "a minute and more where each line is filled up to 60,000 columns"
+
+
 @given(strategies.lists(strategies.one_of(strategies.text(max_size=80), strategies.just(line(START, 0, SAMPLE)))))
 def test_whatever_the_lines_are_each_sample_has_all_its_measures(lines: list[str]) -> None:
     for gpu in gpus_of("gpu0", lines, clock_of(None, None)):

@@ -247,7 +247,8 @@ def test_the_job_is_found_in_what_each_launcher_is_planned_to_start(tmp_path: Pa
         "module": {"script": "", "module": "project.train"},
         "program": {"script": "./entry.sh", "no_python": True},
     }
-    given = ("--lr", "0.1", "--deepspeed", "zero2.json", "--", "-m")
+    many = [word for number in range(60) for word in (f"--option_{number}", "value")]
+    given = ("--lr", "0.1", "--deepspeed", "zero2.json", *many, "--", "-m")
     report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(launcher=launcher, args=given, **program[kind]))
     settings = report["settings"]
     assert (settings["--lr"], settings["--deepspeed"]) == ("0.1", "zero2.json")
@@ -264,6 +265,14 @@ def test_the_job_is_found_in_what_each_launcher_is_planned_to_start(tmp_path: Pa
         "launch_args": list(given),
         **({"launch_no_python": True} if kind == "program" else {}),
     }
+
+
+def test_a_program_whose_first_argument_is_that_of_an_interpreter_is_a_program(tmp_path: Path) -> None:
+    job = {"launcher": "env", "script": "python", "no_python": True, "args": ("-u", "train.py")}
+    report = report_of(tmp_path, nodes=2, gpus=2, plan=planned(**job))
+    again = json.loads(shlex.split(report["repeat"])[-1])
+    assert (again["launch_script"], again["launch_args"]) == ("python", ["-u", "train.py"])
+    assert again["launch_no_python"] is True
 
 
 @pytest.mark.parametrize(
