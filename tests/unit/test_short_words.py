@@ -57,7 +57,7 @@ muster = load()
         ("report mine", "report.yml -e run_id=mine"),
         ("report --runs=a,b --fetch", """report.yml -e '{"runs": "a,b"}' -e fetch=true"""),
         ("site -CDvvv --limi=gpu1 -f5", "site.yml -CDvvv --limi=gpu1 -f5"),
-        ("site --vault-pass-file word --inventory-file inv.yml", "site.yml --vault-pass-file word --inventory-file inv.yml"),
+        ("site --vault-pass-file a --inventory-file b", "site.yml --vault-pass-file a --inventory-file b"),
         ("site --become-user root -e a=b", "site.yml --become-user root -e a=b"),
         (
             "launch a.py --template '{{ messages }}'",
