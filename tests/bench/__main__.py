@@ -45,6 +45,7 @@ There is no limit for these. Used bare, `deepspeed --hostfile` runs its first pa
     "lifeline": Bench("Lifeline: what it costs the first node while a run goes on"),
     "preflight": Bench("Preflight: from one node to 64"),
     "site": Bench("site.yml where nothing is to be changed, near and far away"),
+    "code": Bench("Code: what a launch takes more where it compares it, and nothing has changed"),
     "rank_table": Bench("Rank table and what is rendered from it"),
     "report": Bench("Report of a run: from one GPU to 64 for a day"),
     "benchmark": Bench(

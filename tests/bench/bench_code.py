@@ -1,0 +1,100 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What launch.yml takes more where it compares the code here with that of the nodes. Exits 1 beyond the limit.
+
+By hand: python -m tests.bench.bench_code
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+FILES, ROUNDS = (20, 500), 7
+MORE = 0.3
+"""Seconds, with the smaller tree, which is a project's."""
+EXPLANATION = f"""\
+Seconds of `ansible-playbook launch.yml` with a bare script on two nodes that are this machine, without SSH: medians
+(fastest-slowest) of {ROUNDS} rounds in which each way had its turn. With code_source set the tree here is listed and
+compared with that of each node, in the call that reads its facts; nothing has changed, so nothing is copied. more: the
+median of the differences of each round."""
+
+
+def project(directory: Path, files: int) -> Path:
+    """A tree here, and the same one where the nodes have it."""
+    made = directory / f"project{files}"
+    for number in range(files):
+        path = made / f"part{number % 10}" / f"module{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"NUMBER = {number}\n" * 40)
+    (made / "train.py").write_text("print('done')\n")
+    shutil.copytree(made, directory / "there" / made.name)  # with the times of the files
+    return made
+
+
+def take(directory: Path, name: str, number: int, settings: dict[str, Any]) -> float:
+    """The seconds of a launch."""
+    from tests.unit.typed import typed
+
+    given = {"run_id": f"{name}-{number}", "launch_launcher": "env", "launch_report": False, **settings}
+    command = ["ansible-playbook", "muster.training.launch", "-i", "machines.yml", "-e", json.dumps(given)]
+    started = time.perf_counter()
+    done = typed(directory, command)
+    taken = time.perf_counter() - started
+    if done.returncode:
+        raise SystemExit(done.stdout[-3000:])
+    return taken
+
+
+def main() -> int:
+    """Measure and print."""
+    from tests.unit.supervised import free_port
+    from tests.unit.typed import give_collection
+
+    over = 0
+    print(EXPLANATION)
+    print(f"\n{'files':>5}  {'without':<18}{'with code_source':<18}{'more':>6}   limit")
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
+        directory = Path(made)
+        give_collection(directory)
+        settings = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "launch_python": sys.executable,
+            "launch_node_directory": f"{directory}/nodes",
+            "launch_master_port": free_port(),
+            "launch_lifeline_port": free_port(),
+            "launch_skip": ["busy"],
+            "node_slots": 1,
+        }
+        hosts = {f"node{place}": {"node_address": f"127.0.24.{place + 1}"} for place in range(2)}
+        (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
+        for files in FILES:
+            there = directory / "there" / project(directory, files).name
+            script = {"launch_script": "train.py", "launch_working_directory": str(there)}
+            code = {"code_source": str(directory / there.name), "code_directory": str(there)}
+            take(directory, f"first{files}", 0, {**script, **code})
+            found = []
+            for number in range(ROUNDS):
+                bare = take(directory, f"bare{files}", number, script)
+                found.append((bare, take(directory, f"code{files}", number, {**script, **code})))
+            more = statistics.median(compared - bare for bare, compared in found)
+            row = f"{files:>5}  "
+            for values in zip(*found, strict=True):
+                row += f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})".ljust(18)
+            limit = f"{MORE:g}" if files == FILES[0] else ""
+            if limit and more > MORE:
+                limit, over = f"{limit}: not kept", 1
+            print(f"{row}{more:>6.2f}   {limit}".rstrip(), flush=True)
+    return over
+
+
+if __name__ == "__main__":
+    sys.exit(main())
