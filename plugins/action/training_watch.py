@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -87,7 +88,8 @@ class ActionModule(ActionBase):
         last = ""
         heard = progress = time.monotonic()
         alive = ""  # only rank 0's node knows
-        while True:
+        parent = os.getppid()
+        while os.getppid() == parent:
             try:
                 answer = answers.ask(request, LONG_POLL + ANSWER_PATIENCE)
             except NodeRefusal as problem:
@@ -139,3 +141,5 @@ class ActionModule(ActionBase):
                 display.display(
                     f"[muster] {elapsed}{alive}{silence_in_words(answer['silence'])} last line: {last[:160]}"
                 )
+        # ansible-playbook is gone, with its terminal: what is shown nobody reads, and to show it would block in the end
+        return {"changed": False, "lost": True, "result": None, "said": said}

@@ -227,6 +227,14 @@ def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFi
     assert shown(capsys) == ["[muster] node0 does not answer for 11 s: timed out"]
 
 
+def test_it_ends_with_the_ansible_that_has_started_it(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a terminal is closed: a process that shows a run to nobody would be left here."""
+    parents = iter([7, 7, 7, 1])
+    monkeypatch.setattr(training_watch.os, "getppid", lambda: next(parents))
+    result, script = watch(answer(), answer())
+    assert result["lost"] and len(script.requests) == 2
+
+
 def test_patience_begins_anew_with_each_answer(watch: Watch) -> None:
     silences = [SILENT, SILENT, answer()] * 5
     result, _script = watch(*silences, END, seconds=3.0, patience=10)
