@@ -223,9 +223,11 @@ def _absent_around(
         return [], []
     held = {one for part in around for one in part["holds"]} - {machine["id"] for machine in machines}
     others = [machine for machine in there["machines"] if machine["id"] in held]
-    if others:
+    more = sorted(held - {machine["id"] for machine in others})
+    if held:
         name = network_name(around[0]["cluster"])
-        return [], [f"the VPC {name} stays: {_named(others)} in it are not of this cluster"]
+        told = ", ".join([*([_named(others)] if others else []), *(f"network interface {one}" for one in more)])
+        return [], [f"the VPC {name} stays: {told} in it are not of this cluster"]
     return [_removed(part) for part in around], []
 
 

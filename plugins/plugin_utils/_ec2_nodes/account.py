@@ -64,16 +64,17 @@ def read_account(aws: Aws) -> Account:
         aws.pages("describe_security_groups", "SecurityGroups"),
         aws.pages("describe_placement_groups", "PlacementGroups"),
         aws.pages("describe_volumes", "Volumes"),
-        _read_network(aws),
+        _with_interfaces(aws, _read_network(aws)),
     )
 
 
 class _Networks(NamedTuple):
-    """As EC2 describes them: all VPCs of the region, and subnets and gateways of clusters."""
+    """As EC2 describes them: all VPCs of the region, and of clusters subnets, gateways and what lies in their VPCs."""
 
     vpcs: list[dict[str, Any]]
     subnets: list[dict[str, Any]]
     gateways: list[dict[str, Any]]
+    interfaces: list[dict[str, Any]] = []
 
 
 def _read_network(aws: Aws) -> _Networks:
@@ -85,9 +86,17 @@ def _read_network(aws: Aws) -> _Networks:
     )
 
 
+def _with_interfaces(aws: Aws, networks: _Networks) -> _Networks:
+    vpcs = [str(one["VpcId"]) for one in networks.vpcs if cluster_in(one)]
+    if not vpcs:
+        return networks
+    filters = [{"Name": "vpc-id", "Values": vpcs}]
+    return networks._replace(interfaces=aws.pages("describe_network_interfaces", "NetworkInterfaces", Filters=filters))
+
+
 def read_network_parts(aws: Aws) -> list[Part]:
     """VPCs, gateways and subnets of clusters, whatever lies in them. Raises Ec2Error."""
-    return network_parts(*_read_network(aws), [])
+    return network_parts(*_read_network(aws), instances=[])
 
 
 def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
@@ -127,7 +136,7 @@ def account_of(
         "addresses": [],
         "parts": [
             *(placement for one in placements if (placement := placement_of(one))),
-            *network_parts(*networks, list(alive.values())),
+            *network_parts(*networks, instances=list(alive.values())),
         ],
     }
     strange = [

@@ -32,12 +32,27 @@ def placement_of(raw: Raw) -> Part | None:
 
 
 def network_parts(
-    vpcs: Iterable[Raw], subnets: Iterable[Raw], gateways: Iterable[Raw], instances: Sequence[Raw]
+    vpcs: Iterable[Raw],
+    subnets: Iterable[Raw],
+    gateways: Iterable[Raw],
+    interfaces: Sequence[Raw],
+    instances: Sequence[Raw],
 ) -> list[Part]:
-    """VPCs, gateways and subnets of clusters. instances: those that are alive."""
+    """VPCs, gateways and subnets of clusters. instances: those that are alive.
+
+    interfaces: those of an instance are told by it; any other is of a database or a load balancer that somebody has put
+    there, and a VPC holds it as it holds a machine.
+    """
     owners = {str(one["VpcId"]): cluster for one in vpcs if (cluster := cluster_in(one))}
+    of_nobody = [one for one in interfaces if not (one.get("Attachment") or {}).get("InstanceId")]
     found = [
-        _part("VPC", cluster, vpc, network_name(cluster), _in(instances, "VpcId", vpc))
+        _part(
+            "VPC",
+            cluster,
+            vpc,
+            network_name(cluster),
+            [*_in(instances, "VpcId", vpc), *_in(of_nobody, "VpcId", vpc, "NetworkInterfaceId")],
+        )
         for vpc, cluster in owners.items()
     ]
     for one in gateways:
@@ -66,5 +81,5 @@ def _part(what: What, cluster: str, part_id: str, name: str, holds: list[str] | 
     return {"what": what, "cluster": cluster, "id": part_id, "name": name, "holds": holds or []}
 
 
-def _in(instances: Iterable[Raw], key: str, place: str) -> list[str]:
-    return [str(one["InstanceId"]) for one in instances if one.get(key) == place]
+def _in(things: Iterable[Raw], key: str, place: str, name: str = "InstanceId") -> list[str]:
+    return [str(one[name]) for one in things if one.get(key) == place]

@@ -581,6 +581,20 @@ def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
     bench.nothing_left()
 
 
+def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(bench: Bench) -> None:
+    """It is seen by its network interface, which is of no machine."""
+    bench.provide(**OWN)
+    subnet = bench.own()["bert-0"]["SubnetId"]
+    made = bench.server.client().create_network_interface(SubnetId=subnet)
+    theirs = made["NetworkInterface"]["NetworkInterfaceId"]
+    done = bench.remove()
+    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not of this cluster"]
+    assert not {"DetachInternetGateway", "DeleteSubnet"} & {action for action, _given in bench.server.requests}
+    bench.server.client().delete_network_interface(NetworkInterfaceId=theirs)
+    bench.remove()
+    bench.nothing_left()
+
+
 def test_a_cluster_is_not_moved(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
