@@ -47,7 +47,8 @@ class ActionModule(ActionBase):
         """Write the files that are not there."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        written, diff = [], []
+        written: list[str] = []
+        diff: list[dict[str, str]] = []
         for one in args["files"]:
             path = os.path.join(args["directory"], one["path"])
             if os.path.lexists(path):

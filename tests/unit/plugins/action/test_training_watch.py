@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -230,7 +231,7 @@ def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFi
 def test_it_ends_with_the_ansible_that_has_started_it(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a terminal is closed: a process that shows a run to nobody would be left here."""
     parents = iter([7, 7, 7, 1])
-    monkeypatch.setattr(training_watch.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
     result, script = watch(answer(), answer())
     assert result["lost"] and len(script.requests) == 2
 

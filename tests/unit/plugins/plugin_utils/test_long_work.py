@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible import constants as C
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, ProgramFault, answered
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof
@@ -140,7 +141,7 @@ def test_without_locks_each_node_tells_how_far_it_is(monkeypatch: pytest.MonkeyP
     with floor() as opened:
         monkeypatch.setattr(fcntl, "flock", lambda *_words: os.stat(tmp_path / "nothing"))
         assert has_floor(opened)
-    monkeypatch.setattr(_long_work.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "nothing"))
+    monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path / "nothing"))
     with floor() as opened:
         assert opened is None and has_floor(opened)
 
