@@ -32,7 +32,7 @@ batch, how = sys.argv[-2:]  # deepspeed gives a rank words of its own before the
 if os.environ.get("RANK", os.environ.get("NODE_RANK")) == "1":
     if how == "torch":
         import torch
-    resource.setrlimit(resource.RLIMIT_AS, (used() + (1 << 30),) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (used() + (1 << 29),) * 2)  # half of what a batch of 1 takes
     if how == "torch":
         kept = torch.ones(int(batch) << 28)
     elif how == "plain":
