@@ -134,6 +134,10 @@ def start(
     return play
 
 
+FORCED = ("ANSIBLE_FORCE_COLOR", "PY_COLORS")
+"""What Molecule sets, and a person does not who types a pipe."""
+
+
 def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
     """Run a command in the checkout and write what it prints to a file, as it comes; return its exit status."""
     printed.parent.mkdir(parents=True)
@@ -144,7 +148,7 @@ def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **env},
+            env={name: value for name, value in os.environ.items() if name not in FORCED} | env,
             cwd=CHECKOUT,
         ) as process,
     ):
