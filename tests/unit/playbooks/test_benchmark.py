@@ -14,8 +14,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge i
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read import read_measured
 from tests.unit.plugins.plugin_utils.benchmark.measurements import document
 from tests.unit.plugins.plugin_utils.report.records import write_record
-from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
+from tests.unit.supervised import eventually
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs torch
 
@@ -43,18 +44,9 @@ if os.environ.get("GROUP_RANK") == "1":
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, which are this machine, and the record of an earlier benchmark."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.10.")  # a node on which another test has a run would be busy
-    for place, name in enumerate(NODES):
-        text = text.replace(f"local{place}", name)
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_node_directory: {tmp_path}/nodes\n    benchmark_directory: {tmp_path}/program\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        f"    launch_environment: {{PYTHONPATH: {tmp_path}/slow}}\n"
-        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
-        "    benchmark_seconds: 20\n    benchmark_largest: 1024\n    benchmark_collectives: [all_reduce]\n"
-    )
+    settings = {"benchmark_seconds": 20, "benchmark_largest": 1024, "benchmark_collectives": ["all_reduce"]}
+    slow = {"launch_environment": {"PYTHONPATH": f"{tmp_path}/slow"}}
+    two_nodes(tmp_path, 10, NODES, benchmark_directory=f"{tmp_path}/program", **settings, **slow)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
     earlier = write_record(tmp_path / "runs", "before", nodes=2)

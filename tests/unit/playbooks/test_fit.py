@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
+from tests.unit.two_nodes import state_of, two_nodes, wait_until_it_runs
+from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
@@ -38,16 +37,7 @@ if os.environ["NODE_RANK"] == "1":
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.11.")  # a node on which another test has a run would be busy
-    for place, name in enumerate(NODES):
-        text = text.replace(f"local{place}", name)
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
-    )
+    two_nodes(tmp_path, 11, NODES, launch_launcher="env")
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
@@ -55,16 +45,6 @@ def directory(tmp_path: Path) -> Path:
 def words(directory: Path, *more: str) -> list[str]:
     job = ["-e", f"launch_script={directory}/job.py", "-e", '{"fit_args": ["{batch_size}"]}', "-e", "fit_multiple=4"]
     return ["ansible-playbook", "muster.training.fit", "-i", "machines.yml", *job, *more]
-
-
-def state(directory: Path, run_id: str) -> str:
-    """Of a run on the second node, "" where there is none yet."""
-    status = directory / "nodes" / run_id / "node1" / "status.json"
-    return str(json.loads(status.read_text())["state"]) if status.exists() else ""
-
-
-def wait_until_it_runs(directory: Path, process: subprocess.Popen[str], run_id: str) -> None:
-    eventually(lambda: process.poll() is not None or state(directory, run_id) == "running", 240)
 
 
 def launched(directory: Path, script: str, *more: str) -> tuple[int, str]:
@@ -84,7 +64,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
         output, _none = process.communicate(timeout=240)
     assert process.returncode != 0, output
-    assert state(directory, "fit-b8") != "running", "the run was stopped before the command ended"
+    assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"
     assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
     code, output = launched(directory, "job.py")
     assert code == 2 and "fit is a search that is not over, after 0 launches" in output, output
@@ -93,7 +73,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
         wait_until_it_runs(directory, process, "fit-b8-2")
     finally:
         output = killed(process)
-    assert state(directory, "fit-b8-2") == "running", output
+    assert state_of(directory, "fit-b8-2") == "running", output
     (directory / "wait").unlink()
     done = typed(directory, command)
     assert done.returncode == 0, done.stdout
@@ -101,7 +81,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
     assert "fit: the largest batch a rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
     assert [one["run_id"] for one in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
-    assert state(directory, "fit-b8-2") != "running", "which nobody had watched any more"
+    assert state_of(directory, "fit-b8-2") != "running", "which nobody had watched any more"
 
     code, output = launched(directory, "other.py")
     assert code == 2 and f"fit is a search with {directory}/job.py, and this run starts" in output, output

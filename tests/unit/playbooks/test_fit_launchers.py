@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import typed
 
 pytestmark = pytest.mark.one_core  # it needs torch
 
@@ -58,16 +58,7 @@ PROGRAMS = {"mpirun": "mpirun", "pdsh": "pdsh", "openmpi": "mpirun"}
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and the job."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.21.")  # a node on which another test has a run would be busy
-    for place, name in enumerate(NODES):
-        text = text.replace(f"local{place}", name)
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
-    )
+    two_nodes(tmp_path, 21, NODES, launch_report=False)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
+from tests.unit.two_nodes import two_nodes, wait_until_it_runs
+from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
@@ -41,14 +41,7 @@ if os.environ["NODE_RANK"] == "0":
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.12.")  # a node on which another test has a run would be busy
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    node_price_per_hour: 1.5\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        "    launch_skip: [busy]\n    launch_report: false\n"  # other tests have runs on this machine, too
-    )
+    two_nodes(tmp_path, 12, launch_launcher="env", launch_report=False, node_price_per_hour=1.5)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
@@ -70,12 +63,7 @@ def test_a_job_that_resumes_may_go_also_where_the_rehearsal_was_killed(directory
     status = directory / "nodes" / "rehearsal-resumed" / "node1" / "status.json"
     process = begun(directory, words(directory))
     try:
-        eventually(
-            lambda: (
-                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
-            ),
-            240,
-        )
+        wait_until_it_runs(directory, process, "rehearsal-resumed")
     finally:
         output = killed(process)
     assert json.loads(status.read_text())["state"] == "running", output

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.table import HEADER
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import CHECKOUT, typed
 
 pytestmark = pytest.mark.one_core  # it needs torch
 
@@ -25,14 +25,7 @@ EXAMPLE = CHECKOUT / "examples" / "strategies"
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, and an inventory of two nodes."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.23.")  # a node on which another test has a run would be busy
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        "    launch_skip: [busy]\n"  # other tests have runs on this machine, too
-    )
+    two_nodes(tmp_path, 23, launch_report=False)
     return tmp_path
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, begun, give_collection, killed, typed
+from tests.unit.two_nodes import two_nodes, wait_until_it_runs
+from tests.unit.typed import begun, killed, typed
 
 pytestmark = pytest.mark.one_core  # it needs ansible-runner
 
@@ -39,16 +39,7 @@ VARIANTS: list[dict[str, Any]] = [
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, an inventory of two nodes, and a job."""
-    give_collection(tmp_path)
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", "127.0.13.")  # a node on which another test has a run would be busy
-    for place, name in enumerate(NODES):
-        text = text.replace(f"local{place}", name)
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    node_price_per_hour: 1.5\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n"
-        "    launch_skip: [busy]\n    launch_report: false\n"  # other tests have runs on this machine, too
-    )
+    two_nodes(tmp_path, 13, NODES, launch_launcher="env", launch_report=False, node_price_per_hour=1.5)
     (tmp_path / "job.py").write_text(JOB)
     return tmp_path
 
@@ -63,12 +54,7 @@ def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -
     process = begun(directory, words(directory, VARIANTS))
     status = directory / "nodes" / "sweep-large" / "node1" / "status.json"
     try:
-        eventually(
-            lambda: (
-                process.poll() is not None or (status.exists() and json.loads(status.read_text())["state"] == "running")
-            ),
-            240,
-        )
+        wait_until_it_runs(directory, process, "sweep-large")
     finally:
         output = killed(process)
     assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output

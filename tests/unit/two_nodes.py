@@ -1,0 +1,45 @@
+"""Two nodes that are this machine, for a playbook that is typed, and where a run on them stands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.unit.supervised import eventually, free_port
+from tests.unit.typed import CHECKOUT, give_collection
+
+
+def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settings: Any) -> None:
+    """Give a directory the collection and machines.yml, with two nodes of one slot and settings of their group.
+
+    network: 127.0.NETWORK.x has the nodes, and no other test: a node on which another one has a run would be busy.
+    names: of the nodes; without them local0 and local1.
+    """
+    give_collection(directory)
+    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
+    text = text.replace("127.0.0.", f"127.0.{network}.")
+    for place, name in enumerate(names):
+        text = text.replace(f"local{place}", name)
+    given = {
+        "launch_node_directory": f"{directory}/nodes",
+        "launch_master_port": free_port(),
+        "launch_lifeline_port": free_port(),
+        "launch_skip": ["busy"],  # other tests have runs on this machine, too
+        **settings,
+    }
+    lines = [f"    {name}: {json.dumps(value)}\n" for name, value in given.items()]
+    (directory / "machines.yml").write_text(text + "".join(lines))
+
+
+def state_of(directory: Path, run_id: str) -> str:
+    """Of a run on the second node, "" where there is none yet."""
+    status = directory / "nodes" / run_id / "node1" / "status.json"
+    return str(json.loads(status.read_text())["state"]) if status.exists() else ""
+
+
+def wait_until_it_runs(directory: Path, process: subprocess.Popen[str], run_id: str) -> None:
+    """Wait until a run has begun on the second node, or the command that is to launch it is over."""
+    eventually(lambda: process.poll() is not None or state_of(directory, run_id) == "running", 240)
