@@ -70,3 +70,10 @@ SETTINGS: dict[str, Any] = {
     "python_env_enabled": False,
     "pytorch_enabled": False,
 }
+WATCH: dict[str, Any] = {
+    "idle_watch_enabled": True,
+    "idle_watch_after": "45m",
+    "idle_watch_ttl": "off",  # this machine's age is theirs
+}
+QUICK_ROLES = "hosts_file,ssh_mesh"
+"""Those of site.yml that take little time, as --tags has them."""

@@ -17,6 +17,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.action.paperspace_cluster import (
     MOST_NODES,
+    WATCH_OPTIONS,
     beside_inventory,
     checked_cluster,
     refuse_runs,
@@ -64,9 +65,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "ssh_public_key": {"type": "str", "default": ""},
     "key_name": {"type": "str", "default": ""},
     "ssh_from": {"type": "list", "elements": "str", "default": []},
-    "power_off": {"type": "bool", "default": False},
-    "idle_after": {"type": "str", "default": "30m"},
-    "ttl": {"type": "str", "default": "24h"},
+    **WATCH_OPTIONS,
     "max_usd_per_hour": {"type": "float"},
     "price_per_hour": {"type": "float"},
     "on_shortage": {"type": "str", "choices": ["rollback", "wait"], "default": "rollback"},

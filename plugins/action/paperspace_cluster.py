@@ -42,6 +42,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
+#: Of modules that make machines which power themselves off
+WATCH_OPTIONS: dict[str, dict[str, Any]] = {
+    "power_off": {"type": "bool", "default": False},
+    "idle_after": {"type": "str", "default": "30m"},
+    "ttl": {"type": "str", "default": "24h"},
+}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "stopped", "absent"], "default": "present"},
@@ -57,9 +63,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "on_shortage": {"type": "str", "choices": ["rollback", "wait"], "default": "rollback"},
     "wait_minutes": {"type": "float", "default": 20.0},
     "ssh_public_key": {"type": "str", "default": ""},
-    "power_off": {"type": "bool", "default": False},
-    "idle_after": {"type": "str", "default": "30m"},
-    "ttl": {"type": "str", "default": "24h"},
+    **WATCH_OPTIONS,
     "network_id": {"type": "str", "default": ""},
     "remove_drive": {"type": "bool", "default": False},
     "remove_templates": {"type": "bool", "default": False},

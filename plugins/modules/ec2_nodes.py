@@ -41,17 +41,11 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.controller
   - muster.training._cluster_record
+  - muster.training._idle_watch
 attributes:
-  action: {support: full}
-  async: {support: none}
-  become: {support: none}
-  bypass_host_loop: {support: none}
-  check_mode: {support: full}
-  connection: {support: none}
-  delegation: {support: none}
   diff_mode: {support: full}
-  platform: {platforms: posix}
 options:
   cluster:
     description:
@@ -156,14 +150,6 @@ options:
       - At the first boot cloud-init sets it up. An image without cloud-init, systemd or Python 3 does not watch itself.
     type: bool
     default: false
-  idle_after:
-    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
-    type: str
-    default: 30m
-  ttl:
-    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
-    type: str
-    default: 24h
   max_usd_per_hour:
     description: What the cluster may cost an hour, in US dollars. Needed for O(state=present), except in check mode.
     type: float

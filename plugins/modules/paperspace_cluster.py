@@ -29,6 +29,7 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
   - muster.training._paperspace
   - muster.training._cluster_record
+  - muster.training._idle_watch
 attributes:
   diff_mode: {support: full}
 options:
@@ -113,14 +114,6 @@ options:
       - That a C(poweroff) in a machine ends its hourly fee was never tried. Its disk goes on costing.
     type: bool
     default: false
-  idle_after:
-    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
-    type: str
-    default: 30m
-  ttl:
-    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
-    type: str
-    default: 24h
   network_id:
     description: Id of the cluster's network, where several have its name.
     type: str

@@ -13,7 +13,7 @@ import yaml
 from tests import drive
 from tests.ec2_server import EC2Server, Host
 from tests.lab import Lab
-from tests.rented import SETTINGS, Project
+from tests.rented import QUICK_ROLES, SETTINGS, WATCH, Project
 
 CLUSTER = {
     "provision_cluster": "bert",
@@ -22,11 +22,8 @@ CLUSTER = {
     "provision_own_network": True,
     "provision_ssh_public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGkUeJcbx0vDN5hXgL5sWm3YpMMmxYHcGEYfCjRTsk1U",
     "provision_ssh_from": ["203.0.113.7"],
-    "idle_watch_enabled": True,
-    "idle_watch_after": "45m",
-    "idle_watch_ttl": "off",  # this machine's age is theirs
+    **WATCH,
 }
-ROLES = "hosts_file,ssh_mesh"  # what is quick
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +86,7 @@ def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: EC2Server, 
     (given,) = [given for action, given in server.requests if action == "RunInstances"]
     assert "muster_idle_watch.timer" in base64.b64decode(given["UserData"]).decode()
 
-    project.run(f"ansible-playbook site.yml --tags {ROLES}")
+    project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
     said = project.run("ansible-playbook launch.yml -e nnodes=2")
     assert "step 4 sum 2 world 2" in said
     assert "costs        1.06 USD an hour" in said, said

@@ -14,7 +14,7 @@ from tests.lab import Lab
 from tests.paperspace_server.account import Account, Host
 from tests.paperspace_server.server import PaperspaceServer
 from tests.paperspace_server.strangers import foreign_bytes, left_over, sprinkle
-from tests.rented import SETTINGS, Project
+from tests.rented import QUICK_ROLES, SETTINGS, WATCH, Project
 
 CLUSTER = {
     "provision_cluster": "bert",
@@ -22,11 +22,8 @@ CLUSTER = {
     "provision_region": "ny2",
     "provision_machine_types": ["C5"],
     "provision_template": "Ubuntu 22.04",
-    "idle_watch_enabled": True,
-    "idle_watch_after": "45m",
-    "idle_watch_ttl": "off",  # this machine's age is theirs
+    **WATCH,
 }
-ROLES = "hosts_file,ssh_mesh"  # what is quick
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +67,7 @@ def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: PaperspaceS
         assert settings == {"after": "45m", "ttl": "off"}
     assert "paperspace" not in lab.exec(node.name, ["grep", "-rli", server.key, "/etc/muster", "/usr/local"]).stdout
 
-    project.run(f"ansible-playbook site.yml --tags {ROLES}")
+    project.run(f"ansible-playbook site.yml --tags {QUICK_ROLES}")
     said = project.run("ansible-playbook launch.yml -e nnodes=2")
     assert "step 4 sum 2 world 2" in said
     assert "costs        0.18 USD an hour" in said, said  # with its disks, as the machines say

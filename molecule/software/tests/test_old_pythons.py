@@ -12,19 +12,12 @@ import yaml
 from tests import drive
 from tests.lab import Lab
 from tests.lab.hosts import down
+from tests.one_gpu import one_gpu
 
 TICKS = str(drive.JOBS / "ticks.py")
 PYTHON_3_8 = Path.home() / ".pyenv" / "versions" / "3.8.18"
 NOT_NEEDED = ("test", "idlelib", "tkinter", "site-packages", "__pycache__", "*.a")
-SMI = r"""#!/bin/sh
-case "$1" in
---query-gpu=compute_cap) printf 'compute_cap\n8.0\n' ;;
---query-gpu=*) cat <<'END'
-index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode
-0, GPU-0, NVIDIA A100, 580.65.06, 40960 MiB, 1 MiB, Default
-END
-esac
-"""
+SMI = one_gpu("NVIDIA A100", "8.0", 40960)
 
 
 def root(lab: Lab, node: str, command: str) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from tests import drive
 from tests.lab import Lab
+from tests.one_gpu import one_gpu
 from tests.recap import unchanged
 
 HERE = Path(__file__).parents[1]
@@ -165,15 +166,7 @@ def test_a_pair_of_torch_and_cuda_that_does_not_exist_is_refused_before_anything
     assert "choosing and getting packages" not in play.output
 
 
-SMI = r"""#!/bin/sh
-case "$1" in
---query-gpu=compute_cap) printf 'compute_cap\n6.1\n' ;;
---query-gpu=*) cat <<'END'
-index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode
-0, GPU-0, Quadro P4000, 580.65.06, 8192 MiB, 1 MiB, Default
-END
-esac
-"""
+SMI = one_gpu("Quadro P4000", "6.1", 8192)
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The options of modules that make machines which power themselves off."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """After how long they do."""
+
+    DOCUMENTATION = r"""
+options:
+  idle_after:
+    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
+    type: str
+    default: 30m
+  ttl:
+    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
+    type: str
+    default: 24h
+"""

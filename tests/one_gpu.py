@@ -1,0 +1,16 @@
+"""A stand-in for nvidia-smi that tells of one GPU, as far as software is chosen by it; a node has none here."""
+
+from __future__ import annotations
+
+
+def one_gpu(name: str, capability: str, memory_mib: int) -> str:
+    """The program. capability: of computing, as 8.0. Its driver is 580.65.06, which runs CUDA 13."""
+    return rf"""#!/bin/sh
+case "$1" in
+--query-gpu=compute_cap) printf 'compute_cap\n{capability}\n' ;;
+--query-gpu=*) cat <<'END'
+index, uuid, name, driver_version, memory.total [MiB], memory.used [MiB], compute_mode
+0, GPU-0, {name}, 580.65.06, {memory_mib} MiB, 1 MiB, Default
+END
+esac
+"""
