@@ -35,6 +35,20 @@ attributes:
   platform: {platforms: posix}
 """
 
+    # An action that runs on the controller alone, and shows what it changes.
+    CONTROLLER_DIFF = r"""
+attributes:
+  action: {support: full}
+  async: {support: none}
+  become: {support: none}
+  bypass_host_loop: {support: none}
+  check_mode: {support: full}
+  connection: {support: none}
+  delegation: {support: none}
+  diff_mode: {support: full}
+  platform: {platforms: posix}
+"""
+
     # An action that runs code of ours on the node, in one round trip.
     NODE = r"""
 attributes:

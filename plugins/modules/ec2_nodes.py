@@ -41,11 +41,9 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-  - muster.training._attributes.controller
+  - muster.training._attributes.controller_diff
   - muster.training._cluster_record
   - muster.training._idle_watch
-attributes:
-  diff_mode: {support: full}
 options:
   cluster:
     description:

@@ -17,9 +17,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
-  - muster.training._attributes.controller
-attributes:
-  diff_mode: {support: full}
+  - muster.training._attributes.controller_diff
 options:
   directory:
     description: Directory on the controller. It is made if it is not there.
