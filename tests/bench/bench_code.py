@@ -55,27 +55,14 @@ def take(directory: Path, name: str, number: int, settings: dict[str, Any]) -> f
 
 def main() -> int:
     """Measure and print."""
-    from tests.unit.supervised import free_port
-    from tests.unit.typed import give_collection
+    from tests.unit.two_nodes import two_nodes
 
     over = 0
     print(EXPLANATION)
     print(f"\n{'files':>5}  {'without':<18}{'with code_source':<18}{'more':>6}   limit")
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
         directory = Path(made)
-        give_collection(directory)
-        settings = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
-            "launch_python": sys.executable,
-            "launch_node_directory": f"{directory}/nodes",
-            "launch_master_port": free_port(),
-            "launch_lifeline_port": free_port(),
-            "launch_skip": ["busy"],
-            "node_slots": 1,
-        }
-        hosts = {f"node{place}": {"node_address": f"127.0.24.{place + 1}"} for place in range(2)}
-        (directory / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
+        two_nodes(directory, 24)
         for files in FILES:
             there = directory / "there" / project(directory, files).name
             script = {"launch_script": "train.py", "launch_working_directory": str(there)}

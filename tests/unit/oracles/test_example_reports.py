@@ -10,9 +10,8 @@ import importlib.util
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -21,8 +20,8 @@ from ansible_collections.muster.training.plugins.module_utils._run import stop a
 from tests import browser
 from tests.browser import Browser
 from tests.unit.oracles.test_report_page import AXES, VIEWS, check_view
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import CHECKOUT, typed
 
 pytestmark = pytest.mark.thorough  # the digits are trained by test_demo.py each time
 HUGGING_FACE = sorted((CHECKOUT / "build").glob("transformers-*"))
@@ -58,23 +57,6 @@ EXAMPLES = {
 }
 
 
-def inventory(directory: Path, libraries: list[str]) -> dict[str, Any]:
-    """Two nodes that are this machine, each with a price."""
-    settings = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-        "launch_python": sys.executable,
-        "launch_node_directory": str(directory / "nodes"),
-        "launch_master_port": free_port(),
-        "launch_lifeline_port": free_port(),
-        "launch_environment": {"PYTHONPATH": os.pathsep.join(libraries)} if libraries else {},
-        "node_slots": 1,
-        "node_price_per_hour": 2,
-    }
-    hosts = {name: {"node_address": f"127.0.20.{number}"} for number, name in enumerate("ab", 1)}
-    return {"training": {"hosts": hosts, "vars": settings}}
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
     libraries: list[str] = []
@@ -82,12 +64,12 @@ def test_an_example_has_its_report(tmp_path: Path, name: str) -> None:
         if not HUGGING_FACE:
             pytest.skip("make test-all has not installed transformers into build")
         libraries = [str(HUGGING_FACE[-1])]
-    give_collection(tmp_path)
+    environment = {"PYTHONPATH": os.pathsep.join(libraries)} if libraries else {}
+    two_nodes(tmp_path, 20, "ab", launch_environment=environment, launch_skip=[], node_price_per_hour=2)
     job = yaml.safe_load((CHECKOUT / "examples" / name / "job.yml").read_text())["job"]
     # to bring code from node to node takes ssh, which molecule's scenario `code` has
     job["working_directory"] = str(CHECKOUT / "examples" / name / job.pop("code"))
     (tmp_path / "job.yml").write_text(json.dumps({"job": job}))
-    (tmp_path / "machines.yml").write_text(json.dumps(inventory(tmp_path, libraries)))
     run_id = f"{name.replace('_', '-')}-{os.getpid()}"  # its temporary directories are called after it alone
     words = f"ansible-playbook muster.training.launch -i machines.yml -e @job.yml -e run_id={run_id}"
     try:

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
-from tests.unit.supervised import eventually, free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.supervised import eventually
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import typed
 
 LAUNCH = "ansible-playbook muster.training.launch -i machines.yml"
 ROLL = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}
@@ -27,15 +28,8 @@ ROLL = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """The collection, an inventory of two nodes, which are this machine, and a job that waits for a file."""
-    give_collection(tmp_path)
-    # addresses of their own: a node on which another test has a run would be busy
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("127.0.0.", "127.0.8.")
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n    launch_report: false\n"
-        f"    launch_script: {tmp_path}/wait.py\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n".replace(
-            "node_slots: 2", "node_slots: 1"
-        )
+    two_nodes(
+        tmp_path, 8, launch_launcher="env", launch_report=False, launch_script=f"{tmp_path}/wait.py", launch_skip=[]
     )
     (tmp_path / "wait.py").write_text(
         "import pathlib, time\n"

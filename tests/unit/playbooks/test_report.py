@@ -14,8 +14,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run import stop as run_stop
 from tests.unit.plugins.plugin_utils.report.records import write_record
-from tests.unit.supervised import free_port
-from tests.unit.typed import CHECKOUT, give_collection, typed
+from tests.unit.two_nodes import two_nodes
+from tests.unit.typed import typed
 
 PLAYBOOK = "ansible-playbook muster.training.{} -i machines.yml"
 
@@ -23,15 +23,7 @@ PLAYBOOK = "ansible-playbook muster.training.{} -i machines.yml"
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """The collection, an inventory of two nodes, which are this machine, and a job of each kind."""
-    give_collection(tmp_path)
-    # addresses of their own: a node on which another test has a run would be busy
-    text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("127.0.0.", "127.0.7.")
-    (tmp_path / "machines.yml").write_text(
-        f"{text}    node_slots: 1\n    launch_launcher: env\n    launch_node_directory: {tmp_path}/nodes\n"
-        f"    launch_master_port: {free_port()}\n    launch_lifeline_port: {free_port()}\n".replace(
-            "    node_slots: 2\n", ""
-        )
-    )
+    two_nodes(tmp_path, 7, launch_launcher="env", launch_skip=[])
     (tmp_path / "good.py").write_text("print('MUSTER_RESULT {\"accuracy\": 0.5}')\n")
     (tmp_path / "bad.py").write_text("raise ValueError('boom <script>')\n")
     yield tmp_path
