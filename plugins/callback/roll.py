@@ -455,7 +455,7 @@ class CallbackModule(Default):
     def v2_on_file_diff(self, result: Any) -> None:
         found = result.result.get("diff") or []
         for diff in found if isinstance(found, list) else [found]:
-            lines = [program(diff)] if program(diff) else (self._get_diff(diff) or "").rstrip().splitlines()
+            lines = (program(diff) or self._get_diff(diff) or "").rstrip().splitlines()
             longest = self.get_option("longest_diff")
             if len(lines) > longest:
                 lines = [*lines[:longest], f"... and {len(lines) - longest} more lines; -v shows them"]

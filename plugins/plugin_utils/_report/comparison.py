@@ -52,10 +52,10 @@ def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> 
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
 
-def sections(reports: Sequence[Report]) -> list[tuple[str, list[list[str]]]]:
-    """The tables below the settings: metrics, time, throughput, GPUs, cost."""
+def sections(reports: Sequence[Report], numbers: list[list[str]]) -> list[tuple[str, list[list[str]]]]:
+    """The tables below the settings: metrics, time, throughput, GPUs, cost. numbers: the rows of the first."""
     return [
-        ("Metrics", metrics(reports)[0]),
+        ("Metrics", numbers),
         (
             "Time",
             row("time", reports, lambda report: "" if report["seconds"] is None else duration(report["seconds"]))
@@ -133,6 +133,7 @@ def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: fl
             "only with care"
         )
     names = [report["run_id"] for report in reports]
+    numbers, texts = metrics(reports)
     return (
         environment()
         .get_template("comparison.html.j2")
@@ -141,8 +142,8 @@ def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: fl
             reports=reports,
             header=["", *names],
             differences=differences(reports),
-            sections=sections(reports),
-            texts=metrics(reports)[1],
+            sections=sections(reports, numbers),
+            texts=texts,
             plots=plots,
             notes=notes,
             made=when(now),
