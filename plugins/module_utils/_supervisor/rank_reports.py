@@ -37,7 +37,8 @@ CLOSING = re.compile(r"Sending process (\d+) closing signal")
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
     f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
-    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end"
+    "script import torch.distributed.nn before init_process_group, and call destroy_process_group at the end; after "
+    "fully_shard on CPUs, which keeps the thread all the same, end with sys.stdout.flush() and os._exit(0)"
 )
 
 
