@@ -13,35 +13,20 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_table
-from ansible_collections.muster.training.plugins.module_utils._job import DEEPSPEED_LAUNCHERS
-from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments
+from ansible_collections.muster.training.plugins.plugin_utils._job_spec import CHECKED, DEFAULTS, JOB
 from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 
 ARGUMENT_SPEC = {
+    **CHECKED,
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
-    "nnodes": {"type": "raw"},
-    "nproc_per_node": {"type": "int"},
-    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
-    "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
-    "accelerate_config": {"type": "dict", "default": {}},
-    "no_python": {"type": "bool", "default": False},
-    "image": {"type": "str", "default": ""},
-    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
-    "args": {"type": "raw", "default": []},
-    "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
-    "script": {"type": "str", "default": ""},
-    "interpreter": {"type": "str", "default": "python3"},
-    "working_directory": {"type": "str", "default": ""},
-    "master_port": {"type": "int", "default": 29500},
-    "lifeline_port": {"type": "int", "default": 29499},
+    "nproc_per_node": JOB["nproc_per_node"],
     "names": {"type": "bool", "default": True},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},

@@ -16,15 +16,13 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, money, read_prices, total
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, render_findings
-from ansible_collections.muster.training.plugins.module_utils._job import (
-    DEEPSPEED_LAUNCHERS,
-    Job,
-)
+from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._machines import machines_of
-from ansible_collections.muster.training.plugins.module_utils._plan import LAUNCHERS, hostfiles, node_plan
+from ansible_collections.muster.training.plugins.module_utils._plan import hostfiles, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import RankTable, RankTableError
 from ansible_collections.muster.training.plugins.plugin_utils._case import THRESHOLDS_SPEC, answers, judge
 from ansible_collections.muster.training.plugins.plugin_utils._job_arguments import job_arguments, job_environment
+from ansible_collections.muster.training.plugins.plugin_utils._job_spec import JOB
 from ansible_collections.muster.training.plugins.plugin_utils._own_environment import (
     missing_names,
     missing_problem,
@@ -34,48 +32,19 @@ from ansible_collections.muster.training.plugins.plugin_utils._read_job import r
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    **JOB,
     "nodes": {"type": "list", "elements": "dict", "required": True},
     "facts": {"type": "dict", "default": {}},
     "facts_from": {"type": "str", "default": ""},
     "prices": {"type": "dict", "default": {}},
     "currency": {"type": "str", "default": CURRENCY},
-    "nnodes": {"type": "raw"},
-    "nproc_per_node": {"type": "int"},
-    "run_id": {"type": "str", "default": ""},
-    "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},
-    "deepspeed_launcher": {"type": "str", "choices": ["", *DEEPSPEED_LAUNCHERS], "default": ""},
-    "accelerate_config": {"type": "dict", "default": {}},
-    "no_python": {"type": "bool", "default": False},
-    "image": {"type": "str", "default": ""},
-    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
-    "container_mounts": {"type": "list", "elements": "str", "default": []},
-    "container_options": {"type": "list", "elements": "str", "default": []},
-    "container_ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
-    "container_shm_size": {"type": "str", "default": ""},
-    "debug": {"type": "bool", "default": False},
-    "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
-    "script": {"type": "str", "default": ""},
-    "module": {"type": "str", "default": ""},
-    "args": {"type": "raw", "default": []},
-    "interpreter": {"type": "str", "default": "python3"},
-    "working_directory": {"type": "str", "default": ""},
-    "environment": {"type": "dict", "default": {}, "no_log": True},
     "pass_environment": {"type": "raw", "default": []},
-    "master_port": {"type": "int", "default": 29500},
-    "lifeline_port": {"type": "int", "default": 29499},
-    "max_restarts": {"type": "int"},
-    "start_timeout": {"type": "int", "default": 120},
-    "silence_timeout": {"type": "int", "default": 10},
-    "stop_grace": {"type": "int", "default": 5},
-    "log_limit": {"type": "int", "default": 10},
-    "outputs": {"type": "list", "elements": "str", "default": []},
     "replace": {"type": "bool", "default": False},
     "code": {"type": "dict", "default": {}},
     "code_left": {"type": "str", "choices": ["", "as_is", "later", "refused"], "default": ""},
     "skip": {"type": "list", "elements": "str", "default": []},
     "thresholds": {"type": "dict", "apply_defaults": True, "options": THRESHOLDS_SPEC},
 }
-DEFAULTS: dict[str, Any] = {name: option.get("default") for name, option in ARGUMENT_SPEC.items()}
 
 
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:

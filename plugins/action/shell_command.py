@@ -15,19 +15,14 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
+from ansible_collections.muster.training.plugins.plugin_utils._job_spec import CONTAINER, DEFAULTS
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import read_job
 from ansible_collections.muster.training.plugins.plugin_utils._shell_command import OPTIONS, login_words, script_of
 
 ARGUMENT_SPEC = {
+    **CONTAINER,
     "facts": {"type": "dict", "required": True},
     "address": {"type": "str", "default": ""},
-    "image": {"type": "str", "default": ""},
-    "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
-    "container_mounts": {"type": "list", "elements": "str", "default": []},
-    "container_options": {"type": "list", "elements": "str", "default": []},
-    "container_ulimits": {"type": "list", "elements": "str", "default": []},
-    "container_shm_size": {"type": "str", "default": ""},
     "run_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": ""},
     "json_file": {"type": "path"},

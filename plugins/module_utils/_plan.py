@@ -34,7 +34,6 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     sample_command,
 )
 
-LAUNCHERS = ("torchrun", "env", "deepspeed", "mpirun", "accelerate")
 HEARTBEAT = 2  # seconds between two signs of life on the lifeline
 
 
@@ -73,19 +72,18 @@ class Launcher(Protocol):
         """Our programs in bin of a node's run directory."""
 
 
+LAUNCHERS: dict[str, Callable[[Job], Launcher]] = {
+    "torchrun": lambda job: TorchrunC10d() if job.rdzv_backend == "c10d" else TorchrunStatic(),
+    "env": lambda job: Environment(),
+    "deepspeed": lambda job: DeepSpeedRemote(job.deepspeed_launcher) if job.deepspeed_launcher else DeepSpeed(),
+    "mpirun": lambda job: Mpirun(),
+    "accelerate": lambda job: Accelerate(),
+}
+
+
 def launcher_of(job: Job) -> Launcher:
     """The launcher of a job."""
-    if job.launcher == "deepspeed" and job.deepspeed_launcher:
-        return DeepSpeedRemote(job.deepspeed_launcher)
-    if job.launcher == "torchrun":
-        return TorchrunC10d() if job.rdzv_backend == "c10d" else TorchrunStatic()
-    others: dict[str, Callable[[], Launcher]] = {
-        "env": Environment,
-        "deepspeed": DeepSpeed,
-        "mpirun": Mpirun,
-        "accelerate": Accelerate,
-    }
-    return others[job.launcher]()
+    return LAUNCHERS[job.launcher](job)
 
 
 def network_environment(interface: str, address: str) -> dict[str, str]:

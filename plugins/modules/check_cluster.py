@@ -22,6 +22,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.conn
   - muster.training._attributes.controller
   - muster.training._cluster_check
+  - muster.training._job
 options:
   nodes:
     description:
@@ -35,68 +36,6 @@ options:
         unreachable. Parts that were not read are not judged.
     type: dict
     default: {}
-  nnodes:
-    description: How many of O(nodes), or a range such as V("2:4"), as O(muster.training.launch_plan#module:nnodes).
-    type: raw
-  launcher:
-    description: What would start the processes, as O(muster.training.launch_plan#module:launcher).
-    type: str
-    choices: [torchrun, env, deepspeed, mpirun, accelerate]
-    default: torchrun
-  deepspeed_launcher:
-    description: What DeepSpeed starts the nodes with, as O(muster.training.launch_plan#module:deepspeed_launcher).
-    type: str
-    choices: ["", pdsh, openmpi]
-    default: ""
-  accelerate_config:
-    description: Keys of Accelerate's configuration, as O(muster.training.launch_plan#module:accelerate_config).
-    type: dict
-    default: {}
-  no_python:
-    description: Whether O(script) is a program of its own, which must be executable.
-    type: bool
-    default: false
-  image:
-    description:
-      - Image of a container in which the job would run, as O(muster.training.launch_plan#module:image).
-      - O(interpreter) and its packages are then the image's and not looked for on the nodes.
-    type: str
-    default: ""
-  container_engine:
-    description: What would run the container.
-    type: str
-    choices: [docker, podman]
-    default: docker
-  args:
-    description:
-      - Arguments of the job, as O(muster.training.launch_plan#module:args). The configuration of DeepSpeed that they
-        name is judged.
-    type: raw
-    default: []
-  rdzv_backend:
-    description: Rendezvous of torchrun, as O(muster.training.launch_plan#module:rdzv_backend).
-    type: str
-    choices: [static, c10d]
-  script:
-    description: Path of the job's script on the nodes, if there is one.
-    type: str
-    default: ""
-  interpreter:
-    description: Python interpreter of the job, as it was given to M(muster.training.node_facts).
-    type: str
-    default: python3
-  working_directory:
-    description: Directory in which the job would start, as it was given to M(muster.training.node_facts).
-    type: str
-    default: ""
-  master_port:
-    description: TCP port of the rendezvous on the first node, from 1024 to 65535.
-    type: int
-    default: 29500
-  lifeline_port:
-    description: TCP port of the lifeline on the first node, from 1024 to 65535.
-    type: int
-    default: 29499
   names:
     description:
       - Whether each node must know each node by name, and its own name must not mean its loopback. Runs that

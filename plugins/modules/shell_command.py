@@ -18,6 +18,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
+  - muster.training._job.container
 attributes:
   action: {support: full}
   async: {support: none}
@@ -46,25 +47,6 @@ options:
     type: str
     choices: [docker, podman]
     default: docker
-  container_mounts:
-    description: Further directories for the container, as C(/data:/data:ro).
-    type: list
-    elements: str
-    default: []
-  container_options:
-    description: Further words for C(docker run) or C(podman run).
-    type: list
-    elements: str
-    default: []
-  container_ulimits:
-    description: Limits inside the container.
-    type: list
-    elements: str
-    default: []
-  container_shm_size:
-    description: Size of C(/dev/shm) of the container's own, such as V(16g). Empty, the node's own is used.
-    type: str
-    default: ""
   run_id:
     description: A run in whose container the shell is to be. Empty, it gets a container of its own.
     type: str

@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._job import (
@@ -81,36 +82,18 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     script = args["script"]
     if args["no_python"] and script and "/" not in script:
         script = f"./{script}"  # a bare word would be looked for on the PATH
-    backend = args["rdzv_backend"] or ("c10d" if elastic else "static")
     if restarts is None:
         restarts = 3 if elastic and args["launcher"] == "torchrun" else 0
-    return Job(
-        run_id=run_id,
-        launcher=args["launcher"],
-        rdzv_backend=backend,
-        script=script,
-        module=args["module"],
-        args=tuple(args["args"]),
-        interpreter=args["interpreter"],
-        working_directory=args["working_directory"],
-        variables=tuple(args["environment"]),
-        master_port=args["master_port"],
-        lifeline_port=args["lifeline_port"],
-        min_nnodes=min(least, most) if elastic else None,
-        max_restarts=restarts,
-        start_timeout=args["start_timeout"],
-        silence_timeout=args["silence_timeout"],
-        stop_grace=args["stop_grace"],
-        log_limit=args["log_limit"],
-        outputs=tuple(args["outputs"]),
-        no_python=args["no_python"],
-        debug=args["debug"],
-        image=args["image"],
-        container_engine=args["container_engine"],
-        container_mounts=tuple(args["container_mounts"]),
-        container_options=tuple(args["container_options"]),
-        container_ulimits=tuple(args["container_ulimits"]),
-        container_shm_size=args["container_shm_size"],
-        deepspeed_launcher=args["deepspeed_launcher"],
-        accelerate_config=args["accelerate_config"],
-    )
+    given = {one.name: args[one.name] for one in fields(Job) if one.name in args}
+    derived = {
+        "run_id": run_id,
+        "rdzv_backend": args["rdzv_backend"] or ("c10d" if elastic else "static"),
+        "script": script,
+        "variables": list(args["environment"]),
+        "min_nnodes": min(least, most) if elastic else None,
+        "max_restarts": restarts,
+    }
+    settled: dict[str, Any] = {**given, **derived}
+    for name, value in settled.items():
+        settled[name] = tuple(value) if isinstance(value, list) else value
+    return Job(**settled)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
+from ansible_collections.muster.training.plugins.action.launch_plan import ARGUMENT_SPEC
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Thresholds
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding
 from ansible_collections.muster.training.plugins.plugin_utils._case import judge
@@ -155,7 +155,7 @@ def cluster(count: int = 4, gpu_count: int = 0) -> dict[str, Facts]:
 def arguments(read: dict[str, Facts], **given: Any) -> dict[str, Any]:
     """Arguments of launch_plan for the nodes of these facts."""
     return {
-        **DEFAULTS,
+        **{name: option.get("default") for name, option in ARGUMENT_SPEC.items()},
         "nodes": [
             {"name": name, "address": address(name), "slots": one["gpu_count"] or 1} for name, one in read.items()
         ],

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.action.launch_plan import DEFAULTS
 from ansible_collections.muster.training.plugins.module_utils._job import SAFE_RUN_ID
+from ansible_collections.muster.training.plugins.plugin_utils._job_spec import DEFAULTS
 from ansible_collections.muster.training.plugins.plugin_utils._read_job import fresh_run_id, read_job
 
 
