@@ -48,7 +48,7 @@ def choose(
 ) -> list[dict[str, Any]]:
     """The run's nodes in the order of their ranks: name, address, and slots as the inventory has them.
 
-    With node_rank, numbered again, where the inventory prescribes the order: some launchers have one of their own.
+    With node_rank, renumbered, where the inventory prescribes the order: some launchers have one of their own.
     Raises AnsibleActionFail with all that is wrong with the group.
     """
     members = members_of(group, groups)

@@ -168,5 +168,5 @@ class ActionModule(ActionBase):
         took = duration(time.monotonic() - began)
         display.display(f"[muster] {node}: {done / 1e6:.0f} MB after {took}, in {target}")
         for name, why in failures.items():
-            display.warning(f"{node} did not give {printable(name)[:200]}: {why}; say it again to have it")
+            display.warning(f"{node} did not give {printable(name)[:200]}: {why}; run it again to get it")
         return failures

@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 silent = time.monotonic() - heard
                 if silent > args["patience"]:
                     why = " ".join(str(problem).split())
-                    display.display(f"[muster] {args['node']} does not answer for {silent:.0f} s: {why}")
+                    display.display(f"[muster] {args['node']} has not answered for {silent:.0f} s: {why}")
                     return {"changed": False, "lost": True, "result": None, "said": said}
                 time.sleep(1.0)
                 continue

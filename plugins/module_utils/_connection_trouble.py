@@ -38,14 +38,14 @@ TROUBLES = (
     Trouble(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
         "its host key is not the one that this machine has recorded",
-        "the recorded key: another one means that the machine was made again, or that another machine answers",
-        "if the machine was made again, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
+        "the recorded key: another one means that the machine was reinstalled, or that another machine answers",
+        "if the machine was reinstalled, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
     ),
     Trouble(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
         "its host key is not the one that this machine has recorded",
-        "the recorded key: another one means that the machine was made again, or that another machine answers",
-        "if the machine was made again, remove the old key from the file of known hosts: ssh-keygen -R ADDRESS",
+        "the recorded key: another one means that the machine was reinstalled, or that another machine answers",
+        "if the machine was reinstalled, remove the old key from the file of known hosts: ssh-keygen -R ADDRESS",
     ),
     Trouble(
         r"host key is known for \S+ and you have requested strict checking|Host key verification failed"
@@ -144,7 +144,7 @@ TROUBLES = (
     ),
     Trouble(
         r"timed out|no answer within|Timeout|did not answer",
-        "it does not answer in time",
+        "it did not answer in time",
         MACHINE_ON,
         "check that the machine is on, and that the firewall of its provider lets this machine in by SSH",
     ),

@@ -83,7 +83,7 @@ class Engine:
         except OSError as error:
             raise Fault(f"{self.name} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise Fault(f"`{self.name} {' '.join(words[:2])}` does not answer within {patience:g} s") from None
+            raise Fault(f"`{self.name} {' '.join(words[:2])}` did not answer within {patience:g} s") from None
 
     def find(self, name: str) -> Found | None:
         """The image of a name or an id, None where it is not there. Raises Fault where the engine does not tell."""
@@ -204,7 +204,7 @@ def read_archive(path: str) -> list[str]:
         configs = [os.path.basename(one["Config"]) for one in json.loads(texts.get("manifest.json", b"[]"))]
         indices = [one["digest"] for one in json.loads(texts.get("index.json", b"{}")).get("manifests", ())]
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise Fault(f"container_image_archive {path} cannot be read: {error}. Make it again") from None
+        raise Fault(f"container_image_archive {path} cannot be read: {error}. Save it again") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         configs = indices = []
     if len(configs) != 1:
@@ -218,7 +218,7 @@ def read_archive(path: str) -> list[str]:
         if not DIGEST.fullmatch(name):  # an engine might take it for an option
             raise Fault(
                 f"container_image_archive {path} calls its image {repr(one)[:100]}. Needed: its SHA-256, 64 hex "
-                "digits, as `docker save --output FILE IMAGE` writes it. Make it again"
+                "digits, as `docker save --output FILE IMAGE` writes it. Save it again"
             )
         known.append(name)
     return known

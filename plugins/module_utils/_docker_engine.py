@@ -51,7 +51,7 @@ def running() -> tuple[list[str], str]:
     except FileNotFoundError:
         return [], ""
     except subprocess.TimeoutExpired:
-        fault = "`docker ps` does not answer within 60 s"
+        fault = "`docker ps` did not answer within 60 s"
     except subprocess.CalledProcessError as problem:
         fault = f"`docker ps` fails ({problem.stderr.strip()[-300:] or f'code {problem.returncode}'})"
     except OSError as problem:

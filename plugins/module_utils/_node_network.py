@@ -216,7 +216,7 @@ def parse_hosts(text: str) -> dict[str, list[str]]:
 def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
     """Return what this machine's own name and the names of its peers mean here.
 
-    hostname; own: see own_names(), None where the resolver does not answer in time; hosts_file: {peer: addresses} as
+    hostname; own: see own_names(), None where the resolver did not answer in time; hosts_file: {peer: addresses} as
     far as /etc/hosts knows them; resolver: {peer: addresses}, None where it was not to be asked: names that only a name
     server could know cost packets and, where it is slow, seconds; unanswered: the names for which that took too long.
     """

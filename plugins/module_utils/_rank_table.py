@@ -169,7 +169,7 @@ def build_rank_table(
 
     Explicit ranks decide the order where they are given (for all hosts or for none; 0, 1, 2 ... over the whole group).
     Without them `order` does: "inventory" keeps the order given, "name" sorts by name, node2 before node10.
-    `rank0` names the host to move to the front in any case. The nodes taken are numbered again from 0.
+    `rank0` names the host to move to the front in any case. The nodes taken are renumbered from 0.
 
     A mapping has the keys of Host; `node_rank` is another name of `rank`, so the result of as_dicts() can be given too.
     Numbers may be strings of decimal digits. Addresses come out in their canonical form.

@@ -12,7 +12,7 @@ short_description: Sign the SSH keys of a cluster's nodes, renew and revoke cert
 description:
   - Keeps a certificate authority of SSH in a directory of the controller. Signs a host key and a user's key for each
     node given, and keeps the certificates. All nodes are done in one call.
-  - A certificate is made again when its end is near, when the node has other names or another key, and when the key of
+  - A certificate is renewed when its end is near, when the node has other names or another key, and when the key of
     the authority is another one.
   - Certificates of nodes that are not in O(members), and of keys and names that a node has no more, go on a list of
     revoked ones. A node that comes back with the same key and names comes off the list.
@@ -68,7 +68,7 @@ options:
     type: str
     default: 52w
   renew_before:
-    description: How long before its end a certificate is made again.
+    description: How long before its end a certificate is renewed.
     type: str
     default: 12w
 requirements:

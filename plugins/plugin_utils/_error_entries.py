@@ -250,7 +250,7 @@ GPUS = (
         cause="torch, or an extension such as flash-attention, holds no code for this model of GPU: it is older than "
         "the GPU, or so new that the GPU is no longer supported.",
         remedy="ansible-playbook site.yml --tags python_env,pytorch installs a torch with code for all GPUs of the "
-        "cluster (pytorch_version: auto); extensions must be built again for it",
+        "cluster (pytorch_version: auto); extensions must be rebuilt for it",
     ),
     Entry(
         id="driver-too-old",

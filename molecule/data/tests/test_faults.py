@@ -104,7 +104,7 @@ FAULTS: dict[str, tuple[Callable[[Data], dict[str, Any]], tuple[str, ...]]] = {
     "clock skew": (refusing("RequestTimeTooSkewed"), ("the clock of this node", "timedatectl set-ntp true")),
     "access denied": (refusing("AccessDenied"), ("S3 denies these credentials the bucket", "s3:ListBucket")),
     "endpoint gone": (gone, ("nothing answers at the endpoint", "see that the endpoint's URL is right")),
-    "endpoint hangs": (hanging, ("no answer within", "does not answer in time", "curl -v URL")),
+    "endpoint hangs": (hanging, ("no answer within", "did not answer in time", "curl -v URL")),
     "keys that may not write": (read_only, ("nothing can be written there", "s3:PutObject")),
     "no /dev/fuse": (without_device, ("/dev/fuse is missing", "modprobe fuse", "--device /dev/fuse")),
     "mount point not empty": (not_empty, ("is not empty (there is 'mine')", "choose another path")),

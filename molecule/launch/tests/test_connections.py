@@ -78,7 +78,7 @@ def test_each_trouble_by_its_name(lab: Lab, tmp_path: Path) -> None:
         ("unknown", "its host key is not known to this machine", "StrictHostKeyChecking=accept-new"),
         ("changed", "its host key is not the one that this machine has recorded", "ssh-keygen -f"),
         ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
-        ("silent", "it does not answer in time", "firewall of its provider"),
+        ("silent", "it did not answer in time", "firewall of its provider"),
         ("name", "its name is not known to this machine", "set ansible_host"),
         ("route", "no way leads to it: No route to host", "check that the machine is on"),
         ("sudo", "sudo asks for a password", "--ask-become-pass"),

@@ -70,7 +70,7 @@ IDS = {
     "mtu-mismatch": "the interfaces' MTUs differ",
     "name-differs": "a name means another address than on the other nodes",
     "name-elsewhere": "a name means another address than node_address, on all nodes",
-    "name-unanswered": "the resolver does not answer in time",
+    "name-unanswered": "the resolver did not answer in time",
     "name-unknown": "a node does not know a name",
     "no-gpu": "the node shows no GPU, and nothing says how many processes to start",
     "no-route": "no route leads to a peer",

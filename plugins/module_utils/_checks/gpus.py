@@ -32,7 +32,7 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
             error(
                 "nvidia-smi-hangs",
                 [name],
-                "nvidia-smi does not answer within 10 s",
+                "nvidia-smi did not answer within 10 s",
                 "a driver that answers",
                 "look for 'NVRM: Xid' in dmesg, end what uses the GPUs, and reboot the node",
             )

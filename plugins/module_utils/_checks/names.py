@@ -153,7 +153,7 @@ def check_names_known(case: Case) -> list[Finding]:
             warning(
                 "name-unanswered",
                 slow,
-                "the resolver does not answer within 3 s for names of nodes",
+                "the resolver did not answer within 3 s for names of nodes",
                 "names that are known at once: every start of a process group asks for them",
                 f"{TODO}, or correct the name servers in /etc/resolv.conf",
             )

@@ -164,7 +164,7 @@ def check_interpreter_answers(case: Case) -> list[Finding]:
             broken,
             f"{case.job.interpreter} does not run: {next(iter(broken.values()))}",
             "a Python interpreter that starts",
-            "make its virtual environment again, or correct launch_python",
+            "recreate its virtual environment, or correct launch_python",
         )
     ]
 

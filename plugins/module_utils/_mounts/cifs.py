@@ -87,7 +87,7 @@ class Cifs(Kind):
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
             "the kernel of this node cannot mount CIFS: it has no module of this name",
             "modprobe cifs; where there is none, install the kernel's modules (on Ubuntu "
-            "linux-modules-extra-$(uname -r)) and start the node again; in a container its host's kernel must have it",
+            "linux-modules-extra-$(uname -r)) and reboot the node; in a container its host's kernel must have it",
         ),
         Cause(
             r"could not resolve address for (\S+?):",

@@ -287,7 +287,7 @@ def unmounted(kind: Kind, wanted: Wanted, check_mode: bool, absent: bool) -> dic
                 raise MountError(
                     f"{path} does not answer, and is still mounted after `umount --lazy {path}`. Needed: nothing "
                     "mounted there, before its unit and credentials may go. Try that command on the node and see what "
-                    "it says, or start the node again, then run this again"
+                    "it says, or reboot the node, then run this again"
                 )
         else:
             node.unmount(path)

@@ -57,7 +57,7 @@ def lacking(kind: Kind) -> str:
             return (
                 f"the kernel {os.uname().release} of this node knows no {kind.filesystem}, and has no module for it. "
                 f"Needed: `modprobe {kind.filesystem}` that works. Install the kernel's modules (on Ubuntu "
-                "linux-modules-extra-$(uname -r)) and start the node again; in a container the machine's kernel must "
+                "linux-modules-extra-$(uname -r)) and reboot the node; in a container the machine's kernel must "
                 "have it"
             )
     if kind.device and not os.path.exists(kind.device):

@@ -135,7 +135,7 @@ CAUSES = (
     ),
     Cause(
         "OPERATION_TIMEDOUT|ABORTED_BY_CALLBACK|timed out|timeout",
-        "the endpoint takes the request and does not answer in time",
+        "the endpoint took the request but did not answer in time",
         "see that its server is well and the network not jammed (curl -v URL on this node)",
     ),
     Cause(

@@ -155,7 +155,7 @@ def capabilities(given: Data) -> Data:
     except FileNotFoundError:
         return {"capabilities": [], "changed": False}
     except subprocess.TimeoutExpired:
-        raise unknown("does not answer within 60 s") from None
+        raise unknown("did not answer within 60 s") from None
     except OSError as problem:
         raise unknown(f"cannot be run: {problem.strerror}") from None
     text = done.stdout

@@ -168,7 +168,7 @@ def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
             raise Refusal(
                 f"the environment in {wishes.directory} has Python {seen}, "
                 f"and python_env_python is {wishes.python}. Needed: one of both. Remove {wishes.directory}/env on all "
-                "nodes, so that it is made again, or set python_env_python to auto"
+                "nodes, so that it is rebuilt, or set python_env_python to auto"
             )
         return [
             Python(minor_text(minor), minor, f"{wishes.directory}/env has it; to change it, remove that on all nodes")
@@ -250,7 +250,7 @@ def python_problem(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) ->
         f"torch {one.torch} has no wheel for Python {minor_text(one.python.minor)} ({one.python.origin}"
         f"{f'; found: {seen}' if seen else ''})",
         f"Python {span(one.release.pythons)}",
-        f"remove {wishes.directory}/env on all nodes, so that it is made again"
+        f"remove {wishes.directory}/env on all nodes, so that it is rebuilt"
         if any(node.made for node in nodes.values())
         else "",
     )

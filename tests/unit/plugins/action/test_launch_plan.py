@@ -53,7 +53,7 @@ def test_nodes_without_an_answer_are_named() -> None:
     findings = make_plan(made)[2]
     found = {finding.nodes: finding.found for finding in findings if finding.id == "unreachable"}
     assert set(found) == {("node2",), ("node3",)}
-    assert found[("node2",)] == "it does not answer in time"
+    assert found[("node2",)] == "it did not answer in time"
     assert "--limit" in found[("node3",)]
 
 

@@ -53,7 +53,7 @@ def test_the_table() -> None:
         "node9   0-1    running      0:01:15  step 7\n"
         "node10  2      failed       0:01:15  node9 is lost: silent\n"
         "node11         no run\n"
-        "node12         unreachable           it does not answer in time\n"
+        "node12         unreachable           it did not answer in time\n"
         "node13         not read              no Python\n"
         "node14         not read              it was not asked\n"
         "node15         unreachable           it did not answer a moment ago"

@@ -225,7 +225,7 @@ def test_a_node_that_falls_silent_for_a_while_is_waited_for(watch: Watch, capsys
 def test_a_node_that_stays_silent_is_lost(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
-    assert shown(capsys) == ["[muster] node0 does not answer for 11 s: timed out"]
+    assert shown(capsys) == ["[muster] node0 has not answered for 11 s: timed out"]
 
 
 def test_it_ends_with_the_ansible_that_has_started_it(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_trouble_that_stays_leaves_the_run_lost_not_failed(
     result, _script = watch(answer('MUSTER_RESULT {"a": 1}\n'), SILENT, trouble, seconds=3.0, patience=10)
     assert result == {"changed": False, "lost": True, "result": None, "said": {"a": 1}}
     (line,) = shown(capsys)
-    assert line.startswith("[muster] node0 does not answer for 11 s: ") and line.endswith("Killed")
+    assert line.startswith("[muster] node0 has not answered for 11 s: ") and line.endswith("Killed")
 
 
 def test_a_supervisor_that_died_leaves_the_run_lost(watch: Watch) -> None:

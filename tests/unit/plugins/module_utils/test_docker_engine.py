@@ -64,7 +64,7 @@ def test_an_engine_that_does_not_tell_is_a_fault(
         return run(words, check=more.pop("check"), **more)
 
     monkeypatch.setattr(subprocess, "run", impatient)
-    assert state.running() == ([], "`docker ps` does not answer within 60 s, docker.service is active")
+    assert state.running() == ([], "`docker ps` did not answer within 60 s, docker.service is active")
 
 
 def test_containers_that_outlived_their_engine_are_a_fault(

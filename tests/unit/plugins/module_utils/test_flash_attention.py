@@ -296,7 +296,7 @@ def test_gpus_that_are_not_told_are_no_absent_ones(tmp_path: Path, monkeypatch: 
         return run(words, check=more.pop("check"), **{**more, "timeout": 0.2})
 
     monkeypatch.setattr(subprocess, "run", run_briefly)
-    with pytest.raises(Fault, match=r"nvidia-smi does not answer within 60 s\. Needed: "):
+    with pytest.raises(Fault, match=r"nvidia-smi did not answer within 60 s\. Needed: "):
         flash.capabilities({})
 
 

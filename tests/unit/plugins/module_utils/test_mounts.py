@@ -304,7 +304,7 @@ mnt-data.mount: Mount process exited, code=exited, status=32/n/a
         ("s3fs", "s3fs_check_service(3593): bucket or key not found(host=http://h)", "no such bucket", "s3://"),
         ("s3fs", NO_ANSWER.format(2411, "COULDNT_RESOLVE_HOST"), "cannot be resolved", "resolvectl"),
         ("s3fs", NO_ANSWER.format(2416, "COULDNT_CONNECT"), "nothing answers", "curl -v"),
-        ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "does not answer in time", "curl -v"),
+        ("s3fs", "curl.cpp:RequestPerform(2426): ### CURLE_ABORTED_BY_CALLBACK", "did not answer in time", "curl -v"),
         ("s3fs", "fuse: unknown option `nonsense=1'", "does not know the option nonsense", "remove nonsense"),
         ("s3fs", "fuse: device not found, try 'modprobe fuse' first", "no FUSE", "--device /dev/fuse"),
         ("s3fs", "There is no enough disk space for used as cache(or temporary) directory by s3fs.", "full", "room"),
