@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.lab import Lab
 
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
+SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk on which another one works
 # What a shell, env, Python and torch need; an image from a registry is not needed.
 MAKE_IMAGE = """
 tar -C / -c --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi --exclude='*.a' \\
@@ -25,12 +27,11 @@ tar -C / -c --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --excl
 
 @pytest.fixture(scope="module")
 def engine(lab: Lab) -> Lab:
-    """The hosts with an engine; the role has been checked, applied and seen to change nothing any more."""
-    playbook = str(Path(__file__).with_name("engine.yml"))
+    """The hosts with an engine; the playbook has been checked, applied and seen to change nothing any more."""
     for options in (("--check",), (), ()):
-        play = drive.run(playbook, lab.inventory, options=options, timeout=400)
+        play = drive.run("docker.yml", lab.inventory, options=options, timeout=400, docker_engine_settings=SETTINGS)
         assert play.rc == 0, play.output
-    assert play.output.count("changed=0") == 2, play.output
+    assert len(re.findall(r"node\d .*changed=0", play.output)) == 2, play.output
     return lab
 
 
@@ -119,11 +120,28 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
 
 def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
     lab = engine
-    settings = {"storage-driver": "vfs", "nonsense": 1}
+    settings = {**SETTINGS, "nonsense": 1}
     play = role(lab, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_settings=settings)
     assert play.rc == 2 and "runs with its former ones" in play.output, play.output
-    assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == {"storage-driver": "vfs"}
+    assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == SETTINGS
     assert lab.exec("node1", ["docker", "info"]).returncode == 0
+
+
+def test_an_engine_of_another_package_stays(engine: Lab, tmp_path: Path) -> None:
+    """As docker-ce would: here it is docker.io that is not among what is wanted."""
+    play = role(engine, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_packages=["other-engine"])
+    said = " ".join(play.output.split())
+    assert play.rc == 0 and "Docker is there already, from docker.io, and stays: other-engine would" in said, said
+
+
+def test_a_directory_of_a_user_is_no_place_for_an_archive_of_root(engine: Lab, tmp_path: Path) -> None:
+    there = "/home/muster/images"
+    play = role(
+        engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there
+    )
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and f"/home/muster does not belong to root, and root would act on what lies in {there}" in said
+    assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 
 def test_a_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
@@ -169,7 +187,8 @@ def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_
     image.exec("node1", ["rm", "/usr/local/bin/du"])
     assert failed.rc == 2 and "runs with its former data again" in " ".join(failed.output.split()), failed.output
     assert root() == former and images(image) == before
-    moved = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_spare_gib=0)
+    words = {"docker_data_root_path": "/srv/docker", "docker_data_root_spare_gib": 0}
+    moved = drive.run("docker.yml", image.inventory, options=("--limit", "node1"), **words)
     assert moved.rc == 0, moved.output
     assert root() == "/srv/docker" and images(image) == before
     assert image.exec("node1", ["docker", "start", "--attach", "stopped"]).returncode == 0, (
