@@ -153,7 +153,7 @@ def measure(lab: Lab, rounds: int, megabytes: int) -> int:
 def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--megabytes", type=int, default=1000)
     options = parser.parse_args()
     with redirect_stdout(sys.stderr):

@@ -257,9 +257,10 @@ print(refused(files=[file("~/work/new", "0600", "x", "")]))
 for path in (home + "/images/inner", base + "/byname/images"):
     print(refused(directories=[directory(path, "root", only_root=True)]))
 assert os.listdir(home + "/../roots/inner") == [] and not os.path.exists(home + "/images")
-user_files.keep({{"user": "root", "directories": [directory(base + "/only/images", only_root=True)], "files": []}}, False)
+only = [directory(base + "/only/images", only_root=True)]
+user_files.keep({{"user": "root", "directories": only, "files": []}}, False)
 os.chown(base + "/only/images", entry.pw_uid, entry.pw_gid)  # given away afterwards
-print(refused(user="root", directories=[directory(base + "/only/images", only_root=True)]))
+print(refused(user="root", directories=only))
 user_files.keep({{"user": "nobody", "directories": [directory("~/images", only_root=True)], "files": []}}, False)
 made = [directory(base + "/roots/given"), directory("~/own")]
 user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
