@@ -38,7 +38,7 @@ def test_the_engine_is_wanted_and_the_switch_of_site_is_not_asked_for() -> None:
 @pytest.mark.parametrize("words", ["", "--limit a"])
 def test_former_data_are_not_deleted_where_their_place_is_not_known(directory: Path, words: str) -> None:
     output = said(directory, "-e", "docker_data_root_delete_old=true", *words.split())
-    assert "a: docker_data_root_delete_old is true, and docker_data_root_path is not set" in output, output
+    assert "docker_data_root_delete_old is true, and docker_data_root_path is not set, for a." in output, output
     assert "Add -e docker_data_root_path=DIRECTORY" in output and "Connection refused" not in output
     with_path = said(directory, "-e", "docker_data_root_delete_old=true docker_data_root_path=/a", *words.split())
     assert "is not set" not in with_path and "Connection refused" in with_path, with_path
