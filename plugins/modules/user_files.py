@@ -48,8 +48,8 @@ options:
         default: false
       only_root:
         description:
-          - Of root, whether it is refused if anybody else could change it, or exchange it or a directory above it. No link
-            may be on the way.
+          - Of root, whether it is refused if anybody else could change it, or exchange it or a directory above it. No
+            link may be on the way.
         type: bool
         default: false
       user:
@@ -231,8 +231,8 @@ def refuse_what_others_can_exchange(path: str) -> None:
     fault = _root_path.parent_fault(os.path.join(path, "."))  # the directory itself, too
     if fault:
         raise UserFileError(
-            f"{fault}, and root would act on what lies in {path}. Needed: a directory that only root can change, and so "
-            "all directories above it, without links. Choose another path, such as one below /var/lib"
+            f"{fault}, and root would act on what lies in {path}. Needed: a directory that only root can change, and "
+            "so all directories above it, without links. Choose another path, such as one below /var/lib"
         )
 
 

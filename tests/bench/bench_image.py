@@ -22,7 +22,6 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import BinaryIO
 
 from tests.lab import Lab, LabError
 from tests.lab.hosts import down
@@ -61,18 +60,13 @@ def entry(name: str, size: int) -> tarfile.TarInfo:
     return made
 
 
-def sha256_of(stream: BinaryIO) -> str:
-    """The digest of a file."""
-    return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def make_archive(path: Path, megabytes: int) -> None:
     """Write an archive as `docker save` does, of an image with one layer."""
     layer = path.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar, open("/dev/urandom", "rb") as random:
         tar.addfile(entry("data.bin", megabytes * MB), random)
     with layer.open("rb") as stream:
-        diff = f"sha256:{sha256_of(stream)}"
+        diff = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [diff]}}
     text = json.dumps({**config, "history": [{"created_by": "bench"}]}).encode()
     name = f"{hashlib.sha256(text).hexdigest()}.json"

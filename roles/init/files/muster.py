@@ -81,7 +81,7 @@ def help_of(word: str) -> str:
         raise UsageError(f"there is no word {word!r}: ./muster help lists them{like(word, list(WORDS))}")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
-        return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of the roles"])
+        return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of a role"])
     lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
     return "\n".join(["./muster WORD ...", *lines, "  help WORD    what can be set"])
 
