@@ -247,7 +247,9 @@ def guide(image: Lab, tmp_path: Path) -> Project:
     done = image.exec("node1", ["docker", "tag", IMAGE, "huggingface/transformers-pytorch-gpu"])  # as if pulled
     assert done.returncode == 0, done.stderr
     project = Project(tmp_path, "static", {})
-    hosts = image.inventory.read_text()
+    inventory = yaml.safe_load(image.inventory.read_text())
+    del inventory["training"]["vars"]["launch_script"]  # the job file has it
+    hosts = yaml.safe_dump(inventory)
     settings = {
         "docker_engine_settings": SETTINGS,
         "container_image_reserve_gib": 1,
