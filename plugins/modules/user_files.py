@@ -46,6 +46,12 @@ options:
         description: Whether nobody but the owner can write there.
         type: bool
         default: false
+      only_root:
+        description:
+          - Of root, whether it is refused if anybody else could change it, or exchange it or a directory above it. No
+            link may be on the way.
+        type: bool
+        default: false
       user:
         description: Whose it is. By default O(user).
         type: str
@@ -158,6 +164,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "path": {"type": "str", "required": True},
             "mode": {"type": "str"},
             "closed": {"type": "bool", "default": False},
+            "only_root": {"type": "bool", "default": False},
             "user": {"type": "str", "default": ""},
         },
     },
@@ -198,6 +205,8 @@ def octal(mode: str | None) -> int | None:
 def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
     """Have a directory; return whether that was, or would be, a change."""
     path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
+    if wanted["only_root"] and entry.pw_uid == _root_path.ROOT:
+        refuse_what_others_can_exchange(path)
     done = _user_files.as_user(entry, functools.partial(_user_files.directory, path, mode, wanted["closed"], check))
     if done.get("missing"):
         if os.geteuid() != 0:
@@ -215,6 +224,16 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
                 "Choose another one, or make it yourself"
             ) from None
     return bool(done["changed"])
+
+
+def refuse_what_others_can_exchange(path: str) -> None:
+    """Raise UserFileError where somebody else than root could change a directory, or put another one in its place."""
+    fault = _root_path.parent_fault(os.path.join(path, "."))  # the directory itself, too
+    if fault:
+        raise UserFileError(
+            f"{fault}, and root would act on what lies in {path}. Needed: a directory that only root can change, and "
+            "so all directories above it, without links. Choose another path, such as one below /var/lib"
+        )
 
 
 def shown(text: str) -> str:

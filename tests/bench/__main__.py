@@ -56,6 +56,12 @@ real cluster has its own.""",
     ),
     "paperspace": Bench("Inventory of a Paperspace account"),
     "software": Bench("Python environment with torch, on one node and on four"),
+    "image": Bench(
+        "Container image: from an archive here, on one node and on four",
+        meaning="""\
+The first node gets the archive by SSH and hands what Docker makes of it to the others, each of which gets a share of it
+from the first node and the rest from its peers.""",
+    ),
     "data": Bench(
         "Training data: mounted, cached and staged",
         meaning="""\

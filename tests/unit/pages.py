@@ -5,7 +5,7 @@ A mark is a comment on the line above a fence, which readers of the page do not 
     <!-- run: local -->            these commands are run, on nodes of this machine, in the order of the page
     <!-- run: fails -->            the same, and the last of them ends with an error
     <!-- not run: machines -->     they are not, for a reason of REASONS
-    <!-- file: train.py -->        the fence is written to this file
+    <!-- file: train.py -->        the fence is written to this file, or added to it
     <!-- shows -->                 each line stands in what was printed so far; `...` is any text
 """
 
@@ -61,6 +61,16 @@ def commands(page: str) -> list[str]:
     return [*(re.sub(r"(^|\s)#\s.*", "", line).strip() for line in lines), *spans(page)]
 
 
+def section(page: str, title: str) -> tuple[dict[str, str], list[str]]:
+    """The files of a section, each with its text, and the short words that are typed there, in order."""
+    head, _line, rest = text_of(page).partition(f"\n## {title}\n")
+    assert rest, f"{page} has no section {title!r}"
+    text = rest.partition("\n## ")[0]
+    found = [fence for fence in fences(page) if fence.body in text and fence.line > head.count("\n")]
+    files = {fence.mark.partition(": ")[2]: fence.body for fence in found if fence.mark.startswith("file: ")}
+    return files, re.findall(r"`(\./muster [^`\n]+)`", FENCE.sub("", text))
+
+
 def links(page: str) -> list[str]:
     """The targets of links and pictures outside fences and code."""
     text = re.sub(r"`[^`\n]*`", "`", FENCE.sub("", text_of(page)))
@@ -78,5 +88,7 @@ def anchors(page: str) -> set[str]:
 
 
 PAGES = markdown_pages()
+CONTAINERS = ("docs/containers.md", "Coming from a guide with `docker run` on each machine")
+"""The section of which each command is looked at here, and run on test hosts in the scenario docker."""
 GUIDES = [page for page in PAGES if page == "README.md" or Path(page).parent.name == "docs"]
 """Pages for users, and not those of a single role."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.pages import GUIDES, Fence, fences
+from tests.unit.pages import CONTAINERS, GUIDES, Fence, fences, section
 from tests.unit.supervised import free_port
-from tests.unit.typed import give_collection
+from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
 IN_ORDER = ["docs/getting_started.md", "docs/launchers.md"]
@@ -101,3 +101,38 @@ def test_the_pages_do_what_they_say(tmp_path: Path) -> None:
             for line in fence.body.splitlines():
                 pattern = re.escape(line).replace(r"\.\.\.", ".*")
                 assert re.search(rf"^{pattern}$", last, re.M), f"{fence.page}:{fence.line}: {line}\nprinted:\n{last}"
+
+
+STEPS = section(*CONTAINERS)[1]
+
+
+@pytest.fixture(scope="module")
+def of_the_guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the files of the section, and with two machines where nobody answers."""
+    directory = tmp_path_factory.mktemp("guide")
+    give_collection(directory)
+    made = typed(directory, ["ansible-playbook", "muster.training.init", "-e", "source=static"])
+    assert made.returncode == 0, made.stdout
+    closed = "{ansible_host: 127.0.0.1, ansible_port: 1, node_address: 10.0.0.%d}"
+    (directory / "static.yml").write_text(
+        f"training: {{hosts: {{gpu1: {closed % 1}, gpu2: {closed % 2}}}, vars: {{ansible_user: me}}}}\n"
+    )
+    for name in ("AnomalyGPT/code", "pretrained_ckpt", "data"):
+        (directory / name).mkdir(parents=True)
+    (directory / "AnomalyGPT/code/train_mvtec.py").write_text("")
+    (directory / "AnomalyGPT/requirements.txt").write_text("timm\n")
+    settings = directory / "group_vars" / "training.yml"
+    settings.write_text(re.sub(r"^launch_script:.*\n", "", settings.read_text(), flags=re.M))  # as the page says
+    for name, text in section(*CONTAINERS)[0].items():
+        with (directory / name).open("a") as file:
+            file.write(text)
+    return directory
+
+
+@pytest.mark.parametrize("command", STEPS)
+def test_each_step_of_a_guide_has_a_command_that_goes_to_the_machines(of_the_guide: Path, command: str) -> None:
+    """All of it is read, and nothing is missing here: it ends where the first machine does not answer."""
+    done = typed(of_the_guide, shlex.split(command))
+    said = " ".join(done.stdout.split())
+    assert done.returncode != 0 and "Connection refused" in said, done.stdout
+    assert "(with -e)" not in said and "was not expected" not in said, done.stdout

@@ -40,6 +40,7 @@ OTHER_FILES = [
     "bucket_move.yml",
     "checkpoints.yml",
     "cost.yml",
+    "docker.yml",
     "fetch.yml",
     "fit.yml",
     "group_vars/training.yml",

@@ -90,6 +90,11 @@ muster = load()
         ),
         ("provision bert -n 4 --check", "provision.yml --check -e cluster=bert -e nnodes=4"),
         ("cost", "cost.yml"),
+        ("docker", "docker.yml"),
+        (
+            "docker --data-root /mnt/docker --delete-old",
+            "docker.yml -e docker_data_root_path=/mnt/docker -e docker_data_root_delete_old=true",
+        ),
         ("teardown bert", "teardown.yml -e cluster=bert"),
         ("bucket-move --from a --to b", "bucket_move.yml -e source=a -e target=b"),
     ],

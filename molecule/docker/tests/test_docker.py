@@ -3,34 +3,75 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests import drive
 from tests.lab import Lab
+from tests.rented import Project
+from tests.unit.pages import CONTAINERS, section
 
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
-# What a shell, env, Python and torch need; an image from a registry is not needed.
-MAKE_IMAGE = """
-tar -C / -c --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi --exclude='*.a' \\
-  --exclude='tmp/*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh usr/bin/python3 usr/bin/python3.11 \\
-  lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu | docker import - localhost/small
+SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk on which another one works
+# What a shell, env, Python, pip and torch need, with a wheel to install; an image from a registry is not needed.
+MAKE_IMAGE = f"""
+set -e
+python3 - << 'END'
+import os, zipfile
+os.makedirs("/wheels", exist_ok=True)
+with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("probe.py", "answer = 42")
+    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
+    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("probe-1.0.dist-info/RECORD", "")
+END
+tar -C / -cf /var/tmp/root.tar --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
+  --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
+  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels
+cd {drive.CHECKOUT}/.venv/lib/python3.11/site-packages
+tar --transform 's,^,usr/lib/python3.11/,' -rf /var/tmp/root.tar pip
+docker import /var/tmp/root.tar {IMAGE}
+rm -r /wheels /var/tmp/root.tar
 """
+# The job of a guide, by its name: what was brought is there, and the ranks of all nodes find each other.
+TRAIN = """
+import argparse, os
+import torch
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--data_path")
+parser.add_argument("--delta_ckpt_path")
+parser.add_argument("--save_path")
+options, _others = parser.parse_known_args()
+text = open(options.data_path).read() + open(options.delta_ckpt_path).read()
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+os.makedirs(options.save_path, exist_ok=True)
+with open(f"{options.save_path}/rank{dist.get_rank()}", "w") as file:
+    file.write(f"{text} {total.item():.0f} {os.environ['MASTER_PORT']}")
+"""
+OF_OTHERS = {"firewall", "ssh_mesh_port=2222"}
+"""What is run in scenarios of its own, and would be in the way of the other rows here."""
 
 
 @pytest.fixture(scope="module")
 def engine(lab: Lab) -> Lab:
-    """The hosts with an engine; the role has been checked, applied and seen to change nothing any more."""
-    playbook = str(Path(__file__).with_name("engine.yml"))
+    """The hosts with an engine; the playbook has been checked, applied and seen to change nothing any more."""
     for options in (("--check",), (), ()):
-        play = drive.run(playbook, lab.inventory, options=options, timeout=400)
+        play = drive.run("docker.yml", lab.inventory, options=options, timeout=400, docker_engine_settings=SETTINGS)
         assert play.rc == 0, play.output
-    assert play.output.count("changed=0") == 2, play.output
+    assert len(re.findall(r"node\d .*changed=0", play.output)) == 2, play.output
     return lab
 
 
@@ -119,11 +160,26 @@ def test_containers_end_with_the_run(image: Lab, how: str) -> None:
 
 def test_settings_that_docker_does_not_know_are_rolled_back(engine: Lab, tmp_path: Path) -> None:
     lab = engine
-    settings = {"storage-driver": "vfs", "nonsense": 1}
+    settings = {**SETTINGS, "nonsense": 1}
     play = role(lab, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_settings=settings)
     assert play.rc == 2 and "runs with its former ones" in play.output, play.output
-    assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == {"storage-driver": "vfs"}
+    assert json.loads(lab.exec("node1", ["cat", "/etc/docker/daemon.json"]).stdout) == SETTINGS
     assert lab.exec("node1", ["docker", "info"]).returncode == 0
+
+
+def test_an_engine_of_another_package_stays(engine: Lab, tmp_path: Path) -> None:
+    """As docker-ce would: here it is docker.io that is not among what is wanted."""
+    play = role(engine, tmp_path, "docker_engine", docker_engine_enabled=True, docker_engine_packages=["other-engine"])
+    said = " ".join(play.output.split())
+    assert play.rc == 0 and "Docker is there already, from docker.io, and stays: other-engine would" in said, said
+
+
+def test_a_directory_of_a_user_is_no_place_for_an_archive_of_root(engine: Lab, tmp_path: Path) -> None:
+    there = "/home/muster/images"
+    play = role(engine, tmp_path, "container_image", container_image_name="team/a:1", container_image_directory=there)
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and f"/home/muster does not belong to root, and root would act on what lies in {there}" in said
+    assert engine.exec("node1", ["test", "-e", there]).returncode != 0
 
 
 def test_a_key_that_is_not_nvidias_is_refused(engine: Lab, tmp_path: Path) -> None:
@@ -169,7 +225,8 @@ def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_
     image.exec("node1", ["rm", "/usr/local/bin/du"])
     assert failed.rc == 2 and "runs with its former data again" in " ".join(failed.output.split()), failed.output
     assert root() == former and images(image) == before
-    moved = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/docker", docker_data_root_spare_gib=0)
+    place: dict[str, Any] = {"docker_data_root_path": "/srv/docker", "docker_data_root_spare_gib": 0}
+    moved = drive.run("docker.yml", image.inventory, options=("--limit", "node1"), **place)
     assert moved.rc == 0, moved.output
     assert root() == "/srv/docker" and images(image) == before
     assert image.exec("node1", ["docker", "start", "--attach", "stopped"]).returncode == 0, (
@@ -182,3 +239,70 @@ def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_
     )
     assert again.rc == 0 and image.exec("node1", ["test", "-d", former]).returncode != 0
     image.exec("node1", ["umount", "/srv/small"])
+
+
+@pytest.fixture
+def guide(image: Lab, tmp_path: Path) -> Project:
+    """A project with the files of the page on containers, and what a person has who follows a guide."""
+    done = image.exec("node1", ["docker", "tag", IMAGE, "huggingface/transformers-pytorch-gpu"])  # as if pulled
+    assert done.returncode == 0, done.stderr
+    project = Project(tmp_path, "static", {})
+    inventory = yaml.safe_load(image.inventory.read_text())
+    del inventory["training"]["vars"]["launch_script"]  # the job file has it
+    hosts = yaml.safe_dump(inventory)
+    settings = {
+        "docker_engine_settings": SETTINGS,
+        "container_image_reserve_gib": 1,
+        "launch_container_ulimits": [],
+        "docker_data_root_spare_gib": 1,
+        "base_packages_sysctl": {},  # a test host shares its kernel with this machine
+    }
+    project.set_up(image, settings, lambda _written, _user: hosts)
+    for name, text in section(*CONTAINERS)[0].items():
+        with (tmp_path / name).open("a") as file:
+            file.write(text)
+    job = yaml.safe_load((tmp_path / "job.yml").read_text())
+    # torch is not in the image, but at hand; one rank a node, of two cores
+    job["job"]["container_mounts"] += [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)]
+    (tmp_path / "job.yml").write_text(yaml.safe_dump(job))
+    for name, text in {
+        "AnomalyGPT/code/train_mvtec.py": TRAIN,
+        "AnomalyGPT/requirements.txt": "--no-index\n--find-links /wheels\nprobe==1.0\n",
+        "pretrained_ckpt/pandagpt_ckpt/7b/pytorch_model.pt": "weights",
+        "data/pandagpt4_visual_instruction_data.json": "data and ",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return project
+
+
+@pytest.mark.thorough  # that each command is accepted is seen in tests/unit/test_docs_run.py
+def test_the_steps_of_a_guide_in_their_order(image: Lab, guide: Project) -> None:
+    """From no image of the job on any node to its checkpoint, by what the page says and nothing else."""
+    said = {}
+    for command in section(*CONTAINERS)[1]:
+        words = shlex.split(command.replace("gpu1", "node1"))
+        if OF_OTHERS & set(words):
+            continue
+        typed = ["script", "-qec", shlex.join(words), os.devnull] if words[1] == "shell" else words  # in a terminal
+        done = subprocess.run(
+            typed,
+            input="python3 -c 'import probe; print(probe.answer * 100)'; exit\n",
+            cwd=guide.directory,
+            env=guide.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{command}:\n{done.stdout}"
+        said[words[1]] = done.stdout
+    assert "4200" in said["shell"], said["shell"]
+    for rank, name in enumerate(NODES):
+        find = ["find", "/home/muster", "-path", "*/ckpt/train_mvtec/rank*", "-exec", "cat", "{}", ";"]
+        assert image.exec(name, find).stdout == "data and weights 2 28400", f"rank {rank} on {name}"
+        info = ["docker", "info", "--format", "{{.DockerRootDir}}"]
+        assert image.exec(name, info).stdout.strip() == "/mnt/new-disk/docker"
+        assert image.exec(name, ["ls", "/mnt/new-disk"]).stdout.strip() == "docker"
+        assert image.exec(name, ["test", "-e", "/var/lib/docker"]).returncode != 0, "it was told to delete it"

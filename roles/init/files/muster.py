@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = {"": "run_id"}  # what stands alone is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 IMAGE = {"": "cluster", "--name": "template"}
+DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
 BENCHMARK = {"-n": "nnodes", "--baseline": "baseline"}
 WORDS_OF_JOB = """
     -n:nnodes --nnodes:nnodes --nproc-per-node:nproc_per_node --launcher:launch_launcher --image:launch_image
@@ -28,6 +29,7 @@ JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse") 
 # A word: its playbook, the role with what can be set, what it does, options and their variables ("=": with the value).
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
+    "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
     "ping": ("ping", "", "show which machines are there, and with which GPUs", {}),
     "preflight": ("preflight", "preflight", "name all that would keep a job from running", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
@@ -79,8 +81,7 @@ def help_of(word: str) -> str:
         raise UsageError(f"there is no word {word!r}: ./muster help lists them{like(word, list(WORDS))}")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
-        head = f"./muster {word}: {WORDS[word][2]}"
-        return "\n".join([head, *options, "  -e NAME=VALUE     any variable of the roles"])
+        return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of a role"])
     lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
     return "\n".join(["./muster WORD ...", *lines, "  help WORD    what can be set"])
 
@@ -160,9 +161,8 @@ def refuse_unread(command: list[str]) -> None:
 def login(command: list[str]) -> list[str]:
     """Return the words that give a shell where a rank of a node would be, of a playbook. Raise UsageError."""
     with tempfile.TemporaryDirectory() as place:
-        done = subprocess.run(
-            [*command, "-e", f"json={place}/words"], cwd=HERE, capture_output=True, text=True, check=False
-        )
+        words = [*command, "-e", f"json={place}/words"]
+        done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise UsageError(f"there is no such shell:\n{done.stdout}{done.stderr}")
         with open(f"{place}/words", encoding="utf-8") as stream:

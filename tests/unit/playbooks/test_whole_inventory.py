@@ -41,7 +41,7 @@ OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
     ("playbook", "sources", "text"),
     [
         *((playbook, *case) for playbook in ("launch", "preflight") for case in LAUNCH),
-        *((playbook, *case) for playbook in ("site", "ping", "status", "logs", "stop") for case in OTHERS),
+        *((playbook, *case) for playbook in ("site", "docker", "ping", "status", "logs", "stop") for case in OTHERS),
     ],
 )
 def test_nothing_starts_on_less_than_the_whole_inventory(

@@ -32,8 +32,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     os.umask(before)
 
 
+AS_USUAL = {"mode": None, "closed": False, "only_root": False, "user": ""}
+
+
 def keep(check: bool = False, **params: Any) -> dict[str, Any]:
-    directories = [{"mode": None, "closed": False, "user": "", **one} for one in params.get("directories", [])]
+    directories = [{**AS_USUAL, **one} for one in params.get("directories", [])]
     given: dict[str, Any] = {
         "mode": "0600",
         "content": None,
@@ -231,6 +234,7 @@ open(base + "/roots/file", "w").write("root's"); os.chmod(base + "/roots/file", 
 os.symlink(base + "/roots/inner", home + "/.ssh")
 os.symlink(base + "/roots/file", home + "/keys")
 os.symlink(base + "/roots", home + "/work")
+os.symlink(base + "/roots", base + "/byname")
 entry = pwd.struct_passwd([*entry[:5], home, entry[6]])
 root = pwd.getpwnam("root")
 user_files.pwd.getpwnam = lambda name: root if name == "root" else entry
@@ -241,7 +245,8 @@ def refused(**params):
     except _user_files.UserFileError as error:
         return str(error)
     raise SystemExit(f"not refused: {{params}}")
-def directory(path): return {{"path": path, "mode": "0700", "closed": False, "user": ""}}
+def directory(path, user="", only_root=False):
+    return {{"path": path, "mode": "0700", "closed": False, "only_root": only_root, "user": user}}
 def file(path, mode, content, line, user=""):
     words = {{"content": content, "base64": False, "line": line, "mark": "", "validate": []}}
     return {{"path": path, "mode": mode, "user": user, **words}}
@@ -249,6 +254,14 @@ print(refused(directories=[directory("~/.ssh")]))
 print(refused(directories=[directory("~/work/new")]))
 print(refused(files=[file("~/keys", "0600", None, "mine")]))
 print(refused(files=[file("~/work/new", "0600", "x", "")]))
+for path in (home + "/images/inner", base + "/byname/images"):
+    print(refused(directories=[directory(path, "root", only_root=True)]))
+assert os.listdir(home + "/../roots/inner") == [] and not os.path.exists(home + "/images")
+only = [directory(base + "/only/images", only_root=True)]
+user_files.keep({{"user": "root", "directories": only, "files": []}}, False)
+os.chown(base + "/only/images", entry.pw_uid, entry.pw_gid)  # given away afterwards
+print(refused(user="root", directories=only))
+user_files.keep({{"user": "nobody", "directories": [directory("~/images", only_root=True)], "files": []}}, False)
 made = [directory(base + "/roots/given"), directory("~/own")]
 user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
 assert os.stat(base + "/roots/given").st_uid == os.stat(home + "/own").st_uid == entry.pw_uid
@@ -264,11 +277,13 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
     done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    link, below, keys, new = done.stdout.splitlines()
+    link, below, keys, new, in_home, by_link, given_away = done.stdout.splitlines()
     assert "/.ssh (by a link" in link and "belongs to root, and nobody cannot write there" in link
     assert "work/new is not made" in below and "does not belong to root" in below
     assert "keys (by a link" in keys and "cannot be written by nobody" in keys
     assert "cannot be written by nobody" in new
+    assert in_home.split(". ")[0].endswith("home/images/inner") and "/home does not belong to root, and root" in in_home
+    assert "byname is a link, or no directory" in by_link and "only/images does not belong to root" in given_away
 
 
 def test_the_child_answers_or_it_is_told() -> None:

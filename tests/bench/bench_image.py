@@ -1,0 +1,170 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long an image takes from an archive of this machine to one node and to four. Exits 1 over a limit.
+
+By hand: python -m tests.bench.bench_image --rounds 1 --megabytes 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from tests.lab import Lab, LabError
+from tests.lab.hosts import down
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
+LAB = "bench-image"
+NODES = 4
+IMAGE = "team/bench:1"
+MB = 10**6
+MOST_RATIO = 1.5
+"""Of the time of four nodes to that of one."""
+MOST_RECEIVED = 1.1
+"""Of what a node receives, to the bytes of the archive: what comes twice is beyond that."""
+CORES = 0.8 * len(os.sched_getaffinity(0)) / NODES
+"""Of each node; the rest is for the controller."""
+EXPLANATION = """\
+Seconds of a play with container_image: an archive of {megabytes} MB on this machine, one layer of random bytes, goes
+into Docker on the nodes, medians of {rounds} rounds. Docker is there, and the image is not. received: MB that came in
+at each node's network card meanwhile, of the last round. Each node has {cores:.1f} of a core and no more, when it is
+alone as well: four machines do not share theirs. Their disk, and the bridge between them, are this machine's. Docker's
+storage is vfs, which copies a layer no more than others do where there is only one."""
+PLAY = f"""
+- hosts: training
+  gather_facts: false
+  any_errors_fatal: true
+  vars: {{container_image_name: {IMAGE}, container_image_reserve_gib: 0}}
+  roles: [muster.training.container_image]
+"""
+
+
+def entry(name: str, size: int) -> tarfile.TarInfo:
+    """A member of an archive."""
+    made = tarfile.TarInfo(name)
+    made.size = size
+    return made
+
+
+def make_archive(path: Path, megabytes: int) -> None:
+    """Write an archive as `docker save` does, of an image with one layer."""
+    layer = path.with_suffix(".layer")
+    with tarfile.open(layer, "w") as tar, open("/dev/urandom", "rb") as random:
+        tar.addfile(entry("data.bin", megabytes * MB), random)
+    with layer.open("rb") as stream:
+        diff = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [diff]}}
+    text = json.dumps({**config, "history": [{"created_by": "bench"}]}).encode()
+    name = f"{hashlib.sha256(text).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [IMAGE], "Layers": ["layer/layer.tar"]}]).encode()
+    with tarfile.open(path, "w") as tar, layer.open("rb") as stream:
+        tar.addfile(entry("layer/layer.tar", layer.stat().st_size), stream)
+        for member, body in ((name, text), ("manifest.json", manifest)):
+            tar.addfile(entry(member, len(body)), io.BytesIO(body))
+    layer.unlink()
+
+
+def run(lab: Lab, playbook: str, *words: str) -> None:
+    """Run a playbook; it must succeed."""
+    command = [PLAYBOOK, playbook, "-i", str(lab.inventory), *words]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"{playbook} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
+
+
+def sh(lab: Lab, node: str, script: str) -> str:
+    """What a script prints on a node as root; it must succeed."""
+    done = lab.exec(node, ["sh", "-c", script])
+    if done.returncode:
+        raise LabError(f"{node}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def received(lab: Lab, nodes: Sequence[str]) -> list[int]:
+    """The bytes that have come in at the network card of each node so far."""
+    texts = [sh(lab, node, "cat /proc/net/dev") for node in nodes]
+    return [int(text.partition("eth0:")[2].split()[0]) for text in texts]
+
+
+def forget(lab: Lab) -> None:
+    """Have nodes without the image, and without what it left on its way."""
+    for node in lab.nodes:
+        left = sh(lab, node.name, "docker images --all --quiet | sort -u | xargs -r docker rmi --force")
+        print(left, end="", file=sys.stderr)
+        sh(lab, node.name, "rm -rf /var/lib/muster/container_image; sync")
+
+
+def timed(lab: Lab, playbook: Path, archive: Path, nodes: Sequence[str]) -> tuple[float, list[int]]:
+    """Seconds that a run takes for some nodes, and the bytes that each of them receives; all have the image then."""
+    forget(lab)
+    before = received(lab, nodes)
+    start = time.monotonic()
+    run(lab, str(playbook), "-e", f"container_image_archive={archive}", "--limit", ",".join(nodes))
+    taken = time.monotonic() - start
+    fetched = [now - then for now, then in zip(received(lab, nodes), before, strict=True)]
+    ids = {sh(lab, node, f"docker image inspect --format '{{{{.Id}}}}' {IMAGE}") for node in nodes}
+    if len(ids) != 1:
+        raise LabError(f"the nodes do not have the same image: {ids}")
+    return taken, fetched
+
+
+def measure(lab: Lab, rounds: int, megabytes: int) -> int:
+    """Print the table; 1 where a limit is not kept."""
+    names = [node.name for node in lab.nodes]
+    found = []
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/var/tmp") as made:
+        playbook, archive = Path(made, "play.yml"), Path(made, "image.tar")
+        playbook.write_text(PLAY)
+        make_archive(archive, megabytes)
+        size = archive.stat().st_size
+        for _round in range(rounds):
+            one, by_one = timed(lab, playbook, archive, names[:1])
+            four, by_each = timed(lab, playbook, archive, names)
+            found.append((one, four))
+    one, four = (statistics.median(values) for values in zip(*found, strict=True))
+    shown = " ".join(f"{value / MB:.0f}" for value in by_each)
+    print(f"\n{'1 node':>8}{'received':>10}{'4 nodes':>9}{'ratio':>7}  received by each")
+    print(f"{one:8.1f}{by_one[0] / MB:10.0f}{four:9.1f}{four / one:7.2f}  {shown}", flush=True)
+    print(f"\nLimits: ratio under {MOST_RATIO}, received under {MOST_RECEIVED} times the archive by each node.")
+    once = all(value < MOST_RECEIVED * size for value in (*by_one, *by_each))
+    return 0 if once and four / one < MOST_RATIO else 1
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    options = parser.parse_args()
+    with redirect_stdout(sys.stderr):
+        lab = Lab.up(nodes=NODES, name=LAB)
+    try:
+        run(lab, "playbooks/docker.yml", "-e", '{"docker_engine_settings": {"storage-driver": "vfs"}}')
+        for node in lab.nodes:
+            lab.limit_cpu(node.name, CORES)
+        print(EXPLANATION.format(megabytes=options.megabytes, rounds=options.rounds, cores=CORES))
+        return measure(lab, options.rounds, options.megabytes)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    finally:
+        with redirect_stdout(sys.stderr):
+            down(LAB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""docker.yml: who calls it wants an engine, and nothing that was typed is left out silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.typed import CHECKOUT, give_collection, typed
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The collection, and a node where nobody answers."""
+    give_collection(tmp_path)
+    (tmp_path / "machines.yml").write_text("training: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n")
+    return tmp_path
+
+
+def said(directory: Path, *words: str) -> str:
+    """What is printed, without the lines' ends."""
+    command = ["ansible-playbook", "muster.training.docker", "-i", "machines.yml", *words]
+    return " ".join(typed(directory, command).stdout.split())
+
+
+def test_the_engine_is_wanted_and_the_switch_of_site_is_not_asked_for() -> None:
+    play = yaml.safe_load((CHECKOUT / "playbooks" / "docker.yml").read_text())[1]
+    assert {one["role"]: one.get("vars") for one in play["roles"]} == {
+        "muster.training.docker_engine": {"docker_engine_enabled": True},
+        "muster.training.docker_data_root": None,  # it is on where it is told the directory
+    }
+
+
+@pytest.mark.parametrize("words", ["", "--limit a"])
+def test_former_data_are_not_deleted_where_their_place_is_not_known(directory: Path, words: str) -> None:
+    output = said(directory, "-e", "docker_data_root_delete_old=true", *words.split())
+    assert "docker_data_root_delete_old is true, and docker_data_root_path is not set, for a." in output, output
+    assert "Add -e docker_data_root_path=DIRECTORY" in output and "Connection refused" not in output
+    with_path = said(directory, "-e", "docker_data_root_delete_old=true docker_data_root_path=/a", *words.split())
+    assert "is not set" not in with_path and "Connection refused" in with_path, with_path
+
+
+@pytest.mark.parametrize("words", ["", "--limit a"])
+def test_what_has_no_effect_is_refused_with_a_limit_too(directory: Path, words: str) -> None:
+    output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *words.split())
+    assert "--tags docker_engine: this playbook has no tags; leave the option out" in output, output
+    assert "the role container_image alone reads it, which this playbook does not run" in output, output
