@@ -206,7 +206,8 @@ def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster
 def test_a_login_is_in_no_command_line_and_is_forgotten(cluster: Cluster) -> None:
     (cluster.places[0] / "store" / "refuse").write_text("me s3cr3t")
     denied = cluster.bring(registry_user="me", registry_password="wrong")
-    assert "pull access denied" in denied[0]["fault"] and "container_image_registry_user" in denied[0]["fault"]
+    assert "pull access denied" in denied[0]["fault"]
+    assert "Correct container_image_registry_user, container_image_registry_password" in denied[0]["fault"]
     assert "node0, from which the image comes, has failed" in denied[1]["fault"]
     answers = cluster.bring(registry_user="me", registry_password="s3cr3t")
     assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
@@ -227,6 +228,7 @@ def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(c
     assert [answer.get("id") for answer in answers[:2]] == [digest(PULLED)] * 2, answers
     said = answers[2]["fault"]
     assert "no space left on device" in said and "--tags docker_data_root -e docker_data_root_path=" in said
+    assert f"{cluster.places[2]}/store, where docker keeps images, has" in said and "free. Needed: more, for an" in said
     full.unlink()
     again = cluster.bring()
     assert [answer.get("id") for answer in again] == [digest(PULLED)] * 3, again
@@ -350,6 +352,37 @@ def test_podmans_other_disk_is_set_as_its_user_may(
 )
 def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, whole: str) -> None:
     assert (engine.registry_of(name), engine.whole_name(name)) == (registry, whole)
+
+
+@pytest.mark.parametrize(
+    ("said", "user", "todo"),
+    [
+        ("manifest for host:5000/a:2 not found: manifest unknown: manifest unknown", "me", "image's name and tag"),
+        ("name unknown: repository name not known to registry", "", "image's name and tag"),
+        (
+            "pull access denied for a, repository does not exist or may require 'docker login'",
+            "",
+            "or give container_im",
+        ),
+        ("unauthorized: authentication required", "me", "Correct container_image_registry_user, container_image_reg"),
+        ('invalid username/password: unauthorized: ""', "me", "Correct container_image_registry_user, container_image"),
+        ("toomanyrequests: You have reached your pull rate limit", "", "a login may pull more"),
+        (
+            "dial tcp 10.0.0.2:5000: connect: connection refused",
+            "me",
+            "See whether host:5000 runs and `curl https://ho",
+        ),
+        ("lookup host on 127.0.0.53:53: no such host", "", "See whether host:5000 runs"),
+        ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
+        ("something else", "", ""),
+    ],
+)
+def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:
+    fault = engine.Engine("docker").registry_fault(
+        "a cannot be pulled", "host:5000", subprocess.CompletedProcess([], 1, "", said), user
+    )
+    assert str(fault).startswith(f"a cannot be pulled: {said}.") and todo in str(fault)
+    assert todo or str(fault).endswith(f"{said}.")
 
 
 def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path) -> None:
