@@ -189,7 +189,7 @@ def registry_of(name: str) -> str:
 
 
 def registry_remedy(said: str, registry: str, user: str) -> str:
-    """What to do where a registry, or the way to it, has answered in these words. user: who has logged in, or was to."""
+    """What to do where a registry, or the way to it, has said this. user: who has logged in, or was to."""
     if UNKNOWN.search(said):
         return "Correct the image's name and tag: the registry has none of this name"
     if LIMITED.search(said):
