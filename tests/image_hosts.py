@@ -36,7 +36,7 @@ with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
     wheel.writestr("probe-1.0.dist-info/RECORD", "")
 END
-mkdir /var/tmp/archive
+rm -rf /var/tmp/archive; mkdir /var/tmp/archive
 cd /var/tmp/archive
 tar -C / -cf layer.tar --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
   --exclude='*.a' --exclude='tmp/*' --exclude=libLLVM* bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\

@@ -297,21 +297,32 @@ def context_hash(directory: str) -> str:
 def look(request: dict[str, str]) -> dict[str, Any]:
     """What is there. engine "": only an archive or a context is looked at."""
     answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
-    try:
-        if request.get("engine"):
-            engine = Engine(request["engine"])
-            if not shutil.which(engine.name):
-                raise Fault(f"there is no {engine.name}")
-            answer["root"], answer["free"] = engine.room()
-            found = engine.find(request["name"])
-            answer.update(found._asdict() if found else {})
-        path = os.path.expanduser(request.get("archive", ""))
-        if path and os.path.isfile(path):
-            answer["archive"] = read_archive(path)
-        if request.get("context"):
-            answer["context"] = context_hash(os.path.expanduser(request["context"]))
-    except Fault as fault:
-        answer["fault"] = str(fault)
-    except OSError as error:
-        answer["fault"] = f"{error.filename}: {error.strerror}"
+    for part in (look_at_engine, look_at_files):  # without an engine files are there all the same: it may be installed
+        try:
+            part(request, answer)
+        except Fault as fault:
+            answer["fault"] = answer["fault"] or str(fault)
+        except OSError as error:
+            answer["fault"] = answer["fault"] or f"{error.filename}: {error.strerror}"
     return answer
+
+
+def look_at_engine(request: dict[str, str], answer: dict[str, Any]) -> None:
+    """Where the engine keeps images, and what it has of this one. Raises Fault."""
+    if not request.get("engine"):
+        return
+    engine = Engine(request["engine"])
+    if not shutil.which(engine.name):
+        raise Fault(f"there is no {engine.name}")
+    answer["root"], answer["free"] = engine.room()
+    found = engine.find(request["name"])
+    answer.update(found._asdict() if found else {})
+
+
+def look_at_files(request: dict[str, str], answer: dict[str, Any]) -> None:
+    """What an archive and a context hold. Raises Fault."""
+    path = os.path.expanduser(request.get("archive", ""))
+    if path and os.path.isfile(path):
+        answer["archive"] = read_archive(path)
+    if request.get("context"):
+        answer["context"] = context_hash(os.path.expanduser(request["context"]))

@@ -189,6 +189,17 @@ def test_what_is_no_archive_of_an_image_is_refused(cluster: Cluster, tmp_path: P
     assert said in cluster.look(0, archive=str(tmp_path / "image.tar"))["fault"]
 
 
+def test_an_archive_is_read_where_the_engine_is_still_to_be_installed(
+    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in check mode, where a role before has only said that it would install it."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
+    asked = {"engine": "docker", "name": NAME, "archive": str(tmp_path / "image.tar")}
+    told = engine.look(asked)
+    assert told["fault"] == "there is no docker" and told["archive"] == [digest(b"body")]
+
+
 def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster: Cluster) -> None:
     words = {"base": "torch:2", "requirements": "einops==0.8\n", "label": "first"}
     (first, *_others) = cluster.bring(**words)
