@@ -27,6 +27,7 @@ VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot=
 # An archive as of `docker save`, made without an engine: what a shell, Python and pip need, with a wheel to install.
 MAKE_ARCHIVE = """
 set -e
+[ ! -e /var/tmp/base.tar ] || exit 0
 python3 - << 'END'
 import os, zipfile
 os.makedirs("/wheels", exist_ok=True)
