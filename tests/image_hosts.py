@@ -122,9 +122,11 @@ class ImageHosts(Cluster):
             "nodes": ",".join(self.names),
             "nproc_per_node": 1,
             "launch_container_ulimits": [],
+            "launch_script": str(drive.JOBS / job),
+            "launch_args": list(arguments),
             **extra,
         }
-        return drive.launch(self.lab, job, *arguments, run_id=run_id, **settings)
+        return drive.start("launch.yml", self.lab.inventory, run_id=run_id, **settings)
 
     def job_reads_the_model(self, run_id: str, launcher: str) -> list[str]:
         """Run the job with the image's own Python; return what each of its ranks has said of the model's files."""
@@ -135,7 +137,7 @@ class ImageHosts(Cluster):
         assert play.rc == 0, play.output
         assert self.hub.requests == [], "nobody asks the hub"
         said = [
-            self.root(name, f"cat ~muster/.muster/runs/{run_id}/node{rank}/ranks/*/stdout.log")
+            self.root(name, f"find ~muster/.muster/runs/{run_id}/node{rank}/ranks -name stdout.log -exec cat {{}} +")
             for rank, name in enumerate(self.names)
         ]
         assert [f"rank {rank} of {self.names}: 42, " in one for rank, one in enumerate(said)] == [True] * 3, said

@@ -126,6 +126,14 @@ class Engine:
         # older ones do not tell that they have it there
         return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
 
+    def builder(self) -> list[str]:
+        """The words that have it build. A user's podman asks the user's systemd for a cgroup to build in.
+
+        Without the package dbus-user-session nobody answers it, and it falls back by itself only where it runs an image.
+        """
+        user = self.name == "podman" and os.geteuid() != 0
+        return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
+
     def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
         """Why it could not do what was asked, with the remedy where it is known."""
         said = words_of(done)

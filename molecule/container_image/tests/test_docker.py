@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ printf 'FROM scratch\\nCOPY part1 /\\nCOPY part2 /\\nCOPY part3 /\\n' > Dockerfi
 docker build --quiet --tag team/layers:1 .
 rm -r /var/tmp/layers
 """
-LAYERS = {"container_image_name": "team/layers:1"}
+LAYERS: dict[str, Any] = {"container_image_name": "team/layers:1"}
 
 
 def test_all_have_the_same_with_what_the_job_requires(docker: ImageHosts) -> None:

@@ -183,7 +183,8 @@ class Image(Stage):
             context, text, file = os.path.join(self.own, "context"), self.layer(), "-"
             os.makedirs(context, exist_ok=True)
         more = [f"--label={LABEL}={label}"] if label else []
-        done = self.engine.run("build", "--network=host", *more, f"--tag={name}", "--file", file, context, text=text)
+        words = [*self.engine.builder(), "--network=host", *more, f"--tag={name}", "--file", file, context]
+        done = self.engine.run(*words, text=text)
         if done.returncode:
             # what has failed may have said so on either of the two
             done.stderr = done.stdout[-2000:] + done.stderr[-2000:]

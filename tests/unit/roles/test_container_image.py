@@ -351,6 +351,21 @@ def test_podmans_other_disk_is_set_as_its_user_may(
 
 
 @pytest.mark.parametrize(
+    ("name", "uid", "words"),
+    [
+        ("docker", 1000, ["build"]),
+        ("podman", 0, ["build"]),
+        ("podman", 1000, ["--cgroup-manager=cgroupfs", "build"]),
+    ],
+)
+def test_a_users_podman_builds_without_the_users_systemd(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, words: list[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert engine.Engine(name).builder() == words
+
+
+@pytest.mark.parametrize(
     ("name", "registry", "whole"),
     [
         ("torch", "docker.io", "docker.io/library/torch"),
