@@ -48,8 +48,8 @@ import hashlib, json
 with open("layer.tar", "rb") as layer:
     digest = hashlib.file_digest(layer, "sha256").hexdigest()
 path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-layers = {"type": "layers", "diff_ids": [f"sha256:{digest}"]}
-config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": [path]}, "rootfs": layers})
+image = {"architecture": "amd64", "os": "linux", "config": {"Env": [path]}, "history": [{"created_by": "import"}]}
+config = json.dumps({**image, "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]}})
 name = hashlib.sha256(config.encode()).hexdigest() + ".json"
 open(name, "w").write(config)
 manifest = [{"Config": name, "RepoTags": ["localhost/base:latest"], "Layers": ["layer.tar"]}]

@@ -129,7 +129,7 @@ class Engine:
     def builder(self) -> list[str]:
         """The words that have it build. A user's podman asks the user's systemd for a cgroup to build in.
 
-        Without the package dbus-user-session nobody answers it, and it falls back by itself only where it runs an image.
+        Without the package dbus-user-session nobody answers, and only where it runs an image it goes on without.
         """
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
