@@ -143,10 +143,11 @@ class ImageHosts(Cluster):
         assert [f"rank {rank} of {self.names}: 42, " in one for rank, one in enumerate(said)] == [True] * 3, said
         return [re.findall(r"model\.safetensors': \d+", one)[0] for one in said]
 
-    def brought(self, play: drive.Play) -> dict[str, float]:
+    def brought(self, play: drive.Play) -> dict[str, int]:
         """The MB that came to each host from the others, of those that have the image now."""
-        told = r"ok: \[(\w+)\] => \{\s*\"msg\": \"[^\"]*; ([\d.]+) MB came from the other nodes\""
-        return {name: round(float(size)) for name, size in re.findall(told, play.output)}
+        said = " ".join(play.output.split())
+        told = r"ok: \[(\w+)\] => msg: [^;\]]*; ([\d.]+) MB came from the other nodes"
+        return {name: round(float(size)) for name, size in re.findall(told, said)}
 
 
 @contextlib.contextmanager
