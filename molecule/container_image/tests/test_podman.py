@@ -44,9 +44,8 @@ def test_containers_of_podman_end_with_the_run(podman: ImageHosts, how: str) -> 
 def test_a_limit_of_memory_that_would_not_hold_is_told(podman: ImageHosts) -> None:
     """There is no dbus-user-session: podman takes the limit and runs without one."""
     options = ["--memory=64m"]
-    said = podman.ask(
-        "node1", "run", "--rm", "--pull=never", *options, IMAGE, "python3", "-c", "print(len(' ' * 10**8))"
-    )
+    words = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
+    said = podman.ask("node1", *words, "python3", "-c", "print(len(' ' * 10**8))")
     assert said == "100000000\n", "it has no limit"
     play = podman.launch("limited", "steps.py", "--steps", "1", launch_container_options=options).wait()
     told = " ".join(play.output.split())
