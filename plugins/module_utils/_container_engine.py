@@ -26,7 +26,15 @@ LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else i
 CHUNK = 2**20  # bytes of a file that are read at once
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
-DENIED = re.compile(r"unauthorized|authentication required|denied|forbidden|no basic auth", re.I)
+DENIED = re.compile(r"unauthorized|authentication required|denied|forbidden|no basic auth|invalid username", re.I)
+LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
+UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
+NO_TRUST = re.compile(r"x509|certificate|gave HTTP response to HTTPS", re.I)
+NO_ANSWER = re.compile(
+    r"connection refused|no such host|no route to host|unreachable|timeout|timed out|deadline exceeded|"
+    r"connection reset|temporary failure in name|server misbehaving|\bEOF\b|50[0-4] |service unavailable",
+    re.I,
+)
 
 
 class Fault(Exception):
@@ -118,17 +126,25 @@ class Engine:
         # older ones do not tell that they have it there
         return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
 
+    def builder(self) -> list[str]:
+        """The words that have it build. A user's podman asks the user's systemd for a cgroup to build in.
+
+        Without the package dbus-user-session nobody answers, and only where it runs an image it goes on without.
+        """
+        user = self.name == "podman" and os.geteuid() != 0
+        return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
+
     def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
         """Why it could not do what was asked, with the remedy where it is known."""
         said = words_of(done)
+        return Fault(f"{what}: {said}. {self.remedy()}" if FULL.search(said) else f"{what}: {said}")
+
+    def registry_fault(self, what: str, registry: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
+        """Why a registry did not give what was asked of it, and what to do. user: who has logged in, or was to."""
+        said = words_of(done)
         if FULL.search(said):
-            return Fault(f"{what}: {said}. {self.remedy()}")
-        if DENIED.search(said):
-            return Fault(
-                f"{what}: {said}. Correct the image's name, or give container_image_registry_user and "
-                "container_image_registry_password"
-            )
-        return Fault(f"{what}: {said}")
+            return self.fault(what, done)
+        return Fault(f"{what}: {said}. {registry_remedy(said, registry, user)}".rstrip())
 
     def remedy(self) -> str:
         """What to do where its disk is full."""
@@ -166,7 +182,7 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
             engine.environment["REGISTRY_AUTH_FILE"] = os.path.join(directory, "auth.json")
         done = engine.run("login", "--username", user, "--password-stdin", registry, text=password)
         if done.returncode:
-            raise engine.fault(f"{registry} refuses {user}", done)
+            raise engine.registry_fault(f"{registry} does not let {user} log in", registry, done, user)
         yield
     finally:
         engine.login = []
@@ -178,6 +194,35 @@ def registry_of(name: str) -> str:
     """The registry that a name means, by the rules of Docker."""
     first, slash, _rest = name.partition("/")
     return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
+
+
+def registry_remedy(said: str, registry: str, user: str) -> str:
+    """What to do where a registry, or the way to it, has said this. user: who has logged in, or was to."""
+    if UNKNOWN.search(said):
+        return "Correct the image's name and tag: the registry has none of this name"
+    if LIMITED.search(said):
+        return (
+            "Wait, or give container_image_registry_user and container_image_registry_password: a login may pull more"
+        )
+    if DENIED.search(said):
+        if user:
+            return (
+                "Correct container_image_registry_user, container_image_registry_password, or the image's name: this "
+                "login may not pull it"
+            )
+        return "Correct the image's name, or give container_image_registry_user and container_image_registry_password"
+    if NO_TRUST.search(said):
+        return (
+            f"Needed: a certificate of {registry} that this node knows. Put that of its authority into "
+            f"/etc/docker/certs.d/{registry}/ca.crt on this node, and run this again"
+        )
+    if NO_ANSWER.search(said):
+        return (
+            f"Needed: a registry that answers this node. See whether {registry} runs and `curl https://{registry}/v2/` "
+            "reaches it from there; run this again then. Without a registry, container_image_archive takes what "
+            "`docker save` has written elsewhere"
+        )
+    return ""
 
 
 def whole_name(name: str) -> str:
@@ -260,21 +305,32 @@ def context_hash(directory: str) -> str:
 def look(request: dict[str, str]) -> dict[str, Any]:
     """What is there. engine "": only an archive or a context is looked at."""
     answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
-    try:
-        if request.get("engine"):
-            engine = Engine(request["engine"])
-            if not shutil.which(engine.name):
-                raise Fault(f"there is no {engine.name}")
-            answer["root"], answer["free"] = engine.room()
-            found = engine.find(request["name"])
-            answer.update(found._asdict() if found else {})
-        path = os.path.expanduser(request.get("archive", ""))
-        if path and os.path.isfile(path):
-            answer["archive"] = read_archive(path)
-        if request.get("context"):
-            answer["context"] = context_hash(os.path.expanduser(request["context"]))
-    except Fault as fault:
-        answer["fault"] = str(fault)
-    except OSError as error:
-        answer["fault"] = f"{error.filename}: {error.strerror}"
+    for part in (look_at_engine, look_at_files):  # without an engine files are there all the same: it may be installed
+        try:
+            part(request, answer)
+        except Fault as fault:
+            answer["fault"] = answer["fault"] or str(fault)
+        except OSError as error:
+            answer["fault"] = answer["fault"] or f"{error.filename}: {error.strerror}"
     return answer
+
+
+def look_at_engine(request: dict[str, str], answer: dict[str, Any]) -> None:
+    """Where the engine keeps images, and what it has of this one. Raises Fault."""
+    if not request.get("engine"):
+        return
+    engine = Engine(request["engine"])
+    if not shutil.which(engine.name):
+        raise Fault(f"there is no {engine.name}")
+    answer["root"], answer["free"] = engine.room()
+    found = engine.find(request["name"])
+    answer.update(found._asdict() if found else {})
+
+
+def look_at_files(request: dict[str, str], answer: dict[str, Any]) -> None:
+    """What an archive and a context hold. Raises Fault."""
+    path = os.path.expanduser(request.get("archive", ""))
+    if path and os.path.isfile(path):
+        answer["archive"] = read_archive(path)
+    if request.get("context"):
+        answer["context"] = context_hash(os.path.expanduser(request["context"]))

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
 
 TIMEOUT = 10.0  # seconds; an engine that has just been started takes one
+# Of `info`: where images lie, and what tells whether a container can be held to a limit of memory.
+INFO = {
+    "docker": "{{.DockerRootDir}}|{{.MemoryLimit}}",
+    "podman": "{{.Store.GraphRoot}}|{{.Host.CgroupManager}} {{.Host.CgroupControllers}}",
+}
 MISSING = re.compile(r"no such image|image not known|no such object", re.IGNORECASE)
 # What docker looks for when a container is to have GPUs, and the directories in which podman does.
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
@@ -40,21 +45,24 @@ class ImageQuestion:
     def __init__(self, engine: str, image: str) -> None:
         self.deadline = time.monotonic() + TIMEOUT
         self.engine = engine
-        form = "{{.DockerRootDir}}" if engine == "docker" else "{{.Store.GraphRoot}}"
         self.image = Command(in_group(engine, [engine, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image]))
-        self.root = Command(in_group(engine, [engine, "info", "--format", form]))
+        self.root = Command(in_group(engine, [engine, "info", "--format", INFO[engine]]))
 
     def answer(self) -> dict[str, Any]:
-        """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none)."""
+        """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none).
+
+        memory_limit: whether --memory holds, None where that is not told.
+        """
         identity, size, error = parse_image(self.image.output(self.deadline))
-        root = self.root.output(self.deadline)
-        place = root.text.strip() if root.code == 0 else ""
+        info = self.root.output(self.deadline)
+        place, limit = parse_info(self.engine, info.text if info.code == 0 else "", os.geteuid() == 0)
         return {
             "id": identity,
             "size": size,
             "root": place,
             "free": free_bytes(place) if place.startswith("/") else None,
             "toolkit": has_toolkit(self.engine),
+            "memory_limit": limit,
             "error": error,
         }
 
@@ -80,6 +88,20 @@ def parse_image(output: Output) -> tuple[str, int | None, str]:
     if output.code and MISSING.search(said):
         return "", None, ""
     return "", None, said[-300:] or "it says nothing"
+
+
+def parse_info(engine: str, text: str, root: bool) -> tuple[str, bool | None]:
+    """Return where images lie, and whether a container is held to --memory, of what `info` has said in our format.
+
+    A user's podman can hold one to it by the user's systemd alone, and says nothing where it does not.
+    """
+    place, bar, told = next((line for line in text.splitlines() if line.startswith("/")), "").partition("|")
+    if not bar:
+        return place.strip(), None
+    if engine == "docker":
+        return place, told.strip() == "true"
+    manager, _space, controllers = told.partition(" ")
+    return place, "memory" in controllers.strip("[] ").split() and (root or manager == "systemd")
 
 
 def free_bytes(directory: str) -> int | None:

@@ -1,17 +1,46 @@
-"""Three test hosts of this scenario's own."""
+"""Test hosts of this scenario's own: three for Docker, and three others for podman, each made ready by one site.yml."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests import drive
-from tests.lab import Lab
+from tests.image_hosts import ImageHosts, image_hosts
+
+
+def ready(hosts: ImageHosts) -> ImageHosts:
+    """The hosts after one run of site.yml, which was checked before there was anything."""
+    check = hosts.site("--check", "--diff")
+    assert check.rc == 0, check.output[-6000:]
+    play = hosts.site()
+    assert play.rc == 0, play.output[-6000:]
+    return hosts
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """Fresh hosts."""
-    with drive.own_lab("image", nodes=3) as lab:
-        yield lab
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageHosts]:
+    """Hosts with Docker, the image and the model."""
+    with image_hosts("image", "docker", tmp_path_factory.mktemp("docker") / "requirements.txt") as hosts:
+        yield ready(hosts)
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageHosts]:
+    """Hosts with a user's podman, the image and the model."""
+    with image_hosts("podman", "podman", tmp_path_factory.mktemp("podman") / "requirements.txt") as hosts:
+        yield ready(hosts)
+
+
+@pytest.fixture(scope="session")
+def dockers_archive(docker: ImageHosts, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An archive that Docker has written, on this machine, and the digest of its image there."""
+    path = tmp_path_factory.mktemp("archive") / "job.tar"
+    docker.root("node1", f"docker tag {docker.id('node1')} team/of-docker:1")
+    docker.root("node1", "docker save --output /var/tmp/job.tar team/of-docker:1 && chmod 644 /var/tmp/job.tar")
+    with path.open("wb") as stream:
+        subprocess.run(docker.lab.ssh("node1", "cat /var/tmp/job.tar"), stdout=stream, check=True, timeout=300)
+    docker.root("node1", "docker rmi team/of-docker:1; rm /var/tmp/job.tar")
+    return path, docker.id("node1")

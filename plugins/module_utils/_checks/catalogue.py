@@ -49,6 +49,7 @@ IDS = {
     "gpu-idle": "more GPUs than processes",
     "gpu-memory-errors": "a GPU counts memory errors",
     "image-gpu-toolkit": "there are GPUs, but the container engine cannot hand them to a container",
+    "image-memory-limit": "the container engine cannot hold the job to the limit of memory that is set",
     "image-missing": "the job's image is not there, and a launch does not pull it",
     "image-no-room": "the job's image does not fit on the container engine's disk",
     "image-skew": "the job's image is not the same on all nodes",

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Sequence
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, gibibytes, listed, odd_ones
-from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
+from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 
 SHOWN = 12  # hex digits of a digest, as docker shows it
 MOVE = (
@@ -125,8 +126,46 @@ def check_toolkit(case: Case) -> list[Finding]:
     ]
 
 
+def limits_memory(options: Sequence[str]) -> bool:
+    """Whether words for the engine's run limit a container's memory."""
+    return any(re.match(r"--memory(=|$)|-m", option) for option in options)
+
+
+def check_memory_limit(case: Case) -> list[Finding]:
+    """A container must be held to the limit that is set: an engine that cannot starts it without one, in silence."""
+    engine = case.job.container_engine
+    without = [name for name, one in images(case).items() if one.get("memory_limit") is False]
+    if not without or not limits_memory(case.job.container_options):
+        return []
+    user = case.facts[without[0]].get("user", "")
+    remedy = (
+        "boot the node's Linux with the memory controller (cgroup_enable=memory)"
+        if engine == "docker"
+        else f"on each of these nodes `sudo apt-get install dbus-user-session && sudo loginctl enable-linger {user} && "
+        f"sudo systemctl restart user@$(id --user {user})`, with no job running, until `podman info` as {user} tells "
+        "cgroupManager: systemd and memory among cgroupControllers"
+    )
+    return [
+        warning(
+            "image-memory-limit",
+            without,
+            f"launch_container_options limit the container's memory, and {engine} there holds no container of "
+            f"{user} to that: the job would run without a limit",
+            f"{engine} with the memory controller of cgroups"
+            + ("" if engine == "docker" else ", which a user's podman has by the user's own systemd alone"),
+            f"{remedy}; or leave the limit out, and let one of the machine hold",
+        )
+    ]
+
+
 def check_images(case: Case) -> list[Finding]:
     """All checks of this file. Without the engine itself program-missing says so."""
     if not case.job.image:
         return []
-    return [*check_engine(case), *check_missing(case), *check_skew(case), *check_toolkit(case)]
+    return [
+        *check_engine(case),
+        *check_missing(case),
+        *check_skew(case),
+        *check_toolkit(case),
+        *check_memory_limit(case),
+    ]

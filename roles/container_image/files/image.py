@@ -22,7 +22,19 @@ import time
 import traceback
 from typing import Any
 
-from engine import LABEL, Engine, Fault, Found, logged_in, nearest, read_archive, whole_name
+from engine import (
+    FULL,
+    LABEL,
+    Engine,
+    Fault,
+    Found,
+    logged_in,
+    nearest,
+    read_archive,
+    registry_of,
+    whole_name,
+    words_of,
+)
 from stage import MARK, Stage, follow, start
 from transfer import Fault as StageFault
 from transfer import in_words
@@ -132,7 +144,8 @@ class Image(Stage):
         name = whole_name(name) if self.engine.name == "podman" else name
         done = self.engine.run("pull", "--quiet", name)
         if done.returncode:
-            raise self.engine.fault(f"{name} cannot be pulled", done)
+            user = self.request["registry_user"]
+            raise self.engine.registry_fault(f"{name} cannot be pulled", registry_of(name), done, user)
         return name
 
     def load(self, path: str) -> str:
@@ -170,7 +183,8 @@ class Image(Stage):
             context, text, file = os.path.join(self.own, "context"), self.layer(), "-"
             os.makedirs(context, exist_ok=True)
         more = [f"--label={LABEL}={label}"] if label else []
-        done = self.engine.run("build", "--network=host", *more, f"--tag={name}", "--file", file, context, text=text)
+        words = [*self.engine.builder(), "--network=host", *more, f"--tag={name}", "--file", file, context]
+        done = self.engine.run(*words, text=text)
         if done.returncode:
             # what has failed may have said so on either of the two
             done.stderr = done.stdout[-2000:] + done.stderr[-2000:]
@@ -328,7 +342,7 @@ class Image(Stage):
             self.say(f"loads {self.name}")
             done = self.engine.run("load", "--input", self.target(0))
             if done.returncode:
-                raise self.engine.fault(f"{self.engine.name} does not take {self.name}", done)
+                raise self.not_taken(done)
             if not self.engine.find(identity):
                 raise Fault(
                     f"{self.engine.name} has taken {self.name}, but not with the digest {identity[:19]} that it has on "
@@ -336,6 +350,19 @@ class Image(Stage):
                 )
         self.give_name(identity, self.name)
         return self.request["ids"][self.me] != identity
+
+    def not_taken(self, done: subprocess.CompletedProcess[str]) -> Fault:
+        """Why the engine does not take the archive that has arrived; where it had no room, what it has and needs."""
+        engine = self.engine.name
+        if not FULL.search(words_of(done)):
+            return self.engine.fault(f"{engine} does not take {self.name}", done)
+        root, free = self.engine.room()
+        size = int(self.entries[0].etag)
+        return Fault(
+            f"{engine} does not take {self.name}: {words_of(done)}. {root}, where {engine} keeps images, has "
+            f"{in_words(free)} free. Needed: more, for an image of {in_words(size)} that lies there twice and more "
+            f"while it is loaded. {self.engine.remedy()}. Then run this again: what has arrived is kept"
+        )
 
     def take_leave(self, since: float) -> None:
         """Wait until each peer has heard that we have failed: who does not would look for us for a minute.

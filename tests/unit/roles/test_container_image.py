@@ -189,6 +189,17 @@ def test_what_is_no_archive_of_an_image_is_refused(cluster: Cluster, tmp_path: P
     assert said in cluster.look(0, archive=str(tmp_path / "image.tar"))["fault"]
 
 
+def test_an_archive_is_read_where_the_engine_is_still_to_be_installed(
+    engine: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in check mode, where a role before has only said that it would install it."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "image.tar").write_bytes(archive_of(b"body"))
+    asked = {"engine": "docker", "name": NAME, "archive": str(tmp_path / "image.tar")}
+    told = engine.look(asked)
+    assert told["fault"] == "there is no docker" and told["archive"] == [digest(b"body")]
+
+
 def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster: Cluster) -> None:
     words = {"base": "torch:2", "requirements": "einops==0.8\n", "label": "first"}
     (first, *_others) = cluster.bring(**words)
@@ -206,7 +217,8 @@ def test_requirements_are_one_layer_and_built_anew_only_when_they_change(cluster
 def test_a_login_is_in_no_command_line_and_is_forgotten(cluster: Cluster) -> None:
     (cluster.places[0] / "store" / "refuse").write_text("me s3cr3t")
     denied = cluster.bring(registry_user="me", registry_password="wrong")
-    assert "pull access denied" in denied[0]["fault"] and "container_image_registry_user" in denied[0]["fault"]
+    assert "pull access denied" in denied[0]["fault"]
+    assert "Correct container_image_registry_user, container_image_registry_password" in denied[0]["fault"]
     assert "node0, from which the image comes, has failed" in denied[1]["fault"]
     answers = cluster.bring(registry_user="me", registry_password="s3cr3t")
     assert [answer.get("id") for answer in answers] == [digest(PULLED)] * 3, answers
@@ -227,6 +239,7 @@ def test_a_disk_without_room_is_told_with_the_remedy_and_the_next_call_goes_on(c
     assert [answer.get("id") for answer in answers[:2]] == [digest(PULLED)] * 2, answers
     said = answers[2]["fault"]
     assert "no space left on device" in said and "--tags docker_data_root -e docker_data_root_path=" in said
+    assert f"{cluster.places[2]}/store, where docker keeps images, has" in said and "free. Needed: more, for an" in said
     full.unlink()
     again = cluster.bring()
     assert [answer.get("id") for answer in again] == [digest(PULLED)] * 3, again
@@ -338,6 +351,21 @@ def test_podmans_other_disk_is_set_as_its_user_may(
 
 
 @pytest.mark.parametrize(
+    ("name", "uid", "words"),
+    [
+        ("docker", 1000, ["build"]),
+        ("podman", 0, ["build"]),
+        ("podman", 1000, ["--cgroup-manager=cgroupfs", "build"]),
+    ],
+)
+def test_a_users_podman_builds_without_the_users_systemd(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, uid: int, words: list[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert engine.Engine(name).builder() == words
+
+
+@pytest.mark.parametrize(
     ("name", "registry", "whole"),
     [
         ("torch", "docker.io", "docker.io/library/torch"),
@@ -350,6 +378,37 @@ def test_podmans_other_disk_is_set_as_its_user_may(
 )
 def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, whole: str) -> None:
     assert (engine.registry_of(name), engine.whole_name(name)) == (registry, whole)
+
+
+@pytest.mark.parametrize(
+    ("said", "user", "todo"),
+    [
+        ("manifest for host:5000/a:2 not found: manifest unknown: manifest unknown", "me", "image's name and tag"),
+        ("name unknown: repository name not known to registry", "", "image's name and tag"),
+        (
+            "pull access denied for a, repository does not exist or may require 'docker login'",
+            "",
+            "or give container_im",
+        ),
+        ("unauthorized: authentication required", "me", "Correct container_image_registry_user, container_image_reg"),
+        ('invalid username/password: unauthorized: ""', "me", "Correct container_image_registry_user, container_image"),
+        ("toomanyrequests: You have reached your pull rate limit", "", "a login may pull more"),
+        (
+            "dial tcp 10.0.0.2:5000: connect: connection refused",
+            "me",
+            "See whether host:5000 runs and `curl https://ho",
+        ),
+        ("lookup host on 127.0.0.53:53: no such host", "", "See whether host:5000 runs"),
+        ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
+        ("something else", "", ""),
+    ],
+)
+def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:
+    fault = engine.Engine("docker").registry_fault(
+        "a cannot be pulled", "host:5000", subprocess.CompletedProcess([], 1, "", said), user
+    )
+    assert str(fault).startswith(f"a cannot be pulled: {said}.") and todo in str(fault)
+    assert todo or str(fault).endswith(f"{said}.")
 
 
 def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path) -> None:

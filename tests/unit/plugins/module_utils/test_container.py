@@ -121,7 +121,10 @@ def test_what_is_the_nodes_own_matters_in_an_image_too() -> None:
     ]
 
 
-IMAGE = {"id": "aa" * 32, "size": 8 << 30, "root": "/var/lib/docker", "free": 50 << 30, "toolkit": True, "error": ""}
+IMAGE = {
+    "id": "aa" * 32, "size": 8 << 30, "root": "/var/lib/docker", "free": 50 << 30, "toolkit": True,
+    "memory_limit": True, "error": "",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -191,11 +194,59 @@ def test_what_is_there_of_an_image(engine: str, tmp_path: Path, monkeypatch: pyt
     found = _node_image.ImageQuestion(engine, "torch:1").answer()
     assert found.pop("free") > 0, "of the disk above what is another user's"
     told = {"id": "ab" * 32, "size": 12, "root": f"{tmp_path}/not/ours", "error": ""}
-    assert found == {**told, "toolkit": False}
+    assert found == {**told, "toolkit": False, "memory_limit": None}
     for name in ("nvidia-container-runtime-hook", "nvidia.yaml"):
         (tmp_path / name).write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
         (tmp_path / name).chmod(0o755)
     assert _node_image.has_toolkit(engine)
+
+
+WARNS = 'time="x" level=warning msg="The cgroupv2 manager is set to systemd but there is no systemd user session"\n'
+
+
+@pytest.mark.parametrize(
+    ("engine", "root", "said", "limit"),
+    [
+        ("docker", False, "/data|true", True),
+        ("docker", False, "/data|false", False),
+        ("podman", False, "/data|systemd [cpu memory pids]", True),
+        ("podman", False, f"{WARNS}/data|cgroupfs [cpu memory pids]", False),
+        ("podman", False, "/data|systemd [pids]", False),
+        ("podman", True, "/data|cgroupfs [cpuset cpu memory]", True),
+        ("podman", True, "/data|cgroupfs []", False),
+    ],
+)
+def test_whether_a_limit_of_memory_holds_is_read(engine: str, root: bool, said: str, limit: bool) -> None:
+    """And where images lie, whatever warnings stand before it."""
+    assert _node_image.parse_info(engine, said + "\n", root) == ("/data", limit)
+    assert _node_image.parse_info(engine, "Cannot connect\n", root) == ("", None)
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize(
+    ("options", "holds", "told"),
+    [
+        (["--memory=8g"], False, True),
+        (["--memory", "8g"], False, True),
+        (["-m8g"], False, True),
+        (["--memory=8g"], True, False),
+        (["--memory=8g"], None, False),
+        (["--memory-swappiness=0", "--cap-add=SYS_PTRACE"], False, False),
+    ],
+)
+def test_a_limit_of_memory_that_would_not_hold_is_told(
+    engine: str, options: list[str], holds: bool | None, told: bool
+) -> None:
+    job, facts = make_job(image="torch:1", container_engine=engine, container_options=tuple(options)), cluster(3)
+    for one in facts.values():
+        one["image"] = {**IMAGE, "memory_limit": holds if one["hostname"] == "node2" else True}
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    found = check_images(Case(job, table, facts))
+    assert [(one.severity, one.id, one.nodes) for one in found] == (
+        [("warning", "image-memory-limit", ("node2",))] if told else []
+    )
+    if told and engine == "podman":
+        assert "apt-get install dbus-user-session" in found[0].todo
 
 
 def test_a_group_that_the_user_was_given_after_the_login_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,114 @@
+"""Docker, from untouched hosts: by site.yml an image with what a job requires and a model come to all, for its jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.image_hosts import IMAGE, WEIGHTS, ImageHosts
+from tests.recap import unchanged
+
+# Three layers, so that vfs, which copies what lies below, takes twice what the image has; and a job never runs in it.
+MAKE_LAYERS = """
+set -e
+mkdir -p /var/tmp/layers && cd /var/tmp/layers
+for part in 1 2 3; do head -c 20000000 /dev/urandom > part$part; done
+printf 'FROM scratch\\nCOPY part1 /\\nCOPY part2 /\\nCOPY part3 /\\n' > Dockerfile
+docker build --quiet --tag team/layers:1 .
+rm -r /var/tmp/layers
+"""
+LAYERS: dict[str, Any] = {"container_image_name": "team/layers:1"}
+
+
+def test_all_have_the_same_with_what_the_job_requires(docker: ImageHosts) -> None:
+    assert len(docker.ids()) == 1
+    for name in docker.names:
+        said = docker.root(name, f"docker run --rm --pull=never {IMAGE} python3 -c 'import probe; print(probe.answer)'")
+        assert said == "42\n"
+        left = docker.root(
+            name, "find /var/lib/muster/container_image -name '*.tar' -o -name '*.part' -o -name request.json"
+        )
+        assert left == ""
+    again = docker.site()
+    assert unchanged(again), again.output[-4000:]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_a_job_runs_in_it_and_reads_the_model_offline(docker: ImageHosts, launcher: str) -> None:
+    assert docker.job_reads_the_model(f"docker-{launcher}", launcher) == [f"model.safetensors': {len(WEIGHTS)}"] * 3
+    assert docker.containers() == [0, 0, 0]
+
+
+def test_another_image_of_the_name_is_told_and_replaced(docker: ImageHosts) -> None:
+    docker.root("node3", f"tar -C / -c --no-recursion etc | docker import - {IMAGE}")
+    play = docker.launch("skewed", "steps.py").wait()
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
+    assert f"--tags container_image -e container_image_name={IMAGE}" in said
+    docker.root("node2", f"docker rmi --force {IMAGE}")
+    play = docker.launch("missing", "steps.py").wait()
+    assert play.rc == 2 and "image-missing" in play.output, play.output
+    play = docker.image()
+    assert play.rc == 0 and len(docker.ids()) == 1, play.output
+
+
+def test_a_node_that_dies_while_it_is_handed_over_gets_it_the_next_time(docker: ImageHosts) -> None:
+    for name in docker.names[1:]:
+        docker.root(name, f"docker rmi --force {IMAGE}")
+    play = docker.start_image()
+    play.wait_for(r"Wait for the transfer", timeout=300)
+    docker.lab.power_off("node3")
+    play.wait(300)
+    assert play.rc != 0 and "node3" in play.last_lines(), play.output
+    docker.lab.power_on("node3")
+    again = docker.image()
+    assert again.rc == 0 and len(docker.ids()) == 1, again.output
+
+
+@pytest.fixture
+def small_disk(docker: ImageHosts) -> Iterator[ImageHosts]:
+    """The hosts, of which node2's Docker has a disk of 150 MB for its data: a tmpfs, whose size can be changed."""
+    docker.root("node1", MAKE_LAYERS)
+    disk = "mount -t tmpfs -o size=150m,mode=710 tmpfs /var/lib/docker"
+    docker.undo.append(lambda: docker.root("node1", "docker rmi --force team/layers:1"))
+    docker.fault(
+        "node2",
+        f"systemctl stop docker.socket docker && {disk} && systemctl start docker",
+        "systemctl stop docker.socket docker && umount /var/lib/docker && systemctl start docker",
+    )
+    yield docker
+    docker.mend()
+
+
+def test_a_disk_of_the_engine_that_is_full_is_told_with_its_remedy(small_disk: ImageHosts) -> None:
+    """Before anything is fetched where that can be known; after it where the engine takes more than is known."""
+    hosts = small_disk
+    remedy = "--tags docker_data_root -e docker_data_root_path=/that/disk/docker"
+    hosts.root("node2", "head -c 60000000 /dev/zero > /var/lib/docker/somebodys")
+    play = hosts.image(**LAYERS)
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and remedy in said, play.output
+    told = (
+        r"node2: team/layers:1 from node1 to docker: /var/lib/docker, where docker keeps images, has \d+\.\d MB free. "
+    )
+    assert re.search(told + r"Needed: 120\.\d MB for team/layers:1 while it is loaded, and a reserve of 0 GiB", said), (
+        said
+    )
+    assert hosts.id("node3", "team/layers:1") == hosts.id("node1", "team/layers:1"), "others have it"
+
+    hosts.root("node2", "rm /var/lib/docker/somebodys")
+    play = hosts.image(**LAYERS)
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and remedy in said and "no space left on device" in said, play.output
+    told = (
+        r"node2: .* /var/lib/docker, where docker keeps images, has \d+\.\d MB free. Needed: more, for an image of 60\."
+    )
+    assert re.search(told, said), said
+
+    hosts.root("node2", "mount -o remount,size=1g /var/lib/docker")
+    play = hosts.image(**LAYERS)
+    assert play.rc == 0 and len(hosts.ids("team/layers:1")) == 1, play.output
+    assert hosts.brought(play) == {"node1": 0, "node2": 0, "node3": 0}, "what had arrived was kept"

@@ -1,0 +1,77 @@
+"""The user's podman, from untouched hosts: the same as with Docker, without root, and no container outlives its run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import drive
+from tests.image_hosts import IMAGE, WEIGHTS, ImageHosts
+from tests.recap import unchanged
+
+
+def test_podman_without_root(podman: ImageHosts) -> None:
+    assert len(podman.ids()) == 1
+    for name in podman.names:
+        assert json.loads(podman.root(name, "podman images --format json")) == [], "the images are the user's"
+    again = podman.site()
+    assert unchanged(again), again.output[-4000:]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_a_job_runs_by_podman_and_reads_the_model_offline(podman: ImageHosts, launcher: str) -> None:
+    assert podman.job_reads_the_model(f"podman-{launcher}", launcher) == [f"model.safetensors': {len(WEIGHTS)}"] * 3
+    assert podman.containers() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("how", ["stop", "supervisor"])
+def test_containers_of_podman_end_with_the_run(podman: ImageHosts, how: str) -> None:
+    lab = podman.lab
+    play = podman.launch(f"podman-{how}", "steps.py", "--stubborn")
+    play.wait_for(r"step 3 ", timeout=150)
+    assert podman.containers() == [1, 1, 1]
+    if how == "stop":
+        assert drive.run("stop.yml", lab.inventory, run_id="podman-stop").rc == 0
+    else:
+        lab.exec("node2", ["kill", "-9", str(drive.pid_of(lab, "node2", "supervisor.py"))])
+    drive.eventually("no container is left", lambda: podman.containers() == [0, 0, 0], 120)
+    drive.nothing_left(lab, podman.names, within=30)
+    assert play.wait().rc == 2, play.output
+
+
+def test_a_limit_of_memory_that_would_not_hold_is_told(podman: ImageHosts) -> None:
+    """There is no dbus-user-session: podman takes the limit and runs without one."""
+    options = ["--memory=64m"]
+    words = ["run", "--rm", "--pull=never", "--network=host", *options, IMAGE]
+    said = podman.ask("node1", *words, "python3", "-c", "print(len(' ' * 10**8))")
+    assert said == "100000000\n", "it has no limit"
+    play = podman.launch("limited", "steps.py", "--steps", "1", launch_container_options=options).wait()
+    told = " ".join(play.output.split())
+    assert play.rc == 0 and "image-memory-limit" in told and "apt-get install dbus-user-session" in told, play.output
+    play = podman.launch("unlimited", "steps.py", "--steps", "1").wait()
+    assert play.rc == 0 and "image-memory-limit" not in play.output, play.output
+
+
+def test_another_image_of_podmans_is_told_and_replaced(podman: ImageHosts) -> None:
+    etc = "tar -C / -c --no-recursion etc 2>/dev/null"
+    podman.root("node3", f"{etc} > /var/tmp/etc.tar && chmod 644 /var/tmp/etc.tar")
+    podman.ask("node3", "import", "/var/tmp/etc.tar", IMAGE)
+    play = podman.launch("podman-skewed", "steps.py").wait()
+    said = " ".join(play.output.split())
+    assert play.rc == 2 and "image-skew" in said and "node3" in said, play.output
+    podman.ask("node2", "rmi", "--force", IMAGE)
+    play = podman.image()
+    assert play.rc == 0 and len(podman.ids()) == 1, play.output
+
+
+def test_an_archive_of_dockers_has_the_digest_that_it_has_there(
+    podman: ImageHosts, dockers_archive: tuple[Path, str]
+) -> None:
+    """It lies on this machine, and no node gets it twice."""
+    path, digest = dockers_archive
+    play = podman.image(container_image_name="team/of-docker:1", container_image_archive=str(path))
+    assert play.rc == 0, play.output
+    assert podman.ids("team/of-docker:1") == {digest}
+    assert sorted(podman.brought(play)) == podman.names and podman.brought(play)["node1"] == 0

@@ -1,0 +1,149 @@
+"""A registry of the real kind, with logins: one node pulls, once; what it refuses is told, and no password is left."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.image_hosts import ImageHosts
+
+USER, PASSWORD = "reader", "pa55-of-the-registry"
+REPOSITORY = "team/pulled"
+PORT = 5000
+CONFIGURATION = """version: 0.1
+storage: {filesystem: {rootdirectory: /srv/registry}}
+http: {addr: ':5000', tls: {certificate: /etc/docker/registry/tls.crt, key: /etc/docker/registry/tls.key}}
+auth: {htpasswd: {realm: team, path: /etc/docker/registry/htpasswd}}
+"""
+INSTALL = """
+set -e
+export DEBIAN_FRONTEND=noninteractive
+apt-get install -qq -y --no-install-recommends docker-registry apache2-utils openssl
+cd /etc/docker/registry
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=registry -addext subjectAltName=IP:ADDRESS \\
+  -keyout tls.key -out tls.crt 2> /dev/null
+htpasswd -cbB htpasswd USER PASSWORD
+printf '%s' CONFIGURATION > config.yml
+mkdir -p /srv/registry
+chown docker-registry /srv/registry tls.key htpasswd
+chmod 600 tls.key htpasswd
+systemctl restart docker-registry
+mkdir -p /etc/docker/certs.d/ADDRESS:5000
+cp tls.crt /etc/docker/certs.d/ADDRESS:5000/ca.crt
+mkdir /var/tmp/push && cd /var/tmp/push
+for part in 1 2; do head -c 5000000 /dev/urandom > part$part; done
+printf 'FROM scratch\\nCOPY part1 /\\nCOPY part2 /\\n' > Dockerfile
+docker build --quiet --tag NAME .
+until docker --config . login --username USER --password PASSWORD ADDRESS:5000 2> /dev/null; do sleep 0.2; done
+docker --config . push --quiet NAME
+docker rmi NAME
+rm -r /var/tmp/push
+"""
+# Which of the words in a file are in the command line of any process, at all times, until another file is there.
+WATCH = """
+: > /var/tmp/seen
+while [ ! -e /var/tmp/enough ]; do
+  cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' ' | grep -oF -f /var/tmp/words >> /var/tmp/seen
+done
+"""
+
+
+@dataclass
+class Registry:
+    """The hosts, with a registry on the last one."""
+
+    hosts: ImageHosts
+    place: str
+    name: str
+
+    def log(self) -> str:
+        """What the registry has written since it was asked for the last time."""
+        self.hosts.root("node3", "journalctl --sync")
+        read = "journalctl --unit docker-registry --output cat --cursor-file /var/tmp/cursor"
+        return self.hosts.root("node3", read)
+
+    def bring(self, password: str = PASSWORD, **more: str) -> tuple[int | None, str]:
+        """Bring an image of it to all hosts; return how that ended, and what was said."""
+        login = {
+            "container_image_registry_user": USER,
+            "container_image_registry_password": "{{ lookup('ansible.builtin.env', 'REGISTRY_PASSWORD') }}",
+        }
+        given = {"container_image_name": self.name, **login, **more}
+        play = self.hosts.image("-vvv", "--diff", env={"REGISTRY_PASSWORD": password}, **given)
+        assert password not in play.output
+        return play.rc, " ".join(play.output.split())
+
+
+@pytest.fixture(scope="module")
+def registry(docker: ImageHosts) -> Iterator[Registry]:
+    """The registry, with an image; node1 knows its certificate, and it lives only while this file is tested."""
+    place = f"{docker.address('node3')}:{PORT}"
+    name = f"{place}/{REPOSITORY}:1"
+    script = INSTALL.replace("CONFIGURATION", shlex.quote(CONFIGURATION)).replace("NAME", name)
+    script = script.replace("ADDRESS", docker.address("node3")).replace("USER", USER).replace("PASSWORD", PASSWORD)
+    docker.root("node3", script)
+    certificate = docker.root("node3", "cat /etc/docker/registry/tls.crt")
+    folder = f"/etc/docker/certs.d/{place}"
+    docker.root("node1", f"mkdir -p {folder} && printf '%s' {shlex.quote(certificate)} > {folder}/ca.crt")
+    one = Registry(docker, place, name)
+    one.log()
+    yield one
+    docker.root("node3", "systemctl stop docker-registry")
+    docker.root("node1", f"rm -r {folder}")
+    for node in docker.names:
+        docker.root(node, f"docker rmi --force {name}")
+
+
+def test_what_a_registry_refuses_is_told(registry: Registry) -> None:
+    """With its own words, the node that has asked it, and what to do."""
+    pulls = f"node1: {registry.name} from node1 to docker: "
+
+    rc, said = registry.bring("wrong")
+    assert rc == 2 and f"{pulls}{registry.place} does not let {USER} log in: " in said, said[-4000:]
+    assert "401 Unauthorized" in said
+    assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in said
+
+    rc, said = registry.bring(container_image_base=f"{registry.place}/{REPOSITORY}:2")
+    assert rc == 2 and f"{registry.place}/{REPOSITORY}:2 cannot be pulled: " in said, said[-4000:]
+    assert "manifest unknown. Correct the image's name and tag: the registry has none of this name" in said
+
+    registry.hosts.root("node3", "systemctl stop docker-registry")
+    rc, said = registry.bring()
+    registry.hosts.root("node3", "systemctl start docker-registry")
+    assert rc == 2 and "connection refused" in said and pulls in said, said[-4000:]
+    assert f"See whether {registry.place} runs and `curl https://{registry.place}/v2/` reaches it from there" in said
+    assert "node2: " in said and "node1, from which the image comes, has failed" in said
+
+
+def test_it_is_pulled_once_and_the_password_is_left_nowhere(registry: Registry) -> None:
+    hosts = registry.hosts
+    registry.log()
+    for node in hosts.names:
+        hosts.root(node, f"rm -f /var/tmp/enough; printf 'password-stdin\\n{PASSWORD}\\n' > /var/tmp/words")
+        hosts.root(node, f"systemd-run --quiet --unit watch-arguments bash -c {shlex.quote(WATCH)}")
+    rc, said = registry.bring()
+    for node in hosts.names:
+        hosts.root(node, "touch /var/tmp/enough; rm /var/tmp/words")
+    assert rc == 0 and len(hosts.ids(registry.name)) == 1, said[-4000:]
+
+    asked = re.findall(r'(\S+) - \S+ \[[^]]*\] "GET \S*/blobs/(sha256:\w+) HTTP/[\d.]+" 200', registry.log())
+    blobs = Counter(blob for _address, blob in asked)
+    assert len(blobs) == 3 and set(blobs.values()) == {1}, "a configuration and two layers, once each"
+    assert {address.rpartition(":")[0] or address for address, _blob in asked} == {hosts.address("node1")}
+
+    seen = {node: set(hosts.root(node, "cat /var/tmp/seen").split()) for node in hosts.names}
+    assert seen == {"node1": {"password-stdin"}, "node2": set(), "node3": set()}, "of one node it has seen the login"
+    coded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    places = "/etc /home /root /run /tmp /var/log /var/tmp /var/lib/muster /var/lib/systemd /usr/local"
+    for node in hosts.names:
+        for word in (PASSWORD, coded):
+            found = hosts.root(node, f"grep -rslF -- {shlex.quote(word)} {places} || true")
+            assert found == "", f"{node}: {word} is in {found}"
+        journal = hosts.root(node, "journalctl --no-pager --output cat")
+        assert journal and PASSWORD not in journal and coded not in journal

@@ -1,0 +1,26 @@
+"""A job in an image: each rank uses what the image was given, finds the model offline, and hears of the others."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from pathlib import Path
+
+import huggingface_hub
+import torch.distributed as dist
+
+
+def main() -> None:
+    probe = importlib.import_module("probe")  # of the image alone
+    model = Path(huggingface_hub.snapshot_download("org/tiny"))
+    sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir())}
+    dist.init_process_group("gloo")
+    names: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(names, socket.gethostname())
+    print(f"rank {os.environ['RANK']} of {names}: {probe.answer}, {sizes}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
