@@ -248,7 +248,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
     assert done.returncode == 0, done.stderr
     project = Project(tmp_path, "static", {})
     inventory = yaml.safe_load(image.inventory.read_text())
-    del inventory["training"]["vars"]["launch_script"]  # the job file has it
+    inventory["training"]["vars"].pop("launch_script", None)  # the job file has it
     hosts = yaml.safe_dump(inventory)
     settings = {
         "docker_engine_settings": SETTINGS,
