@@ -26,13 +26,16 @@ LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else i
 CHUNK = 2**20  # bytes of a file that are read at once
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
-DENIED = re.compile(r"unauthorized|authentication required|denied|forbidden|no basic auth|invalid username", re.I)
+DENIED = re.compile(
+    r"unauthorized|authentication required|(?<!permission )denied|forbidden|no basic auth|invalid username", re.I
+)
 LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
 UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
-NO_TRUST = re.compile(r"x509|certificate|gave HTTP response to HTTPS", re.I)
+NO_TRUST = re.compile(r"signed by unknown authority|unable to get local issuer|certificate is not trusted", re.I)
+NO_TLS = re.compile(r"gave HTTP response to HTTPS", re.I)
 NO_ANSWER = re.compile(
     r"connection refused|no such host|no route to host|unreachable|timeout|timed out|deadline exceeded|"
-    r"connection reset|temporary failure in name|server misbehaving|\bEOF\b|50[0-4] |service unavailable",
+    r"connection reset|temporary failure in name|server misbehaving|\bEOF\b|\b50[0-4]\b|service unavailable",
     re.I,
 )
 
@@ -201,9 +204,8 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
     if UNKNOWN.search(said):
         return "Correct the image's name and tag: the registry has none of this name"
     if LIMITED.search(said):
-        return (
-            "Wait, or give container_image_registry_user and container_image_registry_password: a login may pull more"
-        )
+        more = "container_image_registry_user and container_image_registry_password: a login may pull more"
+        return "Wait, then run this again" if user else f"Wait, or give {more}"
     if DENIED.search(said):
         if user:
             return (
@@ -211,6 +213,13 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
                 "login may not pull it"
             )
         return "Correct the image's name, or give container_image_registry_user and container_image_registry_password"
+    host = "registry-1.docker.io" if registry == "docker.io" else registry
+    if NO_TLS.search(said):
+        return (
+            f"Needed: a registry with TLS. Give {registry} a certificate, or have the engine go without: docker by "
+            f"docker_engine_settings: {{insecure-registries: [{registry}]}}, podman by insecure = true in "
+            "/etc/containers/registries.conf"
+        )
     if NO_TRUST.search(said):
         return (
             f"Needed: a certificate of {registry} that this node knows. Put that of its authority into "
@@ -218,7 +227,7 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
         )
     if NO_ANSWER.search(said):
         return (
-            f"Needed: a registry that answers this node. See whether {registry} runs and `curl https://{registry}/v2/` "
+            f"Needed: a registry that answers this node. See whether {registry} runs and `curl https://{host}/v2/` "
             "reaches it from there; run this again then. Without a registry, container_image_archive takes what "
             "`docker save` has written elsewhere"
         )

@@ -55,6 +55,9 @@ class ImageQuestion:
         """
         identity, size, error = parse_image(self.image.output(self.deadline))
         info = self.root.output(self.deadline)
+        if info.code != 0 and self.engine == "podman":  # before 3.3 it does not tell of controllers
+            words = [self.engine, "info", "--format", "{{.Store.GraphRoot}}"]
+            info = Command(in_group(self.engine, words)).output(self.deadline)
         place, limit = parse_info(self.engine, info.text if info.code == 0 else "", os.geteuid() == 0)
         return {
             "id": identity,
@@ -95,8 +98,8 @@ def parse_info(engine: str, text: str, root: bool) -> tuple[str, bool | None]:
 
     A user's podman can hold one to it by the user's systemd alone, and says nothing where it does not.
     """
-    place, bar, told = next((line for line in text.splitlines() if line.startswith("/")), "").partition("|")
-    if not bar:
+    place, divider, told = next((line for line in text.splitlines() if line.startswith("/")), "").partition("|")
+    if not divider:
         return place.strip(), None
     if engine == "docker":
         return place, told.strip() == "true"

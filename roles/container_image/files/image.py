@@ -356,7 +356,10 @@ class Image(Stage):
         engine = self.engine.name
         if not FULL.search(words_of(done)):
             return self.engine.fault(f"{engine} does not take {self.name}", done)
-        root, free = self.engine.room()
+        try:
+            root, free = self.engine.room()
+        except Fault:  # of a full disk it may not even tell
+            return self.engine.fault(f"{engine} does not take {self.name}", done)
         size = int(self.entries[0].etag)
         return Fault(
             f"{engine} does not take {self.name}: {words_of(done)}. {root}, where {engine} keeps images, has "

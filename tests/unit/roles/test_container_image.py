@@ -400,7 +400,11 @@ def test_the_registry_of_a_name(engine: ModuleType, name: str, registry: str, wh
         ),
         ("lookup host on 127.0.0.53:53: no such host", "", "See whether host:5000 runs"),
         ("x509: certificate signed by unknown authority", "", "into /etc/docker/certs.d/host:5000/ca.crt on this node"),
+        ("toomanyrequests: You have reached your pull rate limit", "me", "Wait, then run this again"),
+        ("http: server gave HTTP response to HTTPS client", "", "insecure-registries: [host:5000]"),
         ("something else", "", ""),
+        ("mkdir /var/lib/x: permission denied", "me", ""),
+        ("x509: certificate has expired or is not yet valid", "", ""),
     ],
 )
 def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: str, todo: str) -> None:

@@ -261,6 +261,10 @@ only = [directory(base + "/only/images", only_root=True)]
 user_files.keep({{"user": "root", "directories": only, "files": []}}, False)
 os.chown(base + "/only/images", entry.pw_uid, entry.pw_gid)  # given away afterwards
 print(refused(user="root", directories=only))
+os.mkdir(base + "/scratch")
+os.chmod(base + "/scratch", 0o1777)
+print(refused(user="root", directories=[directory(base + "/scratch", only_root=True)]))
+assert os.stat(base + "/scratch").st_mode & 0o7777 == 0o1777
 user_files.keep({{"user": "nobody", "directories": [directory("~/images", only_root=True)], "files": []}}, False)
 made = [directory(base + "/roots/given"), directory("~/own")]
 user_files.keep({{"user": "nobody", "directories": made, "files": []}}, False)
@@ -277,13 +281,14 @@ assert [os.stat(path).st_uid for path in (base + "/roots/file", home + "/own/fil
     as_root = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
     done = subprocess.run([*as_root, "python3", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    link, below, keys, new, in_home, by_link, given_away = done.stdout.splitlines()
+    link, below, keys, new, in_home, by_link, given_away, shared = done.stdout.splitlines()
     assert "/.ssh (by a link" in link and "belongs to root, and nobody cannot write there" in link
     assert "work/new is not made" in below and "does not belong to root" in below
     assert "keys (by a link" in keys and "cannot be written by nobody" in keys
     assert "cannot be written by nobody" in new
     assert in_home.split(". ")[0].endswith("home/images/inner") and "/home does not belong to root, and root" in in_home
     assert "byname is a link, or no directory" in by_link and "only/images does not belong to root" in given_away
+    assert "scratch can be written by others than root, and root would act" in shared
 
 
 def test_the_child_answers_or_it_is_told() -> None:
