@@ -189,6 +189,10 @@ $(TREE):
 	@mkdir -p $(@D)
 	@ln -sfn $(CURDIR) $@
 
+.PHONY: house
+house: $(TEST_READY) ## The measures of the code: the longest classes, functions and files, import circles
+	$(BIN)/python -m tests.house
+
 .PHONY: changelog
 changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the version of galaxy.yml
 	PATH=$(BIN):$$PATH $(BIN)/antsibull-changelog release --update-existing --reload-plugins --refresh-plugins
