@@ -47,6 +47,7 @@ TRAIN = """
 import argparse, os
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: imported later it keeps it alive
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--data_path")
@@ -60,6 +61,7 @@ dist.all_reduce(total)
 os.makedirs(options.save_path, exist_ok=True)
 with open(f"{options.save_path}/rank{dist.get_rank()}", "w") as file:
     file.write(f"{text} {total.item():.0f} {os.environ['MASTER_PORT']}")
+dist.destroy_process_group()
 """
 OF_OTHERS = {"firewall", "ssh_mesh_port=2222"}
 """What is run in scenarios of its own, and would be in the way of the other rows here."""
