@@ -16,33 +16,21 @@ from typing import Any
 from tests import drive
 from tests.cluster import Cluster
 from tests.hub_server.server import HubServer
+from tests.image_layer import SITE_PACKAGES, make_layer
 
 IMAGE = "team/torch-job:1"
 MODEL = "org/tiny"
 WEIGHTS = bytes(range(256)) * 20000
 ARCHIVE = "/var/tmp/base.tar"
-SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
 # overlayfs is not for who lies on one already; the other two are podman's own for root, who needs them in such a file
 VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n'
-# An archive as of `docker save`, made without an engine: what a shell, Python and pip need, with a wheel to install.
+# An archive as of `docker save`, made without an engine.
 MAKE_ARCHIVE = """
 set -e
 [ ! -e /var/tmp/base.tar ] || exit 0
-python3 - << 'END'
-import os, zipfile
-os.makedirs("/wheels", exist_ok=True)
-with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
-    wheel.writestr("probe.py", "answer = 42")
-    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
-    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-    wheel.writestr("probe-1.0.dist-info/RECORD", "")
-END
 rm -rf /var/tmp/archive; mkdir /var/tmp/archive
 cd /var/tmp/archive
-tar -C / -cf layer.tar --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
-  --exclude='*.a' --exclude='tmp/*' --exclude=libLLVM* bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
-  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels
-tar -C SITE --transform 's,^,usr/lib/python3.11/,' -rf layer.tar pip
+LAYER
 python3 - << 'END'
 import hashlib, json
 with open("layer.tar", "rb") as layer:
@@ -57,7 +45,7 @@ open("manifest.json", "w").write(json.dumps(manifest))
 END
 tar -cf /var/tmp/base.tar *
 chmod 644 /var/tmp/base.tar
-rm -r /wheels /var/tmp/archive
+rm -r /var/tmp/archive
 """
 
 
@@ -159,7 +147,7 @@ def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHos
             hub.add("model", MODEL, {"config.json": b"{}", "model.safetensors": WEIGHTS})
             requirements.write_text("--no-index\n--find-links /wheels\nprobe==1.0\n")
             hosts = ImageHosts(lab, engine=engine, hub=hub, given=settings(engine, hub.url, requirements))
-            hosts.root("node1", MAKE_ARCHIVE.replace("SITE", str(SITE_PACKAGES)))
+            hosts.root("node1", MAKE_ARCHIVE.replace("LAYER", make_layer("layer.tar")))
             for node in hosts.names if engine == "podman" else ():
                 hosts.sh(node, f"mkdir -p /etc/containers; printf '{VFS}' > /etc/containers/storage.conf")
             yield hosts

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests import drive
+from tests.image_layer import make_layer
 from tests.lab import Lab
 from tests.rented import Project
 from tests.unit.pages import CONTAINERS, section
@@ -22,25 +23,11 @@ from tests.unit.pages import CONTAINERS, section
 NODES = ["node1", "node2"]
 IMAGE = "localhost/small"
 SETTINGS = {"storage-driver": "vfs"}  # test hosts have no disk on which another one works
-# What a shell, env, Python, pip and torch need, with a wheel to install; an image from a registry is not needed.
 MAKE_IMAGE = f"""
 set -e
-python3 - << 'END'
-import os, zipfile
-os.makedirs("/wheels", exist_ok=True)
-with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
-    wheel.writestr("probe.py", "answer = 42")
-    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
-    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-    wheel.writestr("probe-1.0.dist-info/RECORD", "")
-END
-tar -C / -cf /var/tmp/root.tar --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
-  --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
-  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels
-cd {drive.CHECKOUT}/.venv/lib/python3.11/site-packages
-tar --transform 's,^,usr/lib/python3.11/,' -rf /var/tmp/root.tar pip
+{make_layer("/var/tmp/root.tar")}
 docker import /var/tmp/root.tar {IMAGE}
-rm -r /wheels /var/tmp/root.tar
+rm /var/tmp/root.tar
 """
 # The job of a guide, by its name: what was brought is there, and the ranks of all nodes find each other.
 TRAIN = """

@@ -1,0 +1,27 @@
+"""The layer of an image in which jobs of the tests run: made of the test host, for there is none from a registry."""
+
+from __future__ import annotations
+
+from tests import drive
+
+SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
+
+
+def make_layer(tar: str) -> str:
+    """Lines of a shell script that put into a tar file what a shell, Python and pip need, with a wheel to install."""
+    return f"""
+python3 - << 'END'
+import os, zipfile
+os.makedirs("/wheels", exist_ok=True)
+with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("probe.py", "answer = 42")
+    wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
+    wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("probe-1.0.dist-info/RECORD", "")
+END
+tar -C / -cf {tar} --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
+  --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
+  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels
+tar -C {SITE_PACKAGES} --transform 's,^,usr/lib/python3.11/,' -rf {tar} pip
+rm -r /wheels
+"""
