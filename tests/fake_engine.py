@@ -2,7 +2,7 @@
 
 ENGINE_NAME: docker or podman, as which it answers. ENGINE_STORE: the directory. What it is asked for goes into `calls`
 there. A file `refuse` there names the registry's login (USER PASSWORD) without which nothing is pulled; a file `full`
-lets it have no room for what is loaded.
+lets it have no room for what is loaded; a file `first` has it load only when the path that it holds is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 STORE = Path(os.environ.get("ENGINE_STORE", "/nowhere"))
@@ -86,6 +87,11 @@ def main(words: list[str]) -> None:
     elif verb == "load":
         if (STORE / "full").exists():
             fail("write /layer.tar: no space left on device")
+        deadline = time.monotonic() + 60
+        while (STORE / "first").exists() and not Path((STORE / "first").read_text()).exists():
+            if time.monotonic() > deadline:
+                fail("what this was to wait for never came")
+            time.sleep(0.05)
         with tarfile.open(rest[-1]) as archive:
             stream = archive.extractfile("body")
             assert stream

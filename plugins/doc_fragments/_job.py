@@ -106,15 +106,19 @@ options:
     default: 29499
 """
 
+    CONTAINER_OPTIONS = r"""
+options:
+  container_options:
+    description: Further words for C(docker run) or C(podman run).
+    type: list
+    elements: str
+    default: []
+"""
+
     CONTAINER = r"""
 options:
   container_mounts:
     description: Further directories for the container, as C(/data:/data:ro).
-    type: list
-    elements: str
-    default: []
-  container_options:
-    description: Further words for C(docker run) or C(podman run).
     type: list
     elements: str
     default: []

@@ -25,11 +25,14 @@ PATIENCE = 60.0  # seconds in which an engine that lives answers a question
 LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else is there
 CHUNK = 2**20  # bytes of a file that are read at once
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files begin
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(
     r"unauthorized|authentication required|(?<!permission )denied|forbidden|no basic auth|invalid username", re.I
 )
 LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
+# What a build says whose FROM is not to be had, in three builders' words.
+NO_BASE = re.compile(r"pull access denied|failed to resolve source metadata|creating build container", re.I)
 UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
 NO_TRUST = re.compile(r"signed by unknown authority|unable to get local issuer|certificate is not trusted", re.I)
 NO_TLS = re.compile(r"gave HTTP response to HTTPS", re.I)
@@ -149,6 +152,14 @@ class Engine:
             return self.fault(what, done)
         return Fault(f"{what}: {said}. {registry_remedy(said, registry, user)}".rstrip())
 
+    def build_fault(self, what: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
+        """Why it could not build, and what to do where a registry refuses the image that a Dockerfile begins with."""
+        said = words_of(done)
+        if not (LIMITED.search(said) or (NO_BASE.search(said) and DENIED.search(said))):
+            return self.fault(what, done)
+        more = "" if user else "; container_image_base is then the name after FROM, whose registry the login is for"
+        return Fault(f"{what}: {said}. {registry_remedy(said, '', user)}{more}")
+
     def remedy(self) -> str:
         """What to do where its disk is full."""
         if self.name == "docker":
@@ -213,7 +224,8 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
                 "login may not pull it"
             )
         return "Correct the image's name, or give container_image_registry_user and container_image_registry_password"
-    host = "registry-1.docker.io" if registry == "docker.io" else registry
+    docker_hub = registry == "docker.io"
+    host = "registry-1.docker.io" if docker_hub else registry
     if NO_TLS.search(said):
         return (
             f"Needed: a registry with TLS. Give {registry} a certificate, or have the engine go without: docker by "
@@ -221,9 +233,15 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
             "/etc/containers/registries.conf"
         )
     if NO_TRUST.search(said):
+        known = f"/etc/docker/certs.d/{registry}/ca.crt on this node"
+        if docker_hub:  # Docker does not look there for its own registry
+            known = (
+                "/usr/local/share/ca-certificates/NAME.crt on this node, as root run `update-ca-certificates`, restart "
+                "docker where it is the engine"
+            )
         return (
-            f"Needed: a certificate of {registry} that this node knows. Put that of its authority into "
-            f"/etc/docker/certs.d/{registry}/ca.crt on this node, and run this again"
+            f"Needed: a certificate of {registry} that this node knows. Put that of its authority, or of the proxy "
+            f"that answers in its place, into {known}, and run this again"
         )
     if NO_ANSWER.search(said):
         return (
@@ -276,6 +294,26 @@ def read_archive(path: str) -> list[str]:
             )
         known.append(name)
     return known
+
+
+def unpacked_size(path: str) -> int:
+    """The bytes of what an archive holds when nothing of it is compressed; 0 where it does not tell."""
+    total = 0
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isfile() else None
+                start = stream.read(len(ZSTD)) if stream else b""
+                size = member.size
+                if stream and start.startswith(GZIP):
+                    stream.seek(-4, os.SEEK_END)  # modulo 4 GiB, and of several parts only the last
+                    size = int.from_bytes(stream.read(4), "little")
+                if start == ZSTD or size < member.size:
+                    return 0
+                total += size
+    except (OSError, EOFError, tarfile.TarError):
+        return 0
+    return total
 
 
 def file_hash(path: str) -> str:

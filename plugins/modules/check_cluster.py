@@ -23,6 +23,7 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
   - muster.training._cluster_check
   - muster.training._job
+  - muster.training._job.container_options
 options:
   nodes:
     description:

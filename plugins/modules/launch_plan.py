@@ -25,6 +25,7 @@ extends_documentation_fragment:
   - muster.training._cluster_check
   - muster.training._job
   - muster.training._job.container
+  - muster.training._job.container_options
 options:
   nodes:
     description:

@@ -19,6 +19,7 @@ extends_documentation_fragment:
   - ansible.builtin.action_common_attributes.flow
   - ansible.builtin.action_common_attributes.conn
   - muster.training._job.container
+  - muster.training._job.container_options
 attributes:
   action: {support: full}
   async: {support: none}

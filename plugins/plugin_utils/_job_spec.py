@@ -28,6 +28,7 @@ CHECKED: dict[str, dict[str, Any]] = {
     "no_python": {"type": "bool", "default": False},
     "image": CONTAINER["image"],
     "container_engine": CONTAINER["container_engine"],
+    "container_options": CONTAINER["container_options"],
     "rdzv_backend": {"type": "str", "choices": ["static", "c10d"]},
     "script": {"type": "str", "default": ""},
     "args": {"type": "raw", "default": []},

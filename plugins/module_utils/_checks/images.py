@@ -138,21 +138,23 @@ def check_memory_limit(case: Case) -> list[Finding]:
     if not without or not limits_memory(case.job.container_options):
         return []
     user = case.facts[without[0]].get("user", "")
+    of_root = engine == "docker" or user == "root"
     remedy = (
         "boot the node's Linux with the memory controller (cgroup_enable=memory)"
-        if engine == "docker"
-        else f"on each of these nodes `sudo apt-get install dbus-user-session && sudo loginctl enable-linger {user} && "
-        f"sudo systemctl restart user@$(id --user {user})`, with no job running, until `podman info` as {user} tells "
-        "cgroupManager: systemd and memory among cgroupControllers"
+        if of_root
+        else "boot with version 2 of cgroups where `stat -fc %T /sys/fs/cgroup` does not print cgroup2fs "
+        "(systemd.unified_cgroup_hierarchy=1); then on each of these nodes `sudo apt-get install dbus-user-session && "
+        f"sudo loginctl enable-linger {user} && sudo systemctl restart user@$(id --user {user})`, with no job "
+        f"running, until `podman info` as {user} tells cgroupManager: systemd and memory among cgroupControllers"
     )
     return [
         warning(
             "image-memory-limit",
             without,
-            f"launch_container_options limit the container's memory, and {engine} there holds no container of "
+            f"container_options limit the container's memory, and {engine} there holds no container of "
             f"{user} to that: the job would run without a limit",
             f"{engine} with the memory controller of cgroups"
-            + ("" if engine == "docker" else ", which a user's podman has by the user's own systemd alone"),
+            + ("" if of_root else ", which a user's podman has by the user's own systemd alone"),
             f"{remedy}; or leave the limit out, and let one of the machine hold",
         )
     ]

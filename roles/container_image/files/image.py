@@ -3,9 +3,10 @@
     image.py start REQUEST      begin in the background, or find that it has begun
     image.py follow REQUEST     show how far it is, until it has ended
 
-The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. The others get an
-equal share of that from it and the rest from each other, in the way and with the proofs of stage.py, and hand it to
-their engines. An interrupted call is gone on with.
+The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
+nothing is added is handed on as it is, while the first node loads it. The others get an equal share of the archive from
+the first and the rest from each other, in the way and with the proofs of stage.py, and hand it to their engines. An
+interrupted call is gone on with.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from engine import (
     Engine,
     Fault,
     Found,
+    file_hash,
     logged_in,
     nearest,
     read_archive,
     registry_of,
+    unpacked_size,
     whole_name,
     words_of,
 )
@@ -68,6 +71,7 @@ class Image(Stage):
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
+        self.as_it_is = ""  # on the first node the archive that is handed on without the engine
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
 
@@ -91,13 +95,31 @@ class Image(Stage):
         if self.me:
             first = self.request["names"][0]
             raise Fault(f"{first}, from which the image comes, has failed or does not answer: see what is said of it")
-        found = self.make()
-        if all(one == found.id for one in self.request["ids"][1:]):
+        alone = self.request["archive"] and not self.request["requirements"]
+        unpacked = unpacked_size(self.archive()) if alone else 0
+        if unpacked:
+            self.as_it_is, known = self.archive(), self.request["archive_ids"]
+        else:
+            found = self.make()
+            known, unpacked = [found.id], found.size
+        if all(one in known for one in self.request["ids"][1:]):
             self.idle = True
             return []
-        size, sha256 = self.save(found)
+        if self.as_it_is:
+            self.say(f"reads {self.as_it_is}")
+            size, sha256 = os.stat(self.as_it_is).st_size, file_hash(self.as_it_is)
+        else:
+            size, sha256 = self.save(found)
         self.say("")
-        return [Entry(ARCHIVE, found.id, size, str(found.size), sha256)]
+        return [Entry(ARCHIVE, " ".join(known), size, str(unpacked), sha256)]
+
+    def archive(self) -> str:
+        """The path of the archive that the image comes from."""
+        return os.path.expanduser(str(self.request["archive"]))
+
+    def target(self, entry: int) -> str:
+        """Where the archive lies that is handed on."""
+        return self.as_it_is or super().target(entry)
 
     def make(self) -> Found:
         """Pull, load or build the image; give it its name. Raises Fault."""
@@ -118,7 +140,7 @@ class Image(Stage):
             os.path.join(self.own, "login"),
         ):
             if request["archive"]:
-                base = self.load(os.path.expanduser(request["archive"]))
+                base = self.load(self.archive())
             elif request["context"]:
                 base = self.build(request["context"], "base", "" if request["requirements"] else request["label"])
             else:
@@ -152,6 +174,7 @@ class Image(Stage):
         """Have the image of an archive; return its id. Raises Fault."""
         ids = read_archive(path)
         if not any(self.engine.find(one) for one in ids):
+            self.check_room(max(os.stat(path).st_size, unpacked_size(path)), 0)
             self.say(f"loads {path}")
             done = self.engine.run("load", "--input", path)
             if done.returncode:
@@ -188,7 +211,7 @@ class Image(Stage):
         if done.returncode:
             # what has failed may have said so on either of the two
             done.stderr = done.stdout[-2000:] + done.stderr[-2000:]
-            raise self.engine.fault(f"{self.name} cannot be built", done)
+            raise self.engine.build_fault(f"{self.name} cannot be built", done, self.request["registry_user"])
         return name
 
     def give_name(self, there: str, name: str) -> None:
@@ -259,15 +282,15 @@ class Image(Stage):
     def look(self) -> None:
         """Find what is there, and whether there is room for the rest. Raises Fault."""
         self.doing = ""
-        if not self.entries or (self.me and self.engine.find(self.entries[0].key)):
+        if not self.entries or (self.me and self.find_arrived()):
             self.idle = True
             self.pieces.clear()
             return
+        one = self.entries[0]
         if self.me:
-            self.check_room()
+            self.check_room(max(one.size, int(one.etag)), one.size - self.room_taken())
             super().look()
             return
-        one = self.entries[0]
         self.index[one.path] = [one.size, os.stat(self.target(0)).st_mtime_ns, one.sha256]
         self.first = [0]
         with self.changed:
@@ -287,13 +310,20 @@ class Image(Stage):
         except FileNotFoundError:
             return 0
 
-    def check_room(self) -> None:
-        """Raises Fault where a disk has no room for what the engine makes of the archive, beside that."""
+    def find_arrived(self) -> Found | None:
+        """The image that is brought, where the engine has it. Engines know one of an archive by different digests."""
+        return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
+
+    def check_room(self, image: int, archive: int) -> None:
+        """Raises Fault where a disk has no room for what the engine makes of the archive, beside that.
+
+        image: bytes, unpacked. archive: its bytes that are still to come.
+        """
         self.remove_unfinished()
-        one, (root, free) = self.entries[0], self.engine.room()
+        root, free = self.engine.room()
         unpacked = self.engine.unpacks_in()
         store, beside, ours = (os.stat(nearest(path)).st_dev for path in (root, unpacked, self.root))
-        needed = room_needed(max(one.size, int(one.etag)), one.size - self.room_taken(), store, beside, ours)
+        needed = room_needed(image, archive, store, beside, ours)
         engine, reserve = self.engine.name, f"a reserve of {self.request['reserve_gib']:g} GiB"
         if free < needed[store] + self.reserve:
             raise Fault(
@@ -318,8 +348,9 @@ class Image(Stage):
                 return
         if not self.failed:
             raise Fault(
-                f"{self.request['names'][0]}, from which the image comes, does not answer any more, or what came was "
-                f"changed on its way (see {self.own}/log). Run this again, and it goes on where it was"
+                f"{self.request['names'][0]}, from which the image comes, has failed (see what is said of it), does "
+                f"not answer, or what came was changed on its way (see {self.own}/log). Run this again, and it goes on "
+                "where it was"
             )
 
     def again(self, entry: int) -> None:
@@ -335,21 +366,25 @@ class Image(Stage):
 
     def take(self) -> bool:
         """Hand what has arrived to the engine; return whether it did not have it under its name. Raises Fault."""
-        if not self.me or not self.entries:
-            return bool(not self.me and self.must_find(self.name).id != self.request["ids"][0])
-        identity = self.entries[0].key
+        if not self.me:
+            found = self.make() if self.as_it_is else self.must_find(self.name)
+            return bool(found.id != self.request["ids"][0])
+        if not self.entries:
+            return False
         if not self.idle:
             self.say(f"loads {self.name}")
             done = self.engine.run("load", "--input", self.target(0))
             if done.returncode:
                 raise self.not_taken(done)
-            if not self.engine.find(identity):
-                raise Fault(
-                    f"{self.engine.name} has taken {self.name}, but not with the digest {identity[:19]} that it has on "
-                    f"{self.request['names'][0]}. Needed: engines of one release, with one kind of store, on all nodes"
-                )
-        self.give_name(identity, self.name)
-        return self.request["ids"][self.me] != identity
+        found = self.find_arrived()
+        if not found:
+            first, digests = self.request["names"][0], self.entries[0].key.split()
+            raise Fault(
+                f"{self.engine.name} has taken {self.name}, but not with the digest {' or '.join(digests)} that it has "
+                f"on {first}. Needed: engines of one release, with one kind of store, on all nodes"
+            )
+        self.give_name(found.id, self.name)
+        return bool(self.request["ids"][self.me] != found.id)
 
     def not_taken(self, done: subprocess.CompletedProcess[str]) -> Fault:
         """Why the engine does not take the archive that has arrived; where it had no room, what it has and needs."""

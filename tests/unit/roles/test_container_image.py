@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib.util
 import json
@@ -168,13 +169,61 @@ def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -
 
 
 def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
+    """It is handed on as it is, while the first node loads it: that one ends here after the others."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
+    (cluster.places[0] / "store" / "first").write_text(str(cluster.places[2] / "store" / f"image-{digest(body)}"))
     ids = cluster.look(0, archive=str(tmp_path / "image.tar"))["archive"]
     assert ids == [digest(body)]
     answers = cluster.bring(archive=str(tmp_path / "image.tar"), archive_ids=ids)
     assert [answer.get("id") for answer in answers] == ids * 3, answers
-    assert cluster.calls("pull") == [[], [], []]
+    assert [answer["changed"] for answer in answers] == [True] * 3
+    assert cluster.calls("pull") == cluster.calls("save") == [[], [], []]
+    assert (tmp_path / "image.tar").exists() and cluster.left() == []
+    again = cluster.bring(archive=str(tmp_path / "image.tar"), archive_ids=ids)
+    assert [(answer["changed"], answer["from_peers"]) for answer in again] == [(False, 0)] * 3
+    assert [len(one) for one in cluster.calls("load")] == [1, 1, 1]
+
+
+def test_an_archive_that_does_not_tell_its_size_is_written_by_the_engine(cluster: Cluster, tmp_path: Path) -> None:
+    body = b"\x28\xb5\x2f\xfd" + os.urandom(MIB)
+    (tmp_path / "image.tar").write_bytes(archive_of(body))
+    answers = cluster.bring(archive=str(tmp_path / "image.tar"), archive_ids=[digest(body)])
+    assert [answer.get("id") for answer in answers] == [digest(body)] * 3, answers
+    assert [len(one) for one in cluster.calls("save")] == [1, 0, 0]
+
+
+def test_who_cannot_load_an_archive_says_so_and_the_others_hear_of_it(cluster: Cluster, tmp_path: Path) -> None:
+    body = os.urandom(MIB)
+    (tmp_path / "image.tar").write_bytes(archive_of(body))
+    (cluster.places[0] / "store" / "full").touch()
+    given = {"archive": str(tmp_path / "image.tar"), "archive_ids": [digest(body)]}
+    answers = cluster.bring(**given)
+    assert "no space left on device" in answers[0]["fault"] and "--tags docker_data_root" in answers[0]["fault"]
+    (cluster.places[0] / "store" / "full").unlink()
+    assert [answer.get("id") for answer in cluster.bring(**given)] == [digest(body)] * 3
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [
+        (b"0" * 5000, 5000),
+        (gzip.compress(b"0" * 5000), 5000),
+        (gzip.compress(b"0" * 5000) + gzip.compress(b""), 0),
+        (b"\x28\xb5\x2f\xfd" + b"0" * 5000, 0),
+        (b"", 0),
+    ],
+    ids=["plain", "gzip", "gzip of two parts", "zstd", "empty"],
+)
+def test_how_large_an_image_is_without_its_archive_unpacked(
+    engine: ModuleType, tmp_path: Path, layer: bytes, size: int, whole: bool
+) -> None:
+    """By what gzip writes at its end; where that does not tell, 0. A layer of no bytes has a manifest beside it."""
+    packed = archive_of(layer)
+    (tmp_path / "image.tar").write_bytes(gzip.compress(packed) if whole else packed)
+    manifest = len(json.dumps([{"Config": f"{digest(layer)}.json"}]))
+    assert engine.unpacked_size(str(tmp_path / "image.tar")) == (size + manifest if size or not layer else 0)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +340,7 @@ one.engine.room = lambda: (one.root, {6 * MIB} + {MIB // 4})
 one.engine.unpacks_in = lambda: "/proc"
 disk(lambda: 10**12)
 try:
-    print(json.dumps(one.check_room() or ""))
+    print(json.dumps(one.check_room(len(body), len(body) - one.room_taken()) or ""))
 except Fault as fault:
     print(json.dumps(str(fault)))"""
     said = json.loads(cluster.python(1, "-c", program, json.dumps(given), there))
@@ -413,6 +462,40 @@ def test_what_a_registry_says_has_a_remedy(engine: ModuleType, said: str, user: 
     )
     assert str(fault).startswith(f"a cannot be pulled: {said}.") and todo in str(fault)
     assert todo or str(fault).endswith(f"{said}.")
+
+
+def test_docker_looks_for_no_certificate_of_its_own_registry(engine: ModuleType) -> None:
+    said = engine.registry_remedy("x509: certificate signed by unknown authority", "docker.io", "")
+    assert "/usr/local/share/ca-certificates/NAME.crt" in said and "certs.d" not in said
+
+
+@pytest.mark.parametrize(
+    ("said", "user", "todo"),
+    [
+        (
+            "pull access denied for team/base, may require 'docker login': denied: requested access",
+            "",
+            "name after FROM",
+        ),
+        ("ERROR: failed to resolve source metadata for ghcr.io/a/b:1: 403 Forbidden", "", "name after FROM"),
+        (
+            "Error: creating build container: reading manifest 1 in ghcr.io/a/b: unauthorized",
+            "me",
+            "Correct container_im",
+        ),
+        ("toomanyrequests: You have reached your pull rate limit", "", "a login may pull more"),
+        ("E: Could not open lock file: open (13: Permission denied)", "", ""),
+        ("HTTP Error 403: Forbidden: the step `pip install` failed", "", ""),
+        ("write /layer.tar: no space left on device", "", "--tags docker_data_root"),
+    ],
+)
+def test_a_registry_that_refuses_the_image_of_a_from_has_a_remedy(
+    engine: ModuleType, said: str, user: str, todo: str
+) -> None:
+    done = subprocess.CompletedProcess([], 1, "", said)
+    told = str(engine.Engine("docker").build_fault("a:1 cannot be built", done, user))
+    assert told.startswith(f"a:1 cannot be built: {said}") and todo in told
+    assert ("container_image_registry_user" in told) == bool(todo and "docker_data_root" not in todo)
 
 
 def test_a_context_is_known_by_what_it_holds(engine: ModuleType, tmp_path: Path) -> None:

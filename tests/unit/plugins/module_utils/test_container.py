@@ -246,7 +246,16 @@ def test_a_limit_of_memory_that_would_not_hold_is_told(
         [("warning", "image-memory-limit", ("node2",))] if told else []
     )
     if told and engine == "podman":
-        assert "apt-get install dbus-user-session" in found[0].todo
+        assert "apt-get install dbus-user-session" in found[0].todo and "by the user's own systemd" in found[0].needed
+
+
+def test_root_s_podman_needs_no_systemd_of_a_user_for_a_limit_of_memory() -> None:
+    job, facts = make_job(image="torch:1", container_engine="podman", container_options=("-m8g",)), cluster(2)
+    for one in facts.values():
+        one.update(image={**IMAGE, "memory_limit": False}, user="root")
+    table = build_rank_table([Host(name, address(name), 1) for name in facts])
+    (found,) = check_images(Case(job, table, facts))
+    assert "cgroup_enable=memory" in found.todo and "dbus" not in found.todo + found.needed
 
 
 def test_a_group_that_the_user_was_given_after_the_login_counts(monkeypatch: pytest.MonkeyPatch) -> None:
