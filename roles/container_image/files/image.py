@@ -5,8 +5,8 @@
 
 The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
 nothing is added is handed on as it is, while the first node loads it. The others get an equal share of the archive from
-the first and the rest from each other, in the way and with the proofs of stage.py, and hand it to their engines. An
-interrupted call is gone on with.
+the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to their
+engines. An interrupted call is gone on with.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Image(Stage):
 
     def share(self) -> list[Piece]:
         """All pieces, each with the node that gets it from the first one, which gets none."""
-        others = max(1, len(self.nodes) - 1)
+        others = max(1, len(self.peers.nodes) - 1)
         return [piece._replace(owner=piece.owner + 1) for piece in cut(self.entries, others)] if self.entries else []
 
     def look(self) -> None:
@@ -341,8 +341,8 @@ class Image(Stage):
     def fetch_own(self, number: int) -> None:
         """Bring a piece from the first node."""
         piece = self.pieces[number]
-        while not self.failed and not self.gone[0]:
-            body = self.ask(0, f"/piece/{number}")
+        while not self.failed and not self.peers.gone[0]:
+            body = self.peers.ask(0, f"/piece/{number}")
             if body is not None and len(body) == piece.length:
                 self.write(number, body, "from_peers")
                 return
@@ -408,8 +408,8 @@ class Image(Stage):
         Not where the next call is about to begin: its nodes must not meet us.
         since: when we did, by the monotonic clock.
         """
-        others = [peer for peer in range(len(self.nodes)) if peer != self.me]
-        while time.monotonic() < since + FAREWELL and any(self.heard.get(peer, 0.0) < since for peer in others):
+        heard, others = self.peers.heard, self.peers.others
+        while time.monotonic() < since + FAREWELL and any(heard.get(peer, 0.0) < since for peer in others):
             if self.asked != changed_at(os.path.join(self.own, "request.json")):
                 return
             time.sleep(0.1)
@@ -417,7 +417,7 @@ class Image(Stage):
 
     def clear_up(self) -> None:
         """Remove what was only for the way; on the first node not before all have it."""
-        if self.me or all(peer in self.done for peer in range(1, len(self.nodes))):
+        if self.me or all(peer in self.done for peer in range(1, len(self.peers.nodes))):
             for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.own, "index.jsonl")):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
@@ -451,7 +451,7 @@ def work(request: dict[str, Any]) -> None:
     image = Image(request)
     server = None
     try:
-        server = image.serve()
+        server = image.peers.serve(image.answer, image.digest_of)
         image.bring()
         changed = image.take()
         image.doing = ""

@@ -109,8 +109,8 @@ class Directory:
                 raise Fault(f"{self.root}/{one.path} was changed meanwhile. Run this again")
             return body
         number = stage.number_of(one, start)
-        while not stage.failed and not stage.gone[0]:
-            got: bytes | None = stage.ask(0, f"/piece/{number}")
+        while not stage.failed and not stage.peers.gone[0]:
+            got: bytes | None = stage.peers.ask(0, f"/piece/{number}")
             if got is not None and len(got) == length:
                 return got
         raise Fault(stage.failed or GONE)

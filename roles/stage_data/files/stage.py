@@ -5,10 +5,8 @@
 
 What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
 the source (from_s3.py: a bucket; from_node.py: a directory of the first node), and the rest from the nodes that have
-it, over HTTP on node_address. Each request and each answer proves that its sender holds the token of this call, and
-never shows it; an answer without that proof is discarded unread. A node that is gone is done without: its share comes
-from the source too. A file appears under its name when it is whole and its checksum right. What is there already stays;
-an interrupted call is gone on with.
+it (peers.py). A node that is gone is done without: its share comes from the source too. A file appears under its name
+when it is whole and its checksum right. What is there already stays; an interrupted call is gone on with.
 """
 
 from __future__ import annotations
@@ -19,27 +17,21 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import hmac
-import http.client
-import http.server
 import json
 import os
 import shutil
-import socket
 import sys
 import threading
 import time
 from typing import Any, Callable
 
+from peers import LONG_POLL, Peers
 from transfer import Fault, in_words, sha256_of
 from wanted import OWN, PIECE, Entry, Piece, cut, read_plan
 
 MARK = "MUSTER-RESULT "
 SOURCE_THREADS = 8
 PEER_THREADS = 8
-PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
-LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
-STRANGER_PATIENCE = 30.0  # seconds for which a connection may be silent before it has proved that it is a peer's
 
 
 def source_of(request: dict[str, Any]) -> Any:
@@ -53,25 +45,6 @@ def source_of(request: dict[str, Any]) -> Any:
     return Bucket(request, 4 * SOURCE_THREADS)
 
 
-# --- Proofs between nodes ---------------------------------------------------------------------------------------------
-
-
-def proof(token: str, *words: str | int) -> str:
-    """What shows that its sender holds the token, and binds it to these words."""
-    return hmac.new(token.encode(), json.dumps(words).encode(), hashlib.sha256).hexdigest()
-
-
-def same_proof(given: str | None, expected: str) -> bool:
-    """Whether a proof is the expected one, in a time that does not tell how much of it is right."""
-    return hmac.compare_digest((given or "").encode("utf-8", "replace"), expected.encode())
-
-
-def end(connection: http.client.HTTPConnection) -> None:
-    """End a connection on which another thread waits."""
-    with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
-        connection.sock.shutdown(socket.SHUT_RDWR)
-
-
 # --- Bringing it ------------------------------------------------------------------------------------------------------
 
 
@@ -83,8 +56,8 @@ class Stage:
         self.root = request["destination"]
         self.own = os.path.join(self.root, OWN)
         self.me = request["me"]
-        self.nodes = request["addresses"]
         self.source = self.where_from()
+        self.peers = Peers(request, self.source.name)
         self.entries: list[Entry] = []
         self.pieces: list[Piece] = []
         self.first: list[int] = []  # number of the first piece of each entry
@@ -95,13 +68,10 @@ class Stage:
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
         self.from_source = self.from_peers = self.by_size = self.fetched = 0
-        self.gone = {number: False for number in range(len(self.nodes))}
-        self.heard: dict[int, float] = {}
         self.done: set[int] = set()  # nodes that need nothing any more
         self.failed = ""
         self.began = time.monotonic()
         self.digests: dict[int, str] = {}  # SHA-256 of the pieces that were given to peers
-        self.used: set[str] = set()  # nonces of the requests that were answered
 
     # - where it comes from
 
@@ -111,7 +81,7 @@ class Stage:
 
     def share(self) -> list[Piece]:
         """All pieces, each with the node that gets it from the source."""
-        return cut(self.entries, len(self.nodes))
+        return cut(self.entries, len(self.peers.nodes))
 
     # - what lies here
 
@@ -270,79 +240,14 @@ class Stage:
     def fetch_peers(self, number: int) -> None:
         """Bring a piece from the node whose share it is, from the source where that node is gone."""
         piece = self.pieces[number]
-        while not self.failed and not self.gone[piece.owner]:
-            body = self.ask(piece.owner, f"/piece/{number}")
+        while not self.failed and not self.peers.gone[piece.owner]:
+            body = self.peers.ask(piece.owner, f"/piece/{number}")
             if body is not None and len(body) == piece.length:
                 self.write(number, body, "from_peers")
                 return
         self.fetch_own(number)
 
     # - peers
-
-    def ask(self, peer: int, path: str) -> bytes | None:
-        """A peer's answer; None where it has none yet. Notes a peer that is gone, and one that proves nothing."""
-        nonce = os.urandom(16).hex()
-        asked = (peer, self.me, path, nonce)
-        headers = {
-            "Muster-Node": str(self.me),
-            "Muster-Nonce": nonce,
-            "Muster-Proof": proof(self.request["token"], "request", *asked),
-        }
-        patience = LONG_POLL + STRANGER_PATIENCE
-        connection = http.client.HTTPConnection(self.nodes[peer], self.request["port"], timeout=patience)
-        # A stranger may send a little now and then for ever: until there is a proof, there is an end to the whole.
-        strangers_end = threading.Timer(patience, end, [connection])
-        strangers_end.daemon = True
-        try:
-            connection.connect()
-            strangers_end.start()
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            length, digest = answer.getheader("Content-Length", ""), answer.getheader("Muster-Digest", "")
-            expected = proof(self.request["token"], "answer", *asked, answer.status, length, digest)
-            if not same_proof(answer.getheader("Muster-Proof"), expected):
-                self.discard(peer, "who answers does not hold the token of this call")
-                return None
-            strangers_end.cancel()
-            self.heard[peer] = time.monotonic()
-            body = answer.read()
-            if hashlib.sha256(body).hexdigest() != digest:
-                self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
-                return None
-        except (OSError, http.client.HTTPException):
-            patience = 10.0 if peer in self.heard else PEER_PATIENCE
-            if time.monotonic() - self.heard.get(peer, self.began) > patience:
-                self.gone[peer] = True
-            else:
-                time.sleep(0.5)
-            return None
-        finally:
-            strangers_end.cancel()
-            connection.close()
-        if answer.status == 410:  # it has failed
-            self.gone[peer] = True
-        return body if answer.status == 200 else None
-
-    def discard(self, peer: int, why: str) -> None:
-        """Do without a peer whose answer cannot be believed, and say so in the log."""
-        self.gone[peer] = True
-        address, port = self.nodes[peer], self.request["port"]
-        print(
-            f"{address} port {port}: {why}. Its answer was discarded; {self.source.name} is asked instead", flush=True
-        )
-
-    def is_from_peer(self, path: str, node: str, nonce: str, given: str | None) -> bool:
-        """Whether a request is of a node that holds the token, and not one that was heard before."""
-        if node not in map(str, range(len(self.nodes))):
-            return False
-        if not same_proof(given, proof(self.request["token"], "request", self.me, int(node), path, nonce)):
-            return False
-        with self.changed:
-            if nonce in self.used:
-                return False
-            self.used.add(nonce)
-        self.heard[int(node)] = time.monotonic()
-        return True
 
     def answer(self, path: str) -> tuple[int, bytes]:
         """What a peer gets."""
@@ -379,52 +284,12 @@ class Stage:
             self.digests[number] = hashlib.sha256(body).hexdigest()
         return self.digests[number]
 
-    def serve(self) -> http.server.ThreadingHTTPServer:
-        """Answer peers, on the address of this node alone."""
-        stage = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            timeout = STRANGER_PATIENCE
-
-            def do_GET(self) -> None:
-                node, nonce = self.headers.get("Muster-Node", ""), self.headers.get("Muster-Nonce", "")
-                if not stage.is_from_peer(self.path, node, nonce, self.headers.get("Muster-Proof")):
-                    self.send_response(401)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                self.connection.settimeout(None)  # a peer may be slow to take a piece
-                status, body = stage.answer(self.path)
-                length, digest = str(len(body)), stage.digest_of(self.path, body)
-                words = ("answer", stage.me, int(node), self.path, nonce, status, length, digest)
-                self.send_response(status)
-                self.send_header("Content-Length", length)
-                self.send_header("Muster-Digest", digest)
-                self.send_header("Muster-Proof", proof(stage.request["token"], *words))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_words: Any) -> None:
-                """Nobody reads it."""
-
-        address, port = self.nodes[self.me], self.request["port"]
-        try:
-            server = http.server.ThreadingHTTPServer((address, port), Handler)
-        except OSError as error:
-            raise Fault(
-                f"cannot listen on {address} port {port}: {error.strerror}. "
-                f"Choose another {self.request.get('port_variable', 'stage_data_port')}"
-            ) from None
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return server
-
     # - the whole
 
     def make_plan(self) -> None:
         """Know what is wanted: the first node asks the source, the others ask the first node."""
-        while self.me and not self.gone[0]:
-            told = self.ask(0, "/plan")
+        while self.me and not self.peers.gone[0]:
+            told = self.peers.ask(0, "/plan")
             if told is not None:
                 self.entries = read_plan(told)
                 break
@@ -471,7 +336,7 @@ class Stage:
         for number in others:
             owner = self.pieces[number].owner
             turn[owner] = turn.get(owner, 0) + 1
-            order.append((turn[owner], (owner - self.me) % len(self.nodes), number))
+            order.append((turn[owner], (owner - self.me) % len(self.peers.nodes), number))
         with concurrent.futures.ThreadPoolExecutor(
             SOURCE_THREADS
         ) as from_source, concurrent.futures.ThreadPoolExecutor(PEER_THREADS) as from_peers:
@@ -497,19 +362,19 @@ class Stage:
 
     def stay(self) -> None:
         """Tell the peers that we are done, and give them what they still need."""
-        others = [number for number in range(len(self.nodes)) if number != self.me]
+        others = self.peers.others
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
 
             def report(peer: int) -> None:
-                while not self.gone[peer] and self.ask(peer, f"/done/{self.me}") is None:
+                while not self.peers.gone[peer] and self.peers.ask(peer, f"/done/{self.me}") is None:
                     pass
 
             list(pool.map(report, others))
-        while any(not self.gone[peer] and peer not in self.done for peer in others):
+        while any(not self.peers.gone[peer] and peer not in self.done for peer in others):
             time.sleep(0.2)
             for peer in others:
-                if peer not in self.done and not self.gone[peer]:
-                    self.ask(peer, f"/done/{self.me}")
+                if peer not in self.done and not self.peers.gone[peer]:
+                    self.peers.ask(peer, f"/done/{self.me}")
 
 
 def tidy(own: str) -> None:
@@ -524,7 +389,7 @@ def work(request: dict[str, Any]) -> None:
     stage = Stage(request)
     server = None
     try:
-        server = stage.serve()
+        server = stage.peers.serve(stage.answer, stage.digest_of)
         stage.bring()
         tidy(stage.own)
         stage.tell(finished=True)

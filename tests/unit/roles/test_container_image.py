@@ -34,6 +34,7 @@ ROLES = CHECKOUT / "roles"
 FILES = (
     "s3_client/files/transfer.py",
     "stage_data/files/wanted.py",
+    "stage_data/files/peers.py",
     "stage_data/files/stage.py",
     "container_image/files/image.py",
 )

@@ -290,9 +290,10 @@ def test_a_stranger_who_never_comes_to_an_end_holds_nobody_up(
     s3: S3Server, tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(s3, tmp_path, nodes=2)
+    peers = sys.modules[stage.Peers.__module__]
     for name, seconds in {"LONG_POLL": 0.2, "STRANGER_PATIENCE": 0.3, "PEER_PATIENCE": 0}.items():
-        monkeypatch.setattr(stage, name, seconds)
-    one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 1})
+        monkeypatch.setattr(peers, name, seconds)
+    one = stage.Peers({**cluster.given, "me": 1}, "the source")
     ended = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -341,10 +342,14 @@ def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp
     cluster = Cluster(s3, tmp_path, nodes=2)
     one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 0})
     one.plan = b"[]"
-    server = one.serve()
+    server = one.peers.serve(one.answer, one.digest_of)
 
     def asked(path: str, token: str, *words: str | int, node: str = "1", nonce: str = "a") -> int:
-        headers = {"Muster-Node": node, "Muster-Nonce": nonce, "Muster-Proof": stage.proof(token, *words)}
+        headers = {
+            "Muster-Node": node,
+            "Muster-Nonce": nonce,
+            "Muster-Proof": sys.modules[stage.Peers.__module__].proof(token, *words),
+        }
         return ask(f"http://127.0.0.11:{cluster.given['port']}{path}", headers)[0]
 
     try:
@@ -355,7 +360,7 @@ def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp
         assert asked("/plan", "word", *right, nonce="b") == 401, "a proof for another request"
         assert asked("/plan", "word", "request", 1, 1, "/plan", "a") == 401, "a proof for another node"
         assert asked("/plan", "word", "request", 0, 7, "/plan", "a", node="7") == 401, "no node of this call"
-        assert one.heard == {}
+        assert one.peers.heard == {}
         assert asked("/plan", "word", *right) == 200
         assert asked("/plan", "word", *right) == 401, "heard before"
     finally:
