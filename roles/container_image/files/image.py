@@ -6,7 +6,7 @@
 The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
 nothing is added is handed on as it is, while the first node loads it. The others get an equal share of the archive from
 the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to their
-engines. An interrupted call is gone on with.
+engines. An interrupted call is resumed.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class Image(Stage):
         """The source is the first node."""
         return FirstNode(self.request["names"][0])
 
-    def say(self, doing: str) -> None:
+    def report(self, doing: str) -> None:
         """Tell what is going on."""
         self.doing = doing
-        self.tell()
+        self.write_status()
 
-    def tell(self, **more: Any) -> None:
+    def write_status(self, **more: Any) -> None:
         """Write down how far it is."""
-        super().tell(**{"doing": self.doing, **more})
+        super().write_status(**{"doing": self.doing, **more})
 
     # - the first node
 
@@ -106,11 +106,11 @@ class Image(Stage):
             self.idle = True
             return []
         if self.as_it_is:
-            self.say(f"reads {self.as_it_is}")
+            self.report(f"reads {self.as_it_is}")
             size, sha256 = os.stat(self.as_it_is).st_size, file_hash(self.as_it_is)
         else:
             size, sha256 = self.save(found)
-        self.say("")
+        self.report("")
         return [Entry(ARCHIVE, " ".join(known), size, str(unpacked), sha256)]
 
     def archive(self) -> str:
@@ -162,7 +162,7 @@ class Image(Stage):
         """Have the image of a registry. Raises Fault."""
         if self.engine.find(name) and not self.request["refresh"]:
             return name
-        self.say(f"pulls {name}")
+        self.report(f"pulls {name}")
         name = whole_name(name) if self.engine.name == "podman" else name
         done = self.engine.run("pull", "--quiet", name)
         if done.returncode:
@@ -175,7 +175,7 @@ class Image(Stage):
         ids = read_archive(path)
         if not any(self.engine.find(one) for one in ids):
             self.check_room(max(os.stat(path).st_size, unpacked_size(path)), 0)
-            self.say(f"loads {path}")
+            self.report(f"loads {path}")
             done = self.engine.run("load", "--input", path)
             if done.returncode:
                 raise self.engine.fault(f"{self.engine.name} does not take {path}", done)
@@ -200,7 +200,7 @@ class Image(Stage):
 
     def build(self, context: str, part: str, label: str) -> str:
         """Build from a directory with a Dockerfile, or without one add what a job requires; return the image's name."""
-        self.say(f"builds {self.name}")
+        self.report(f"builds {self.name}")
         name, text, file = self.own_name(part), "", os.path.join(context, self.request["dockerfile"])
         if not context:
             context, text, file = os.path.join(self.own, "context"), self.layer(), "-"
@@ -237,7 +237,7 @@ class Image(Stage):
                 f"{self.name}, and a reserve of {self.request['reserve_gib']:g} GiB. Make room, or set "
                 "container_image_directory"
             )
-        self.say(f"writes {self.name} into an archive")
+        self.report(f"writes {self.name} into an archive")
         digest, size = hashlib.sha256(), 0
         try:
             with open(path + ".new", "wb") as archive, subprocess.Popen(
@@ -279,7 +279,7 @@ class Image(Stage):
         others = max(1, len(self.peers.nodes) - 1)
         return [piece._replace(owner=piece.owner + 1) for piece in cut(self.entries, others)] if self.entries else []
 
-    def look(self) -> None:
+    def scan_local(self) -> None:
         """Find what is there, and whether there is room for the rest. Raises Fault."""
         self.doing = ""
         if not self.entries or (self.me and self.find_arrived()):
@@ -289,13 +289,13 @@ class Image(Stage):
         one = self.entries[0]
         if self.me:
             self.check_room(max(one.size, int(one.etag)), one.size - self.room_taken())
-            super().look()
+            super().scan_local()
             return
         self.index[one.path] = [one.size, os.stat(self.target(0)).st_mtime_ns, one.sha256]
         self.first = [0]
         with self.changed:
             self.whole.add(0)
-            self.have.update(range(len(self.pieces)))
+            self.pieces_here.update(range(len(self.pieces)))
             self.changed.notify_all()
 
     def room_taken(self) -> int:
@@ -306,7 +306,7 @@ class Image(Stage):
             return one.size
         try:
             # its length tells nothing: pieces arrive in any order, with holes between them; blocks are of 512 bytes
-            return min(one.size, os.stat(self.part(0)).st_blocks * 512)
+            return min(one.size, os.stat(self.part_path(0)).st_blocks * 512)
         except FileNotFoundError:
             return 0
 
@@ -349,13 +349,13 @@ class Image(Stage):
         if not self.failed:
             raise Fault(
                 f"{self.request['names'][0]}, from which the image comes, has failed (see what is said of it), does "
-                f"not answer, or what came was changed on its way (see {self.own}/log). Run this again, and it goes on "
-                "where it was"
+                f"not answer, or what came was changed on its way (see {self.own}/log). Run this again: it resumes "
+                "where it stopped"
             )
 
-    def again(self, entry: int) -> None:
+    def refetch(self, entry: int) -> None:
         """What arrived is not what was sent. Raises Fault."""
-        os.unlink(self.part(entry))
+        os.unlink(self.part_path(entry))
         raise Fault(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
 
     def answer(self, path: str) -> tuple[int, bytes]:
@@ -364,7 +364,7 @@ class Image(Stage):
             return 410, b""
         return super().answer(path)
 
-    def take(self) -> bool:
+    def hand_to_engine(self) -> bool:
         """Hand what has arrived to the engine; return whether it did not have it under its name. Raises Fault."""
         if not self.me:
             found = self.make() if self.as_it_is else self.must_find(self.name)
@@ -372,7 +372,7 @@ class Image(Stage):
         if not self.entries:
             return False
         if not self.idle:
-            self.say(f"loads {self.name}")
+            self.report(f"loads {self.name}")
             done = self.engine.run("load", "--input", self.target(0))
             if done.returncode:
                 raise self.not_taken(done)
@@ -453,14 +453,14 @@ def work(request: dict[str, Any]) -> None:
     try:
         server = image.peers.serve(image.answer, image.digest_of)
         image.bring()
-        changed = image.take()
+        changed = image.hand_to_engine()
         image.doing = ""
-        image.tell(finished=True)
-        image.stay()
+        image.write_status(finished=True)
+        image.serve_peers()
         image.clear_up()
         found = image.must_find(image.name)
         result = {"changed": changed, "id": found.id, "size": found.size, "from_peers": image.from_peers}
-        image.tell(finished=True, result=result)
+        image.write_status(finished=True, result=result)
         return
     except (Fault, StageFault) as fault:
         said = str(fault)
@@ -473,7 +473,7 @@ def work(request: dict[str, Any]) -> None:
         said = f"{type(error).__name__}: {error} (see {image.own}/log)"
     since = time.monotonic()  # before any peer can hear of it
     image.failed = said
-    image.tell(fault=said)
+    image.write_status(fault=said)
     if server:
         image.take_leave(since)
 

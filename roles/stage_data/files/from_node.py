@@ -17,8 +17,8 @@ from transfer import Fault, sha256_of
 from wanted import OWN, Entry, leads_elsewhere
 
 GONE = (
-    "the first node, which has the files, is gone or has failed. See what it says, and run this again: "
-    "it goes on where it was"
+    "the first node, which has the files, has failed or does not answer. See its message, then run this again: "
+    "it resumes where it stopped"
 )
 
 

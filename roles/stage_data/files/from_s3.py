@@ -137,6 +137,6 @@ class Bucket:
                 if code_of(error) in LASTING:
                     raise Fault(f"object {one.key} cannot be read: {problem}") from None
             if stage.failed or time.monotonic() > deadline:
-                raise Fault(f"S3 does not give {one.key}: {problem}. Run this again, and it goes on where it was")
+                raise Fault(f"S3 does not give {one.key}: {problem}. Run this again: it resumes where it stopped")
             time.sleep(pause)
             pause = min(10.0, 2 * pause)

@@ -6,7 +6,7 @@
 What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
 the source (from_s3.py: a bucket; from_node.py: a directory of the first node), and the rest from the nodes that have
 it (peers.py). A node that is gone is done without: its share comes from the source too. A file appears under its name
-when it is whole and its checksum right. What is there already stays; an interrupted call is gone on with.
+when it is whole and its checksum right. Files that are already there are kept; an interrupted call is resumed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Stage:
         self.pieces: list[Piece] = []
         self.first: list[int] = []  # number of the first piece of each entry
         self.plan = b""
-        self.have: set[int] = set()  # pieces that lie here
+        self.pieces_here: set[int] = set()  # pieces that lie here
         self.left: dict[int, int] = {}  # pieces that each entry still lacks
         self.whole: set[int] = set()  # entries under their names
         self.index: dict[str, list[Any]] = {}
@@ -89,7 +89,7 @@ class Stage:
         """The path of a file when it is whole."""
         return os.path.join(self.root, self.entries[entry].path)
 
-    def part(self, entry: int) -> str:
+    def part_path(self, entry: int) -> str:
         """Its path before."""
         one = self.entries[entry]
         return os.path.join(self.own, hashlib.sha256(f"{one.key}\0{one.tag}".encode()).hexdigest()[:32] + ".part")
@@ -102,7 +102,7 @@ class Stage:
                     path, *rest = json.loads(line)
                     self.index[path] = rest
 
-    def enter(self, entry: int) -> None:
+    def record(self, entry: int) -> None:
         """Note that a file is whole."""
         found = os.stat(self.target(entry))
         one = self.entries[entry]
@@ -133,10 +133,10 @@ class Stage:
             return True
         if not self.is_right(entry, self.target(entry)):
             return False
-        self.enter(entry)
+        self.record(entry)
         return True
 
-    def look(self) -> None:
+    def scan_local(self) -> None:
         """Find what is there, and whether there is room for the rest. Raises Fault."""
         self.read_index()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -155,12 +155,12 @@ class Stage:
                 numbers = range(self.first[number], last)
                 if there[number]:
                     self.whole.add(number)
-                    self.have.update(numbers)
+                    self.pieces_here.update(numbers)
                     continue
-                part = self.part(number)
+                part = self.part_path(number)
                 known = halves.get(os.path.basename(part), set()) if os.path.exists(part) else set()
                 old = [piece for piece in numbers if self.pieces[piece].start in known]
-                self.have.update(old)
+                self.pieces_here.update(old)
                 self.left[number] = len(numbers) - len(old)
                 missing += one.size - sum(self.pieces[piece].length for piece in old)
             self.changed.notify_all()
@@ -176,7 +176,7 @@ class Stage:
     def write(self, number: int, body: bytes, counted: str) -> None:
         """Put a piece where it belongs, and the file under its name with its last one."""
         piece = self.pieces[number]
-        part = self.part(piece.entry)
+        part = self.part_path(piece.entry)
         file = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             view, offset = memoryview(body), piece.start
@@ -189,7 +189,7 @@ class Stage:
             stream.write(f"{os.path.basename(part)} {piece.start}\n")
         with self.changed:
             setattr(self, counted, getattr(self, counted) + len(body))
-            self.have.add(number)
+            self.pieces_here.add(number)
             self.left[piece.entry] -= 1
             complete = not self.left[piece.entry]
             self.changed.notify_all()
@@ -198,7 +198,7 @@ class Stage:
 
     def finish(self, entry: int) -> None:
         """Give a file its name if its content is right; else get it from the source once more. Raises Fault."""
-        one, part, target = self.entries[entry], self.part(entry), self.target(entry)
+        one, part, target = self.entries[entry], self.part_path(entry), self.target(entry)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if one.link:
             with contextlib.suppress(FileNotFoundError):
@@ -209,16 +209,16 @@ class Stage:
             if not one.size:
                 open(part, "wb").close()
             if not self.is_right(entry, part):
-                self.again(entry)
+                self.refetch(entry)
             os.replace(part, target)
-            self.enter(entry)
+            self.record(entry)
         with self.changed:
             self.whole.add(entry)
             self.fetched += 1
 
-    def again(self, entry: int) -> None:
+    def refetch(self, entry: int) -> None:
         """A file is wrong: take all of it from the source itself, and look whether that is right."""
-        one, part = self.entries[entry], self.part(entry)
+        one, part = self.entries[entry], self.part_path(entry)
         with open(part, "wb") as stream:
             for start in range(0, one.size, PIECE):
                 stream.write(self.source.get(self, one, start, min(PIECE, one.size - start)))
@@ -259,7 +259,7 @@ class Stage:
             return 200, b"well"
         deadline = time.monotonic() + LONG_POLL
         ready: Callable[[], bool] = (
-            (lambda: bool(self.plan)) if words[0] == "plan" else (lambda: int(words[1]) in self.have)
+            (lambda: bool(self.plan)) if words[0] == "plan" else (lambda: int(words[1]) in self.pieces_here)
         )
         with self.changed:
             while not ready():
@@ -268,7 +268,7 @@ class Stage:
         if words[0] == "plan":
             return 200, self.plan
         piece = self.pieces[int(words[1])]
-        for path in (self.part(piece.entry), self.target(piece.entry), self.part(piece.entry)):
+        for path in (self.part_path(piece.entry), self.target(piece.entry), self.part_path(piece.entry)):
             with contextlib.suppress(OSError), open(path, "rb") as stream:  # it may get its name in this moment
                 stream.seek(piece.start)
                 return 200, stream.read(piece.length)
@@ -297,7 +297,7 @@ class Stage:
             self.entries = self.source.find(self)
         self.pieces = self.share()
 
-    def tell(self, **more: Any) -> None:
+    def write_status(self, **more: Any) -> None:
         """Write down how far it is."""
         size = sum(one.size for one in self.entries)
         status = {
@@ -318,15 +318,15 @@ class Stage:
 
     def bring(self) -> None:
         """Bring all that is missing. Raises Fault."""
-        self.tell()
+        self.write_status()
         self.make_plan()
-        self.look()
+        self.scan_local()
         self.plan = json.dumps(self.entries).encode()
         with self.changed:
             self.changed.notify_all()
         for number in [number for number, left in self.left.items() if not left and not self.entries[number].link]:
             self.finish(number)
-        missing = [number for number in range(len(self.pieces)) if number not in self.have]
+        missing = [number for number in range(len(self.pieces)) if number not in self.pieces_here]
         here = self.source.is_here(self.me)
         own = [number for number in missing if here or self.pieces[number].owner == self.me]
         others = [number for number in missing if not here and self.pieces[number].owner != self.me]
@@ -349,7 +349,7 @@ class Stage:
                     )
                     for one in ended:
                         one.result()
-                    self.tell()
+                    self.write_status()
             except BaseException as error:
                 self.failed = str(error) or type(error).__name__
                 for one in running:
@@ -358,9 +358,9 @@ class Stage:
         # When what they name is there.
         for number in [number for number in self.left if self.entries[number].link]:
             self.finish(number)
-        self.tell()
+        self.write_status()
 
-    def stay(self) -> None:
+    def serve_peers(self) -> None:
         """Tell the peers that we are done, and give them what they still need."""
         others = self.peers.others
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
@@ -392,8 +392,8 @@ def work(request: dict[str, Any]) -> None:
         server = stage.peers.serve(stage.answer, stage.digest_of)
         stage.bring()
         tidy(stage.own)
-        stage.tell(finished=True)
-        stage.stay()
+        stage.write_status(finished=True)
+        stage.serve_peers()
         result = {
             "changed": stage.fetched > 0,
             "files": len(stage.entries),
@@ -404,16 +404,16 @@ def work(request: dict[str, Any]) -> None:
             "by_size": stage.by_size,
             "first": stage.entries[0].path.split("/")[0],
         }
-        stage.tell(finished=True, result=result)
+        stage.write_status(finished=True, result=result)
         return
     except Fault as fault:
         said = str(fault)
     except OSError as error:
         said = f"{error.filename or request['destination']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:
-            said = f"{request['destination']} is full. Make room, and run this again: it goes on where it was"
+            said = f"{request['destination']} is full. Make room, and run this again: it resumes where it stopped"
     stage.failed = said
-    stage.tell(fault=said)
+    stage.write_status(fault=said)
     if server:
         time.sleep(2)  # who asks meanwhile learns that we are gone
 
@@ -483,9 +483,7 @@ def follow(request: dict[str, Any]) -> dict[str, Any]:
             return result
         if held >= 0 and time.monotonic() - began > 5:
             log = os.path.join(request["destination"], OWN, "log")
-            raise Fault(
-                f"it has ended without a last word (killed, or the node was restarted; see {log}). Run this again"
-            )
+            raise Fault(f"it ended without a result (killed, or the node was rebooted; see {log}). Run this again")
         if held >= 0:
             os.close(held)
         if status.get("doing"):

@@ -333,7 +333,7 @@ def test_room_is_asked_for_what_is_still_to_come(cluster: Cluster, there: str) -
 body, there = os.urandom({4 * MIB}), sys.argv[2]
 one.entries = [Entry("image.tar", "id", len(body), str(len(body)), __import__("hashlib").sha256(body).hexdigest())]
 if there:
-    with open(one.part(0) if there == "half" else one.target(0), "wb") as stream:
+    with open(one.part_path(0) if there == "half" else one.target(0), "wb") as stream:
         stream.write(body[: {2 * MIB}] if there == "half" else body)
         stream.flush()
         os.fsync(stream.fileno())

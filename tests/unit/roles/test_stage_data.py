@@ -149,7 +149,7 @@ def test_what_was_killed_is_gone_on_with(s3: S3Server, tmp_path: Path) -> None:
     pieces = [each / "pieces" for each in (own, other)]
     eventually(lambda: all(each.exists() and each.read_text().count("\n") >= 8 for each in pieces))
     os.kill(json.loads((own / "status.json").read_text())["pid"], signal.SIGKILL)
-    assert "without a last word" in cluster.call("follow", 1)["fault"]
+    assert "ended without a result" in cluster.call("follow", 1)["fault"]
     assert [cluster.call("follow", number)["files"] for number in (0, 2)] == [10, 10], "the others do without it"
     s3.requests.clear()
     answers = cluster.bring()

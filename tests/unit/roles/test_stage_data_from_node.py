@@ -107,7 +107,7 @@ def test_a_file_that_was_changed_on_a_node_is_brought_again(cluster: Cluster) ->
 def test_without_the_first_node_nothing_is_brought_and_the_next_run_is_whole(impatient: Cluster) -> None:
     places, impatient.places = impatient.places, impatient.places[1:2]
     impatient.start(me=1)
-    assert "the first node, which has the files, is gone or has failed" in impatient.call("follow", 0)["fault"]
+    assert "the first node, which has the files, has failed or does not answer" in impatient.call("follow", 0)["fault"]
     impatient.places = places
     assert [answer["files"] for answer in impatient.bring()] == [4] * 3
     assert impatient.files(1) == WANTED
@@ -139,7 +139,7 @@ def test_what_cannot_be_is_told_in_one_line(cluster: Cluster, more: dict[str, An
 def test_a_fault_of_the_first_node_is_told_by_the_others(cluster: Cluster) -> None:
     faults = [answer["fault"] for answer in cluster.bring(path="/nowhere")]
     assert "there is no /nowhere" in faults[0]
-    assert all("the first node, which has the files, is gone or has failed" in fault for fault in faults[1:])
+    assert all("the first node, which has the files, has failed or does not answer" in fault for fault in faults[1:])
 
 
 FILE = ["a/file", "key", 1, "", "0" * 64]
