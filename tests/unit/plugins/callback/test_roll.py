@@ -23,7 +23,7 @@ PLAY = """\
 - hosts: node3  # so that it is the first that answers
   gather_facts: false
   tasks:
-    - {name: Answer, ansible.builtin.command: /bin/true, changed_when: false}
+    - {name: Answer, ansible.builtin.assert: {that: true}}
 - hosts: training
   gather_facts: false
   roles:
@@ -44,11 +44,11 @@ ROLES = {
 """,
     "works": """\
 - name: Change one of them
-  ansible.builtin.command: /bin/true
+  ansible.builtin.assert: {that: true}
   changed_when: inventory_hostname == 'node3'
   notify: Go on
 - name: Try again
-  ansible.builtin.command: /bin/true
+  ansible.builtin.assert: {that: true}
   register: tried
   until: tried.attempts == 2
   retries: 2
@@ -61,7 +61,7 @@ ROLES = {
   changed_when: false
   run_once: true
 - name: Look at a list
-  ansible.builtin.command: "test {{ item }} = 1"
+  ansible.builtin.assert: {that: item == 1}
   loop: [1, 2]
   failed_when: false
   changed_when: false
@@ -81,8 +81,7 @@ ROLES = {
 """,
     "looks": """\
 - name: Look
-  ansible.builtin.command: /bin/true
-  changed_when: false
+  ansible.builtin.assert: {that: true}
 - name: Write a file
   ansible.builtin.copy: {content: "{{ range(50) | join('\\n') }}", dest: "{{ there }}/long"}
   run_once: true
@@ -112,7 +111,7 @@ REFUSED = "Task failed: Error while resolving value for 'a': The lookup plugin '
 MORE = {
     "off/library/known_variables.py": WARNS.replace('module.warn("mind this")\n', ""),
     "works/tasks/more.yml": "- {name: Skip once more, ansible.builtin.command: /bin/false, when: false}\n",
-    "works/handlers/main.yml": "- {name: Go on, ansible.builtin.command: /bin/true}\n",
+    "works/handlers/main.yml": "- {name: Go on, ansible.builtin.assert: {that: true}}\n",
 }
 
 
