@@ -168,10 +168,15 @@ def test_wrong_password(bench: Bench) -> None:
 
 def test_refusals_that_name_their_cause(bench: Bench) -> None:
     bench.refused("has no share of this name", "correct the source", share="nosuch")
-    bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
-    bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     with bench.server.read_only("training-data"):
         bench.refused("this user may read the share, but not write there", "set read_only: true")
+    bench.mount()
+
+
+@pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/test_mounts.py
+def test_more_refusals_that_name_their_cause(bench: Bench) -> None:
+    bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
+    bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")
     assert bench.machine.sh(f"cat {PATH}/hello") == "hello\n"
     bench.mount()

@@ -27,8 +27,8 @@ def running(lab: Lab, run_id: str, *names: str) -> drive.Play:
 
 
 def ticking(lab: Lab, run_id: str, *args: str, **extra: object) -> drive.Play:
-    """A run on four nodes that has done some steps, without torch: what supervisors do does not depend on it."""
-    play = drive.launch(lab, "ticks.py", *args, run_id=run_id, nnodes=4, launch_launcher="env", **extra)
+    """A run on three nodes that has done some steps, without torch: what supervisors do does not depend on it."""
+    play = drive.launch(lab, "ticks.py", *args, run_id=run_id, nnodes=3, launch_launcher="env", **extra)
     play.wait_for(r"step 3 of rank 0")
     return play
 
@@ -51,7 +51,7 @@ def test_normal_end(lab: Lab, nodes: list[str]) -> None:
 
 
 def test_a_rank_raises(lab: Lab, nodes: list[str]) -> None:
-    play = drive.launch(lab, "loop.py", "--raise-on", "2", run_id="raises", nnodes=4)
+    play = drive.launch(lab, "loop.py", "--raise-on", "2", run_id="raises", nnodes=3)
     play.wait_for(r"step 5 ")
     drive.nothing_left(lab, nodes, within=10)
     play.wait()

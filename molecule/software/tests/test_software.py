@@ -1,4 +1,4 @@
-"""One environment on three nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
+"""One environment on two nodes, by uv as it comes; venv, conda and flash-attention in directories of their own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.recap import unchanged
 HERE = Path(__file__).parents[1]
 CONVERGE = str(HERE / "converge.yml")
 STAND_INS = str(HERE / "stand_ins.yml")
-NODES = ("node1", "node2", "node3")
+NODES = ("node1", "node2")
 KEY = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_0123456789abcdefghij"
 NO_SECRETS = {"WANDB_API_KEY": "", "HF_TOKEN": ""}
@@ -63,7 +63,6 @@ def test_all_nodes_have_the_same_packages_at_the_same_path(lab: Lab) -> None:
 def test_only_the_first_node_keeps_archives_and_compilers(lab: Lab) -> None:
     for node in NODES[1:]:
         assert root(lab, node, "ls /opt/muster/store") == ""
-    for node in NODES[2:]:  # what other scenarios install is on the first two
         root(lab, node, "! command -v g++")
     assert "torch-2.13.0" in root(lab, "node1", "ls /opt/muster/store")
 
@@ -173,10 +172,10 @@ SMI = one_gpu("Quadro P4000", "6.1", 8192)
 def pascals(lab: Lab) -> Iterator[None]:
     """A GPU for which few builds of torch have kernels, as far as nvidia-smi tells."""
     path = "/usr/local/bin/nvidia-smi"
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, f"cat > {path} <<'STUB'\n{SMI}STUB\nchmod 755 {path}")
     yield
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, f"rm -f {path}")
 
 
@@ -193,7 +192,7 @@ def test_the_choice_is_shown_with_its_reasons_before_anything_is_changed(lab: La
     assert refused.rc == 2
     assert "FlashAttention 2 has no kernels for Quadro P4000 (compute capability 6.1) on node1, node2" in said(refused)
     assert "Show what would be installed" not in refused.output
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, "test ! -e /opt/chosen")
 
 
@@ -203,19 +202,19 @@ def stand_in(lab: Lab, part: str, **more: Any) -> drive.Play:
 
 
 def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, "! python3 -m ensurepip --version")
     play = stand_in(lab, "venv", python_env_requirements=["six"])
     assert play.rc == 0, play.output
     python = "/opt/venv/env/bin/python"
-    for node in NODES[:2]:
+    for node in NODES:
         assert root(lab, node, f"{python} -c 'import six'") == ""
         assert root(lab, node, f'cd / && {python} -c "import project, colorama; print(project.__file__)"') == (
             "/srv/project/project.py"
         )
     less = stand_in(lab, "venv")
     assert "six removed from all nodes, since nothing requires it any more" in said(less), less.output
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""
     again = stand_in(lab, "venv")
@@ -258,10 +257,10 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert play.rc == 0, play.output
-    calls = {node: root(lab, node, "cat /opt/conda/conda/calls") for node in NODES[:2]}
+    calls = {node: root(lab, node, "cat /opt/conda/conda/calls") for node in NODES}
     assert "--channel nvidia/label/cuda-12.4.0" in calls["node1"] and "cuda" in calls["node1"].split()
     assert "--offline" in calls["node2"] and "--channel" not in calls["node2"]
-    for node in NODES[:2]:
+    for node in NODES:
         assert "init --quiet" in calls[node]
         assert (
             root(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'") == "packaging"
@@ -273,21 +272,21 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
 @pytest.fixture
 def gpus(lab: Lab) -> Iterator[None]:
     """GPUs of a kind, as far as nvidia-smi tells."""
-    for node in NODES[:2]:
+    for node in NODES:
         root(
             lab,
             node,
             "printf '#!/bin/sh\\necho A100, 8.0\\n' > /usr/local/bin/nvidia-smi; chmod 755 /usr/local/bin/nvidia-smi",
         )
     yield
-    for node in NODES[:2]:
+    for node in NODES:
         root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
 def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")
     assert play.rc == 0, play.output
-    for node in NODES[:2]:
+    for node in NODES:
         assert (
             root(lab, node, "/opt/flash/env/bin/python -c 'import flash_attn; print(flash_attn.__version__)'")
             == "2.8.3"
