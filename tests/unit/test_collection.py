@@ -193,13 +193,18 @@ def test_each_role_has_its_documentation(tmp_path: Path) -> None:
 # --- What each node costs the controller ------------------------------------------------------------------------------
 
 NEWLY_IMPORTED = """
-import importlib, sys
+import importlib, json, os, sys
 import ansible.executor.task_executor, ansible.plugins.action
 from ansible.plugins.loader import init_plugin_loader
 init_plugin_loader([sys.argv[1]])
 before = set(sys.modules)
-importlib.import_module(sys.argv[2])
-print("\\n".join(set(sys.modules) - before))
+for name in sys.argv[2:]:
+    if not os.fork():  # each begins with what Ansible has imported
+        importlib.import_module(name)
+        print(json.dumps([name, sorted(set(sys.modules) - before)]), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(f"{name} cannot be imported")
 """
 
 
@@ -217,22 +222,29 @@ def test_a_launch_needs_no_collection_but_this_one() -> None:
     assert [name for name in MODULES_OF_LAUNCH if not name.startswith(("ansible.builtin.", f"{COLLECTION}."))] == []
 
 
-@pytest.mark.parametrize("name", [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name])
-def test_an_action_of_a_launch_imports_little(name: str, tmp_path: Path) -> None:
+def test_an_action_of_a_launch_imports_little(tmp_path: Path) -> None:
     """Some run on each node at each launch, in a process that knows what Ansible has imported; none needs a package."""
     give_collection(tmp_path)
-    plugin = f"ansible_collections.{COLLECTION}.plugins.action.{name}"
-    command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path / "collections"), plugin]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    imported = set(done.stdout.split())
-    assert plugin in imported
     ours = f"ansible_collections.{COLLECTION}."
+    names = [name.rpartition(".")[2] for name in MODULES_OF_LAUNCH if COLLECTION in name]
+    plugins = [f"{ours}plugins.action.{name}" for name in names]
+    command = [sys.executable, "-c", NEWLY_IMPORTED, str(tmp_path / "collections"), *plugins]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stderr
+    imported = dict(map(json.loads, done.stdout.splitlines()))
+    assert list(imported) == plugins and all(plugin in modules for plugin, modules in imported.items())
+    known = {"ansible_collections", "ansible_collections.muster"}
     foreign = {
-        module
-        for module in imported
-        if module.split(".")[0] not in sys.stdlib_module_names and not f"{module}.".startswith(ours)
+        plugin: [
+            module
+            for module in modules
+            if module not in known
+            and module.split(".")[0] not in sys.stdlib_module_names
+            and not f"{module}.".startswith(ours)
+        ]
+        for plugin, modules in imported.items()
     }
-    assert foreign - {"ansible_collections", "ansible_collections.muster"} == set()
+    assert foreign == dict.fromkeys(plugins, [])
 
 
 # --- Examples of the documentation ------------------------------------------------------------------------------------

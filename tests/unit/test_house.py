@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import house
+
+pytestmark = pytest.mark.one_core
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
