@@ -217,6 +217,10 @@ def test_venv_without_ensurepip_and_a_source_tree_with_extras(lab: Lab) -> None:
     for node in NODES:
         root(lab, node, f"! {python} -c 'import six' 2>&1")
         assert root(lab, node, f"{python} -c 'import colorama'") == ""
+
+
+@pytest.mark.thorough  # of uv's environment this is seen by Molecule's second run, and by the words of the role's tests
+def test_a_venv_is_left_alone_by_the_next_run_and_files_that_are_missing_are_named(lab: Lab) -> None:
     again = stand_in(lab, "venv")
     assert unchanged(again), again.output
 
@@ -245,7 +249,8 @@ def test_a_failed_installation_is_shown_in_its_own_words_and_kept_without_the_to
     assert "S3CR3T-TOKEN" not in play.output + root(lab, "node1", f"cat {log}")
 
 
-def test_conda_asks_its_channels_once(lab: Lab) -> None:
+@pytest.mark.thorough  # tests/unit/plugins/module_utils/test_python_layer.py has the refusals too
+def test_conda_is_not_installed_without_consent_and_a_hash(lab: Lab) -> None:
     refused = stand_in(lab, "conda", python_env_conda_installer_url="https://repo.anaconda.com/miniconda/x.sh")
     assert refused.rc == 2
     assert "Needed: your consent. Read them and set python_env_conda_accept_terms to true" in said(refused)
@@ -254,6 +259,9 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
     assert refused.rc == 2
     assert "Needed: its sha256 in python_env_conda_installer_sha256" in said(refused)
 
+
+def test_conda_asks_its_channels_once(lab: Lab) -> None:
+    stand_in(lab, "made")
     digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     play = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert play.rc == 0, play.output
@@ -265,6 +273,11 @@ def test_conda_asks_its_channels_once(lab: Lab) -> None:
         assert (
             root(lab, node, "/opt/conda/env/bin/python -c 'import packaging; print(packaging.__name__)'") == "packaging"
         )
+
+
+@pytest.mark.thorough
+def test_an_environment_of_conda_is_left_alone_by_the_next_run(lab: Lab) -> None:
+    digest = root(lab, "node1", "sha256sum /srv/conda/installer.sh")[:64]
     again = stand_in(lab, "conda", python_env_conda_installer_sha256=digest)
     assert unchanged(again), again.output
 
@@ -293,6 +306,10 @@ def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
         )
     requests = root(lab, "node1", "cat /srv/wheels/requests")
     assert requests.count("GET") == 1, "one node has fetched it, once"
+
+
+@pytest.mark.thorough  # the refusals are in tests/unit/plugins/module_utils/test_flash_attention.py
+def test_flash_attention_is_left_alone_by_the_next_run_and_refused_where_nothing_fits(lab: Lab, gpus: None) -> None:
     again = stand_in(lab, "flash")
     assert unchanged(again), again.output
 
