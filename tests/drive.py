@@ -75,12 +75,14 @@ class Play:
         return "\n".join(self.output.rstrip().splitlines()[-number:])
 
 
-def eventually(what: str, condition: Callable[[], bool], timeout: float, more: Callable[[], str] = lambda: "") -> float:
-    """Wait until a condition holds; return the seconds it took."""
+def eventually(
+    what: str, condition: Callable[[], bool], timeout: float, more: Callable[[], str] = lambda: "", pause: float = 0.1
+) -> float:
+    """Wait until a condition holds, with a pause in seconds after each look; return the seconds it took."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < timeout, f"not within {timeout} s: {what}\n{more()}"
-        time.sleep(0.1)
+        time.sleep(pause)
     return time.monotonic() - started
 
 
@@ -237,7 +239,8 @@ def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
                 left[node] = traces(lab, node)
         return not any(left.values())
 
-    eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(left))
+    # a look at four nodes takes an eighth of a second of a core
+    eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(left), pause=0.5)
 
 
 @contextlib.contextmanager

@@ -87,6 +87,7 @@ def test_script_missing(lab: Lab, nodes: list[str]) -> None:
     assert f"playbooks/site.yml -i {lab.inventory.relative_to(drive.CHECKOUT)} --tags code" in play.output, play.output
 
 
+@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
 def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,
@@ -97,6 +98,7 @@ def test_interpreter_missing(lab: Lab, nodes: list[str]) -> None:
     )
 
 
+@pytest.mark.thorough  # molecule/preflight has it, and a launch makes the same checks
 def test_working_directory_missing(lab: Lab, nodes: list[str]) -> None:
     refused(
         lab,

@@ -324,6 +324,7 @@ SCRIPT = {"launch_script": "/opt/job/train.py"}
             [("error", "port-in-use", NODE1)],
             {},
             id="port-in-use",
+            marks=pytest.mark.thorough,
         ),
         # --- software
         pytest.param(
@@ -533,6 +534,7 @@ def test_unequal_slots_that_the_launcher_refuses(cluster: Cluster, tmp_path: Pat
     assert found == [("error", "launcher", [])], play.output
 
 
+@pytest.mark.thorough
 def test_a_mount_that_the_job_needs(cluster: Cluster, tmp_path: Path) -> None:
     play, found = preflight(cluster, tmp_path, preflight_mounts=["/mnt/data"])
     assert found == [("error", "mount-missing", cluster.names)], play.output
@@ -672,6 +674,7 @@ def test_healthy_gpus(cluster: Cluster, tmp_path: Path) -> None:
                 ("warning", "gpu-memory-errors", NODE4),
             ],
             id="counts-and-health",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             {
@@ -690,6 +693,7 @@ def test_healthy_gpus(cluster: Cluster, tmp_path: Path) -> None:
             },
             [("error", "torch-no-kernels", NODE4), ("warning", "skew-driver", NODE3), ("warning", "skew-gpu", NODE2)],
             id="skew",
+            marks=pytest.mark.thorough,
         ),
         pytest.param(
             {
@@ -715,6 +719,7 @@ def test_each_fault_of_gpus_is_named_on_its_node(
     assert sorted(found) == expected, play.output
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_too_old_for_torch(cluster: Cluster, tmp_path: Path) -> None:
     old = smi([gpu(0, driver="515.105.01"), gpu(1, driver="515.105.01")])
     play, found = preflight(cluster, tmp_path, **with_gpus(cluster, **dict.fromkeys(cluster.names, old)))
@@ -733,6 +738,7 @@ def test_a_driver_that_comes_with_the_next_boot(cluster: Cluster, tmp_path: Path
     assert found == [("warning", "driver-pending", ["node2"])], play.output
 
 
+@pytest.mark.thorough
 def test_torch_for_the_cpu_beside_gpus(cluster: Cluster, tmp_path: Path) -> None:
     for name in cluster.names:
         cluster.fault(
