@@ -173,7 +173,7 @@ MEMORY_OF_MACHINES = (
             r"Memory cgroup out of memory: Kill",
             r"oom-kill:constraint=CONSTRAINT_MEMCG",
             r"killed by the cgroup out-of-memory handler",
-            r"the kernel ended processes at the memory limit",
+            r"the kernel killed processes at the memory limit",
         ),
         cause="The job has used more memory than its container, its service or the scheduler allows it.",
         remedy=f"raise the limit (launch_container_options: [--memory=...], or what the machine's own service sets), "
@@ -188,7 +188,7 @@ MEMORY_OF_MACHINES = (
             r"Out of memory: Kill(?:ed)? process",
             r"invoked oom-killer",
             r"oom-kill:constraint=",
-            r"the kernel ended processes for lack of memory",
+            r"the kernel killed processes for lack of memory",
         ),
         cause="The machine's memory was used up, and the kernel has killed the process that had most of it.",
         remedy=LESS_HOST_MEMORY,

@@ -69,7 +69,7 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 [name],
                 f"nvidia-smi fails: {said or 'it gives no reason'}",
                 "GPUs that answer",
-                "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if it comes back",
+                "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if the error returns",
             )
         ]
     if state == "no-gpu" and gpus["pci"]:

@@ -181,7 +181,7 @@ def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
             taken,
             f"there is a run {job.run_id} already, in {facts[taken[0]]['run_taken']}",
             "a run_id that was not used before",
-            "choose another with -e run_id=NAME, or leave it out to get a fresh one",
+            "choose another with -e run_id=NAME, or leave it out to get a new one",
         )
     ]
 

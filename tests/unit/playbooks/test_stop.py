@@ -35,6 +35,6 @@ def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other
     assert done.returncode == 2, done.stdout
     assert "a does not answer, so nothing was stopped there by hand" in output, done.stdout
     assert said in output and unsaid not in output, done.stdout
-    assert "a unreachable it did not answer a moment ago" in output, done.stdout
+    assert "a unreachable did not answer a moment ago" in output, done.stdout
     assert ("no node has a run first" in output) == (other == HERE)
-    assert ("no node can be asked" in output) == (other == CLOSED)
+    assert ("no node could be queried" in output) == (other == CLOSED)

@@ -326,9 +326,9 @@ def test_a_run_is_kept_in_mind_until_it_was_seen_to_its_end(monkeypatch: pytest.
         found, said[:] = list(said), []
         return found
 
-    opened = {"run_id": "first", "goes_on": "  to end it: stop"}
-    assert heard("run_record", **opened) == ["run first was starting and may be running.\n  to end it: stop"]
+    opened = {"run_id": "first", "goes_on": "  stop: stop"}
+    assert heard("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]
     callback.watched = True
-    assert heard("debug") == ["run first keeps running on its nodes.\n  to end it: stop"]
-    assert heard(roll.WATCH, lost=True) == ["run first keeps running on its nodes.\n  to end it: stop"]
+    assert heard("debug") == ["run first keeps running on its nodes.\n  stop: stop"]
+    assert heard(roll.WATCH, lost=True) == ["run first keeps running on its nodes.\n  stop: stop"]
     assert heard(roll.WATCH, lost=False) == []
