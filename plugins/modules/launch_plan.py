@@ -218,7 +218,7 @@ findings:
     todo:
       description: What to do.
       type: str
-      sample: end that process, or choose another port with launch_master_port
+      sample: kill that process, or choose another port with launch_master_port
 nnodes:
   description: Number of nodes.
   returned: success
