@@ -85,7 +85,7 @@ def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
         stream.truncate(LARGE)
     code, output, files = fetch(directory, "muster.training.fetch")
     assert code == 2 and files == {}, output
-    assert "nothing was brought: 1.1 GB need a yes." in " ".join(output.split())
+    assert "nothing was fetched: 1.1 GB need confirmation." in " ".join(output.split())
     large.unlink()
 
 
