@@ -64,19 +64,19 @@ def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[s
     given = [name for name in OWN if name in extra]
     if given:
         raise Refusal(
-            f"{', '.join(given)} is given with -e, and the benchmark is a job of its own: leave it out. What it needs "
-            "of yours is taken as launch_python, launch_user, launch_image and launch_environment",
+            f"{', '.join(given)} was given with -e, but the benchmark is a job of its own: leave it out. It uses "
+            "only your launch_python, launch_user, launch_image and launch_environment",
             result={"changed": False},
         )
     if not LEAST_SECONDS <= args["seconds"] <= MOST_SECONDS:
         raise Refusal(
-            f"benchmark_seconds is {args['seconds']:g}, and it takes {LEAST_SECONDS:g} to {MOST_SECONDS:g}",
+            f"benchmark_seconds is {args['seconds']:g}, but must be {LEAST_SECONDS:g} to {MOST_SECONDS:g}",
             result={"changed": False},
         )
     unknown = [one for one in args["collectives"] if one not in OPERATIONS]
     if unknown:
         raise Refusal(
-            f"benchmark_collectives has {ascii(unknown[0])[:40]}, and it takes {', '.join(OPERATIONS)}",
+            f"benchmark_collectives has {ascii(unknown[0])[:40]}; valid are {', '.join(OPERATIONS)}",
             result={"changed": False},
         )
     if args["baseline"]:
@@ -85,7 +85,7 @@ def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[s
     name = args["run_id"] or time.strftime("benchmark-%Y%m%d-%H%M%S")
     begun = has_begun(directory, name, args["nodes"])
     if begun:
-        Display().display(f"[benchmark] {name} was cut off: it goes on from there")
+        Display().display(f"[benchmark] {name} was interrupted: resuming it")
     return {"changed": False, "work": json.dumps(work), "run_id": name, "begun": begun}
 
 
@@ -98,16 +98,16 @@ def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
     why = ""
     ended = ended_otherwise(files)
     if files.document(JUDGED) is not None:
-        why = "a benchmark that is over"
+        why = "a finished benchmark"
     elif not clean(found.get("program"), 4096).endswith(f"/{PROGRAM}"):
-        why = "a run that was no benchmark"
+        why = "a run that was not a benchmark"
     elif {clean(node.get("name"), 300) for node in mappings(found.get("nodes"))} != set(nodes):
         why = "a benchmark of other nodes"
     elif ended:
-        why = f"a benchmark that was not cut off, but has ended: {ended}"
+        why = f"a benchmark that was not interrupted but ended: {ended}"
     if why:
         raise Refusal(
-            f"{run_id} is {why}: choose another name with -e run_id=NAME, or leave it out to get a fresh one",
+            f"{run_id} is {why}: choose another name with -e run_id=NAME, or leave it out to get a new one",
             result={"changed": False},
         )
     return True
@@ -125,8 +125,8 @@ def read_baseline(directory: Path, run_id: str) -> Benchmark:
     found = benchmark_in(record)
     if found is None:
         raise Refusal(
-            f"baseline is {record.name}, and that was no benchmark, or nothing was fetched of it: name one that was "
-            f"launched by benchmark.yml and has {MEASURED} in its record",
+            f"baseline is {record.name}, which was not a benchmark, or its results were not fetched: name one that "
+            f"benchmark.yml launched and that has {MEASURED} in its record",
             result={"changed": False},
         )
     return found
@@ -138,8 +138,8 @@ def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
     found = measured_in(record, args["network_gbps"])
     if found is None:
         raise AnsibleActionFail(
-            f"benchmark {run_id} has left nothing in {record / MEASURED}: fetch it with ansible-playbook logs.yml "
-            f"-e run_id={run_id} -e fetch=true, and see what its rank 0 has said"
+            f"benchmark {run_id} left nothing in {record / MEASURED}: fetch it with ansible-playbook logs.yml "
+            f"-e run_id={run_id} -e fetch=true, and read the log of its rank 0"
         )
     return found
 
@@ -153,14 +153,14 @@ def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     ended = ended_otherwise(second)
     if ended:
         raise Refusal(
-            f"{args['run_id']}-again, which was to measure again what seems slow, has ended: {ended}. Choose another "
-            "name with -e run_id=NAME, or leave it out to get a fresh one",
+            f"{args['run_id']}-again, the repeat of the slow measurements, ended: {ended}. Choose another "
+            "name with -e run_id=NAME, or leave it out to get a new one",
             result={"changed": False},
         )
     begun = bool(second.document("plan.json"))
     Display().display(
-        f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, "
-        "each by itself"
+        f"[benchmark] {len(found['ranks'])} ranks and {len(found['pairs'])} pairs of nodes are measured again, one at "
+        "a time"
     )
     work = work_again(found, SECOND_LOOK * args["seconds"])
     return {"changed": False, "work": json.dumps(work), "begun": begun}

@@ -70,7 +70,7 @@ class ActionModule(ActionBase):
             arguments = {**NO_JOB, **args, "args": job_arguments(args["args"], self._loader)}
             table, findings = judge(arguments, read_job(arguments, target_needed=False), names_needed=args["names"])
         except RankTableError as problem:
-            raise AnsibleActionFail(f"the nodes do not form a valid cluster:\n{problem}") from problem
+            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{problem}") from problem
         except ValueError as problem:
             raise AnsibleActionFail(str(problem)) from problem
         errors = sum(finding.severity == "error" for finding in findings)

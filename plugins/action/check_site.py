@@ -117,7 +117,7 @@ class ActionModule(ActionBase):
         if not source or path.is_dir():
             return []
         found = f"{path.absolute()} is a file" if path.exists() else f"there is no {path.absolute()} on this machine"
-        return [f"code_source is {source}, and {found}. Needed: the directory that is to be copied; correct the path"]
+        return [f"code_source is {source}, and {found}. Needed: the directory to copy; correct the path"]
 
 
 def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:

@@ -55,7 +55,7 @@ def choose(
     strangers = [name for name in names if name not in members]
     if strangers:
         raise AnsibleActionFail(
-            f"nodes names {', '.join(strangers)}, which the group '{group}' does not hold: {', '.join(members)}"
+            f"nodes names {', '.join(strangers)}, which are not in the group '{group}': {', '.join(members)}"
         )
     hosts = [as_host(name, hostvars[name]) for name in members]
     try:
@@ -77,7 +77,7 @@ def choose(
             for node in build_rank_table(hosts, nnodes=most).nodes
         ]
     except RankTableError as error:
-        raise AnsibleActionFail(f"the group '{group}' makes no cluster:\n{error}") from error
+        raise AnsibleActionFail(f"the group '{group}' is not a valid cluster:\n{error}") from error
     except ValueError as error:
         raise AnsibleActionFail(str(error)) from error
 
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
         # within the play of the run, which goes on with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
-            play = f"the play is on {', '.join(args['nodes'])}: let its hosts be exactly the nodes of the run"
+            play = f"the play is on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left if limit else play}")
         first = masters(nodes)
         return {

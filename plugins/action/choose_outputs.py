@@ -43,10 +43,10 @@ def in_words(wanted: Mapping[str, list[Output]], count: int, size: int, twice: i
     here, bytes_here = len(every) - count, sum(output.size for output in every) - size
     lines = [f"outputs of the run: {number_of(len(every))}, {(size + bytes_here) / 1e6:.0f} MB"]
     if twice:
-        lines.append(f"  that several nodes have alike, and come once: {number_of(twice)}")
+        lines.append(f"  identical on several nodes, fetched once: {number_of(twice)}")
     if here or bytes_here:
-        lines.append(f"  here already: {number_of(here)}, {bytes_here / 1e6:.0f} MB")
-    lines.append(f"  to be brought: {number_of(count)}, {size / 1e6:.0f} MB, into {target}")
+        lines.append(f"  already here: {number_of(here)}, {bytes_here / 1e6:.0f} MB")
+    lines.append(f"  to fetch: {number_of(count)}, {size / 1e6:.0f} MB, into {target}")
     return "\n".join(lines)
 
 
@@ -70,17 +70,19 @@ class ActionModule(ActionBase):
                 continue
             if refused:
                 display.warning(
-                    f"{name} has files that are not brought, since their names lead elsewhere: {some(refused)}"
+                    f"{name} has files that are not fetched because their names lead outside the directory: "
+                    f"{some(refused)}"
                 )
             if isinstance(answer, Mapping) and answer.get("more"):
                 display.warning(
-                    f"{name} has files that cannot be told of, and do not come: names that are no UTF-8, or too many"
+                    f"{name} has files that cannot be listed and are not fetched: their names are not UTF-8, or there "
+                    "are too many"
                 )
         if args["compared"] is None:
             return {"changed": False, "compare": to_compare(files)}
         away = [name for name in args["nodes"] if name not in args["told"]]
         if away:
-            display.warning(f"{some(away)}: not in this inventory, so what the job has written there is not brought")
+            display.warning(f"{some(away)}: not in this inventory, so what the job wrote there is not fetched")
         hashes = {
             name: answer["hashes"]
             for name, answer in args["compared"].items()

@@ -32,7 +32,7 @@ def age(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
-            f"older_than is {ascii(text)[:40]}: needed is a number and a unit, m, h, d or w, such as -e older_than=30d"
+            f"older_than is {ascii(text)[:40]}: give a number and a unit (m, h, d or w), such as -e older_than=30d"
         )
     return float(match[1]) * SECONDS[match[2]]
 
@@ -41,7 +41,7 @@ def number(text: str) -> int:
     """How many runs are to stay. Raises AnsibleActionFail where it is no number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
-            f"keep is {ascii(text)[:40]}: needed is how many of the newest runs are to stay, such as -e keep=20"
+            f"keep is {ascii(text)[:40]}: give how many of the newest runs to keep, such as -e keep=20"
         )
     return int(text)
 
@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(problem)) from None
         display.display(answer or (render(runs) if runs else "no runs on these nodes"))
         if silent:
-            display.warning(f"{', '.join(sorted(silent))} did not answer: runs that lie there are not listed, and stay")
+            display.warning(f"{', '.join(sorted(silent))} did not answer: runs there are not listed and are kept")
         if old:
             size = sum(run["size"] for run in runs if run["run_id"] in old)
             display.display(

@@ -48,19 +48,20 @@ def refusal_of(args: dict[str, Any]) -> str:
     """What is wrong with what was given, "" where nothing is."""
     for name in ("args", "confirm_args"):
         if not isinstance(args[name], (str, list)):
-            return f"fit_{name} is {type(args[name]).__name__}, and it takes a list of words, or a text"
+            return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
     if not has_hole(args["args"]):
         return (
-            f"fit_args has no {HOLE}: write it where the script takes its batch, such as "
+            f"fit_args has no {HOLE}: put it where the script takes its batch size, such as "
             f'-e \'{{"fit_args": ["--batch_size", "{HOLE}", "--max_steps", "20"]}}\''
         )
     if args["confirm_args"] and not has_hole(args["confirm_args"]):
-        return f"fit_confirm_args has no {HOLE}, so it would confirm nothing"
+        return f"fit_confirm_args has no {HOLE}, so it would not confirm anything"
     if not 1 <= args["start"] <= args["max"]:
-        return f"fit_start is {args['start']}, and it takes 1 to fit_max, which is {args['max']}"
+        return f"fit_start is {args['start']}, but must be 1 to fit_max, which is {args['max']}"
     if args["multiple"] < 1 or not 0 <= args["margin"] < 1:
         return (
-            f"fit_multiple is {args['multiple']}, fit_margin {args['margin']:g}: needed are 1 or more, and 0 to below 1"
+            f"fit_multiple is {args['multiple']}, fit_margin {args['margin']:g}: they must be at least 1, and from 0 "
+            "to below 1"
         )
     if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
         return "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
@@ -72,20 +73,20 @@ def told(state: State, name: str) -> str:
     result, history = state["result"], state["history"]
     if not result:
         if any(one["fits"] for one in history):
-            return f"{name}: no batch has passed the longer run; see its logs"
-        return f"{name}: not even a batch of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
+            return f"{name}: no batch size passed the longer run; see its logs"
+        return f"{name}: not even a batch size of 1 fits: try FSDP or ZeRO, gradient checkpointing, or a smaller model"
     lines = [
-        f"{name}: the largest batch a rank is {result}, after {len(history)} probes and "
-        f"{state['search']['margin']:.0%} taken off. It holds for these nodes and as many ranks: "
+        f"{name}: the largest batch per rank is {result}, after {len(history)} probes and "
+        f"{state['search']['margin']:.0%} margin. It is valid for these nodes and this number of ranks: "
         + as_typed(f"ansible-playbook launch.yml -e fitted={name}")
     ]
     lines += [
-        f"  batch {one['batch']}: {one['samples_per_second']:.4g} samples a second"
+        f"  batch {one['batch']}: {one['samples_per_second']:.4g} samples/s"
         for one in sorted(history, key=lambda one: one["batch"])
         if one["samples_per_second"]
     ]
     if state["fastest"] is not None and state["fastest"] < result:
-        lines.append(f"  batch {state['fastest']} is as fast as any larger one, within 2 %")
+        lines.append(f"  batch {state['fastest']} is within 2 % of the fastest larger one")
     return "\n".join(lines)
 
 
@@ -93,11 +94,11 @@ def take(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]
     """The arguments of a launch, with the batch that was found. Raises FitError, or ValueError for what are none."""
     found = taken(runs, args["run_id"], args["program"], job_arguments(args["args"], loader))
     display = Display()
-    display.display(f"[fit] batch {found.batch}, as {args['run_id']} has found it")
+    display.display(f"[fit] batch {found.batch}, found by {args['run_id']}")
     if args["nnodes"] and found.nnodes != args["nnodes"]:
         display.warning(
-            f"{args['run_id']} was a search on {found.nnodes} nodes, and this run has {args['nnodes']}: with FSDP and "
-            "ZeRO another batch fits"
+            f"{args['run_id']} was a search on {found.nnodes} nodes, but this run has {args['nnodes']}: with FSDP or "
+            "ZeRO a different batch fits"
         )
     return {"changed": False, "batch_size": found.batch, "launch_args": found.args}
 
@@ -122,7 +123,9 @@ class ActionModule(ActionBase):
             except ValueError as problem:
                 raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
         given = [name for name in ("fitted", "launch_fitted") if name in load_extra_vars(self._loader)]
-        wrong = f"{given[0]} is what a search has found, and this is one: leave it out" if given else refusal_of(args)
+        wrong = (
+            f"{given[0]} is the result of a search, and this is a search: leave it out" if given else refusal_of(args)
+        )
         if wrong:
             raise Refusal(wrong, result={"changed": False})
         if self._task.check_mode:

@@ -27,7 +27,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "no_log": False},
 }
 CHOOSES_BY = ("version", "wheels", "sha256", "build", "max_jobs", "cuda_home", "capabilities")
-WHAT = {"gpus": "asking the GPUs", "choose": "finding the wheel that fits", "prove": "proving that it works"}
+WHAT = {"gpus": "querying the GPUs", "choose": "finding a matching wheel", "prove": "checking that it works"}
 
 
 def request_of(args: dict[str, Any]) -> dict[str, Any]:

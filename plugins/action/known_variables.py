@@ -57,8 +57,8 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
     options = entry_points(role)["main"]["options"]
     values = {name: value_of(name) for name in options if name in there}
     found = [
-        f'{name} is text, and it takes names with values: say -e \'{{"{name}": {{"NAME": "value"}}}}\', '
-        "or write it as a dictionary where variables of hosts stand"
+        f'{name} is a string, but must be a dictionary: use -e \'{{"{name}": {{"NAME": "value"}}}}\', '
+        "or write it as a dictionary in your host or group variables"
         for name, value in values.items()
         if options[name].get("type") == "dict" and isinstance(value, str)  # which may hold a secret
     ]
@@ -148,8 +148,8 @@ def contradictions(
         meant, counts = extra[short], value_of(name)
         if counts is not None and not same(meant, counts, options[name]["type"]):
             said.append(
-                f"{short} is {meant} (with -e), but {name} is set to {counts}, and that is what counts: "
-                f"say -e {name}={meant} instead"
+                f"{short} is {meant} (with -e), but {name} is set to {counts}, which takes precedence: use -e "
+                f"{name}={meant} instead"
             )
     return said
 
@@ -217,5 +217,5 @@ class ActionModule(ActionBase):
         if args["values"]:
             said = wrong_values(role, lambda name: self._templar.template(task_vars[name]), task_vars)
             if said:
-                raise AnsibleActionFail("\n".join([*said, f"{role / 'defaults' / 'main.yml'} says what can be set."]))
+                raise AnsibleActionFail("\n".join([*said, f"{role / 'defaults' / 'main.yml'} lists what can be set."]))
         return {"changed": False}

@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
             prices = read_prices(args["prices"])
             job, table, findings = make_plan(args)
         except RankTableError as problem:
-            raise AnsibleActionFail(f"the nodes do not form a valid cluster:\n{problem}") from problem
+            raise AnsibleActionFail(f"the nodes are not a valid cluster:\n{problem}") from problem
         except ValueError as problem:
             raise AnsibleActionFail(f"the job cannot be planned:\n{problem}") from problem
         display = Display()

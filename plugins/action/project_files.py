@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
                     write_new(path, one["content"], one["executable"])
                 except OSError as error:
                     raise Refusal(
-                        f"{path} cannot be written: {error.strerror}. Choose another directory, or correct this one",
+                        f"{path} cannot be written: {error.strerror}. Choose another directory, or fix this one",
                         result={"changed": bool(written), "written": written},
                     ) from error
             written.append(one["path"])

@@ -13,12 +13,12 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.muster.training.plugins.plugin_utils._long_work import NOT_IN_CHECK_MODE, run_code
 
 WHAT = {
-    "read_lock": "looking at what was chosen before",
+    "read_lock": "reading the previous choice",
     "solve": "choosing and getting packages",
-    "compare": "comparing the node with what was chosen",
+    "compare": "comparing the node with the choice",
     "install": "installing",
     "serve": "serving files to the other nodes",
-    "stop_serving": "no longer serving files",
+    "stop_serving": "stopping the file server",
 }
 READING = ("read_lock", "compare")
 LONG = ("solve", "install")  # which are followed if an interrupted play has left them running

@@ -50,7 +50,7 @@ def remedy(unreached: list[str], nodes: list[str]) -> str:
     if len(unreached) == len(nodes):
         return ""
     left_out = ":".join(f"!{name}" for name in unreached[:MOST_NAMES])
-    return f"Correct that, or leave nodes out: --limit 'all:{left_out}'"
+    return f"Fix that, or leave nodes out: --limit 'all:{left_out}'"
 
 
 class ActionModule(ActionBase):

@@ -83,7 +83,7 @@ class ActionModule(ActionBase):
             raise Refusal(str(problem), result={"changed": True}) from problem
         Display().display(render(known, args["run_id"]))
         if not known["go"]:
-            raise Refusal("not yet: the problems above come first", result={"changed": True})
+            raise Refusal("not yet: fix the problems above first", result={"changed": True})
         return {"changed": True, "rehearsal": known}
 
     def played(self, directory: Path, runs: Path, job: Job, common: str) -> dict[str, Any]:
@@ -113,13 +113,13 @@ class ActionModule(ActionBase):
                 raise Refusal(f"rehearse_{name}: {problem}", result={"changed": False}) from problem
         if args["state"] == "played" and not any(STEPS in word for word in words["args"]):
             wrong = (
-                f"rehearse_args has no {STEPS}: write it where the script takes its limit of steps, such as "
+                f"rehearse_args has no {STEPS}: put it where the script takes its step limit, such as "
                 f'-e \'{{"rehearse_args": ["--max_steps", "{STEPS}"]}}\''
             )
         least = {"steps": 1, "total_steps": 0, "checkpoint_steps": 0, "checkpoints_kept": 1}
         for name, value in least.items():
             if args[name] < value:
-                wrong = f"rehearse_{name} is {args[name]}, and it takes {value} or more"
+                wrong = f"rehearse_{name} is {args[name]}, but must be {value} or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
             wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
         if wrong:

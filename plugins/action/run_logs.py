@@ -51,19 +51,19 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
             size += member.size
             if most is not None and size > most:
                 raise AnsibleActionFail(
-                    f"the node's archive has more than {most >> 20} MiB, which is more than is ever measured: nothing "
-                    f"more was unpacked below {target}; see who else may write to the run's directory on this node"
+                    f"the node's archive has more than {most >> 20} MiB, more than a run ever measures: nothing more "
+                    f"was unpacked into {target}; check who else can write to the run's directory on this node"
                 )
             if number > MOST_FILES:
                 raise AnsibleActionFail(
-                    f"the node's archive has more than {MOST_FILES} files: nothing more was unpacked below {target}; "
-                    "see what the job writes into its run's directory on this node"
+                    f"the node's archive has more than {MOST_FILES} files: nothing more was unpacked into {target}; "
+                    "check what the job writes to its run's directory on this node"
                 )
             name = PurePosixPath(member.name)
             if name.is_absolute() or ".." in name.parts:
                 raise AnsibleActionFail(
-                    f"the node's archive has a file {ascii(member.name)[:200]}, which would lie outside of {target}: "
-                    "nothing more was unpacked; see who else may write to the run's directory on this node"
+                    f"the node's archive has a file {ascii(member.name)[:200]}, which would be outside of {target}: "
+                    "nothing more was unpacked; check who else can write to the run's directory on this node"
                 )
             path = target / name
             if member.isdir():
@@ -87,8 +87,8 @@ def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
     more = left_out["count"] - len(left_out["files"]) + len(files) - 1
     others = "" if more == 0 else " and 1 other" if more == 1 else f" and {more} others"
     return as_typed(
-        f"{node} has kept what run {run_id} measured, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{others} "
-        f"(a node's {left_out['limit'] >> 20} MiB are brought, the smallest files first). To have all of them: "
+        f"{node} kept measurements of run {run_id}, {size / 1e6:.0f} MB: {printable(files[0]['file'])[:200]}{others} "
+        f"(a node's {left_out['limit'] >> 20} MiB are fetched, smallest files first). To fetch all of them: "
         f"ansible-playbook fetch.yml -e run_id={run_id}"
     )
 
@@ -112,7 +112,7 @@ class ActionModule(ActionBase):
             if args["required"]:
                 raise
             node = task_vars["inventory_hostname"]
-            what = f"what run {args['run_id']} has measured on {node} is not in its record: {problem}"
+            what = f"the measurements of run {args['run_id']} on {node} are not in its record: {problem}"
             Display().warning(
                 as_typed(f"{what}; to try again: ansible-playbook logs.yml -e run_id={args['run_id']} -e fetch=true")
             )
@@ -144,8 +144,8 @@ class ActionModule(ActionBase):
                 unpack(archive, target, MOST_MEASURED if args["what"] == "measured" else None)
             except (tarfile.TarError, EOFError, zlib.error) as problem:
                 raise AnsibleActionFail(
-                    f"what {request['node']} sent is not a whole archive of logs ({problem}): try again, or see who "
-                    "else may write to the run's directory on this node"
+                    f"what {request['node']} sent is not a complete archive of logs ({problem}): try again, or check "
+                    "who else can write to the run's directory on this node"
                 ) from problem
         told = left_out_in_words(request["node"], args["run_id"], packed["left_out"])
         if told:

@@ -60,9 +60,9 @@ def write_part(target: Path, output: Output, offset: int, length: int, answer: A
     try:
         data = base64.b64decode(str(answer["data"]), validate=True) if problem is None else b""
     except (KeyError, binascii.Error):
-        problem = "what came is no file"
+        problem = "the answer is not a file"
     if problem is None and len(data) != length:
-        problem = f"{len(data)} bytes came instead of {length}"
+        problem = f"{len(data)} bytes received instead of {length}"
     if problem is not None:
         raise Broken(printable(str(problem))[:200])
     path = target / output.name
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):
         """Bring what is missing of the files."""
         files, refused = outputs_of(args["files"])
         if refused:
-            raise AnsibleActionFail(f"{request['node']} has files that cannot be brought: {', '.join(refused[:5])}")
+            raise AnsibleActionFail(f"{request['node']} has files that cannot be fetched: {', '.join(refused[:5])}")
         target = Path(args["directory"])
         left = missing(target, files)
         if self._task.check_mode or not left:
@@ -168,5 +168,5 @@ class ActionModule(ActionBase):
         took = duration(time.monotonic() - began)
         display.display(f"[muster] {node}: {done / 1e6:.0f} MB after {took}, in {target}")
         for name, why in failures.items():
-            display.warning(f"{node} did not give {printable(name)[:200]}: {why}; run it again to get it")
+            display.warning(f"{node} did not send {printable(name)[:200]}: {why}; run this again to get it")
         return failures

@@ -73,7 +73,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
     record = directory / run_id
     if run_id == LATEST:
         raise AnsibleActionFail(
-            f"run_id {LATEST} is taken: the link to the newest record has this name; choose another with -e run_id=NAME"
+            f"run_id {LATEST} is reserved for the link to the newest record; choose another with -e run_id=NAME"
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
         if record.is_dir():
             raise AnsibleActionFail(
                 f"run_id {run_id} is taken: its record is in {record}; "
-                "choose another with -e run_id=NAME, or leave it out to get a fresh one"
+                "choose another with -e run_id=NAME, or leave it out to get a new one"
             ) from None
         raise AnsibleActionFail(
             f"cannot make the run's record {record}: {problem.strerror}; "
@@ -98,10 +98,9 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
 
 def commands_of(run_id: str) -> str:
     """The commands for a run that goes on by itself, as this user has to type them."""
+    lines = (("status:", "status"), ("output:", "logs"), ("stop:", "stop"))
     return as_typed(
-        f"  how it goes:  ansible-playbook status.yml -e run_id={run_id}\n"
-        f"  its output:   ansible-playbook logs.yml -e run_id={run_id}\n"
-        f"  to end it:    ansible-playbook stop.yml -e run_id={run_id}"
+        "\n".join(f"  {what:<9}ansible-playbook {playbook}.yml -e run_id={run_id}" for what, playbook in lines)
     )
 
 
@@ -136,8 +135,8 @@ def whole_id(directory: Path, given: str) -> str:
     found = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(given))
     if len(found) > 1:
         raise AnsibleActionFail(
-            f"{len(found)} runs begin with {given}: {', '.join(found[-8:])}"
-            f"{' and older ones' if len(found) > 8 else ''}; give more of the name"
+            f"{len(found)} runs start with {given}: {', '.join(found[-8:])}"
+            f"{' and older ones' if len(found) > 8 else ''}; type more of the name"
         )
     return found[0] if found else given
 
@@ -157,8 +156,8 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
     names = [name for name in nodes if name in members]
     if not names:
         raise AnsibleActionFail(
-            f"none of the nodes of run {plan['run_id']} is in this inventory: {', '.join(nodes)}; "
-            "give the inventory with which it was launched"
+            f"none of the nodes of run {plan['run_id']} is in this inventory: {', '.join(nodes)}; use the inventory "
+            "it was launched with"
         )
     return {"changed": False, "run_id": plan["run_id"], "record": str(record.resolve()), "plan": plan, "names": names}
 
@@ -184,10 +183,10 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     unseen = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
     if result is None and (unseen or not any(reads.values())):
         others = "1 other node says" if len(unseen) == 1 else f"{len(unseen)} other nodes say"
-        where = f"{others} that the run goes on" if unseen else "no node can be reached from here"
+        where = f"{others} the run is still active" if unseen else "no node is reachable from here"
         message = (
-            f"lost sight of run {args['run_id']}: {master} does not answer and {where}. The run may go on without you: "
-            f"look again with ansible-playbook status.yml -e run_id={args['run_id']}"
+            f"lost contact with run {args['run_id']}: {master} does not answer and {where}. The run may still be "
+            f"active: check with ansible-playbook status.yml -e run_id={args['run_id']}"
         )
         raise Refusal(as_typed(message), result={"changed": False})
     verdict = verdict_on(plan, result, reads)
@@ -241,8 +240,8 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any], watched:
     except OSError as problem:  # somebody else's record, or one that was removed, or a full disk
         written = ""
         Display().warning(
-            f"the verdict cannot be written to {path}: {problem.strerror}; make room there, or the directory yours, "
-            + as_typed(f"and run ansible-playbook status.yml -e run_id={verdict['run_id']}")
+            f"cannot write the verdict to {path}: {problem.strerror}; free up space there or take ownership of the "
+            + as_typed(f"directory, then run ansible-playbook status.yml -e run_id={verdict['run_id']}")
         )
     show(verdict, written, said, watched)
     return {"changed": bool(written), "record": written, "verdict": verdict}
@@ -305,7 +304,7 @@ class ActionModule(ActionBase):
             ],
         )
         if not args["run_id"] and args["state"] in ("opened", "dropped", "closed"):
-            raise AnsibleActionFail(f"state is {args['state']}, which needs the name of a run: set run_id")
+            raise AnsibleActionFail(f"state is {args['state']}, which requires a run: set run_id")
         if args["run_id"] and not SAFE_RUN_ID.match(args["run_id"]):
             raise AnsibleActionFail(
                 f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"

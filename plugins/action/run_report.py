@@ -41,8 +41,8 @@ def record_of(directory: Path, given: str) -> Path:
     record = (directory / (whole_id(directory, given) or LATEST)).resolve()
     if not (record / "plan.json").is_file():
         raise AnsibleActionFail(
-            f"there is no record {directory / (given or LATEST)}: name a run that was launched from here with "
-            "-e run_id=NAME, or give the inventory with which it was launched"
+            f"there is no record {directory / (given or LATEST)}: name a run launched from here with -e run_id=NAME, "
+            "or use the inventory it was launched with"
         )
     return record
 
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             return make(args, records_directory(args["directory"], args["group"], task_vars))
         except Exception as problem:
             what = " and ".join(run for run in args["runs"] if run) or "the latest run"
-            message = f"the report of {what[:200]} could not be made: {as_text(problem)}"
+            message = f"the report of {what[:200]} could not be created: {as_text(problem)}"
             if args["required"]:
                 raise Refusal(as_typed(message), result={"changed": False}) from problem
             Display().warning(as_typed(f"{message}; to try again: ansible-playbook report.yml{run_ids(args['runs'])}"))
@@ -76,7 +76,7 @@ def make(args: dict[str, Any], directory: Path) -> dict[str, Any]:
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(record_of(directory, run) for run in runs))
     if len(records) > MOST_RUNS:
-        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: name at most {MOST_RUNS}")
+        raise AnsibleActionFail(f"{len(records)} runs are too many for one page: give at most {MOST_RUNS}")
     book = Path(args["logbook"] or directory.parent / "logbook").expanduser()
     if len(records) > 1:
         target = Path(args["report_directory"]).expanduser() if args["report_directory"] else None
@@ -98,5 +98,5 @@ def run_ids(runs: list[str]) -> str:
 def as_text(problem: Exception) -> str:
     """What went wrong, in words."""
     if isinstance(problem, OSError) and problem.strerror:
-        return f"{problem.filename}: {problem.strerror}; make room there, or the directory yours"
+        return f"{problem.filename}: {problem.strerror}; free up space there, or take ownership of the directory"
     return str(problem) or type(problem).__name__

@@ -41,9 +41,9 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
         "gpus": None,
     }
     if not isinstance(answer, Mapping):
-        return {**unknown, "state": "not read", "message": "it was not asked"}
+        return {**unknown, "state": "not read", "message": "not queried"}
     if answer.get("skipped"):  # stop.yml has tried before
-        return {**unknown, "state": "unreachable", "message": "it did not answer a moment ago"}
+        return {**unknown, "state": "unreachable", "message": "did not answer a moment ago"}
     if answer.get("unreachable") or answer.get("unreached"):
         return {**unknown, "state": "unreachable", "message": trouble_of(name, str(answer.get("msg", ""))).found}
     if answer.get("failed"):
@@ -66,7 +66,7 @@ def write_json(file: str, status: Any) -> None:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as problem:
         raise AnsibleActionFail(
-            f"cannot write {file}: {problem.strerror}; name a file that you can write with -e json=FILE"
+            f"cannot write {file}: {problem.strerror}; name a writable file with -e json=FILE"
         ) from problem
 
 
@@ -123,7 +123,7 @@ class ActionModule(ActionBase):
         if run_ids:
             Display().display(f"run {', '.join(run_ids)}")
         elif nodes and all(node["state"] in ("unreachable", "not read") for node in nodes):
-            Display().display("no node can be asked")
+            Display().display("no node could be queried")
         elif args["run_id"]:
             Display().display(f"no node has a run {args['run_id']}")
         Display().display(render_status(nodes, time.time()))

@@ -25,7 +25,7 @@ ARGUMENT_SPEC = {
 }
 SMI_WORDS = {
     "hangs": "nvidia-smi does not answer",
-    "mismatch": "driver and library are of two versions",
+    "mismatch": "driver and library versions differ",
     "no-driver": "no driver is loaded",
     "no-gpu": "the driver finds no GPU",
     "gpu-lost": "a GPU is lost",
@@ -64,7 +64,7 @@ def row(name: str, address: str, answer: Any) -> dict[str, Any]:
     found.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(answer, Mapping) or answer.get("facts") is None:
         message = answer.get("msg") if isinstance(answer, Mapping) else None
-        return {**found, "message": trouble_of(name, str(message or "it was not asked")).found}
+        return {**found, "message": trouble_of(name, str(message or "not queried")).found}
     gpus = answer["facts"]["gpus"]
     driver = gpus["driver"]["loaded"] or next((device["driver"] for device in gpus["devices"]), "")
     return {**found, "reached": True, "gpu_count": gpus["count"], "driver": driver, "gpus": gpu_words(gpus)}

@@ -82,12 +82,12 @@ class ActionModule(ActionBase):
             display.display(f"\n{for_terminal(table)}")
         display.display(f"\nthe tables: {directory / PAGE}, the numbers: {directory / FILE}")
         if not any(run["succeeded"] for run in state["runs"]):
-            raise Refusal("no variant has succeeded", result={"changed": True})
+            raise Refusal("no variant succeeded", result={"changed": True})
         return {"changed": True, "tables": state["tables"]}
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
         """What is to be compared. Raises AnsibleActionFail with all that is wrong."""
-        wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, and it takes 1 or more"
+        wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
             wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 30 at most"
         if args["fit"] and not wrong:

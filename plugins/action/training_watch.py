@@ -107,9 +107,7 @@ class ActionModule(ActionBase):
             now = heard = time.monotonic()
             request["cursors"] = answer["cursors"]
             for log, size in answer["left_out"].items():
-                display.display(
-                    f"[muster] {size / 1e6:.0f} MB of output are not shown; the whole log: {args['node']}:{log}"
-                )
+                display.display(f"[muster] {size / 1e6:.0f} MB of output skipped; full log: {args['node']}:{log}")
             for text in answer["outputs"].values():
                 for line in text.split("\n"):
                     shown = visible(line)

@@ -7,20 +7,20 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: roll
 type: stdout
-short_description: One line a role, and each failure once
+short_description: One line per role, and each failure once
 version_added: 0.1.0
 author: The muster contributors (@muster-training)
 description:
-  - Shows what a person reads of a playbook, and nothing else. Of a play that lists roles one line a role - whether it
+  - Shows only what a person needs to read. For a play that lists roles, this is one line per role - whether it
     changed something, on which nodes, and how long it took. Roles that had nothing to do are not shown.
-  - A task is named where it fails, and while it takes longer than O(lasting). Nodes that failed with the same words
-    stand in one block, and lists of more than eight nodes are shortened.
-  - What modules of this collection show, such as a plan, a table or the output of a job, is shown as it is.
-  - With C(-v) the output is Ansible's own. So it is with C(ANSIBLE_STDOUT_CALLBACK=default), or without the line
-    C(stdout_callback) in F(ansible.cfg).
+  - A task is named only when it fails, or while it takes longer than O(lasting). Nodes that failed with the same
+    message share one block, and lists of more than eight nodes are shortened.
+  - Output of this collection's modules, such as a plan, a table or the output of a job, is shown unchanged.
+  - With C(-v), C(ANSIBLE_STDOUT_CALLBACK=default), or without C(stdout_callback) in F(ansible.cfg), you get Ansible's
+    own output instead.
 options:
   lasting:
-    description: Seconds after which a task that is not over yet is named.
+    description: Seconds after which a task that is still running is named.
     type: float
     default: 10
     ini:
@@ -29,7 +29,7 @@ options:
     env:
       - name: MUSTER_ROLL_LASTING
   longest_diff:
-    description: Lines of a file that C(--diff) shows; of more, the first ones and how many there are.
+    description: How many lines of a file C(--diff) shows; the rest is only counted.
     type: int
     default: 20
     ini:
@@ -133,7 +133,7 @@ def reason(result: Mapping[str, Any]) -> str:
         said = str(result.get(key) or "").strip()
         if said and not any(said in part for part in parts):
             parts.append(last_lines(said))
-    return plain("\n".join(part for part in parts if part)) or "it failed, and said nothing"
+    return plain("\n".join(part for part in parts if part)) or "failed without a message"
 
 
 def without_way(node: str, result: Mapping[str, Any]) -> str:
@@ -277,7 +277,7 @@ class CallbackModule(Default):
         self.end_task()
         if self.left_behind:
             run_id, commands = self.left_behind
-            state = "goes on by itself" if self.watched else "was about to start, and may run"
+            state = "keeps running on its nodes" if self.watched else "was starting and may be running"
             self.say(f"run {run_id} {state}.\n{commands}")
 
     def begin(self, task: Any) -> None:
@@ -364,7 +364,7 @@ class CallbackModule(Default):
         if self.with_roles and not self.headed:
             self.headed = True
             number = f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'}"
-            mode = ", nothing is changed (--check)" if self.check else ""
+            mode = ", dry run (--check)" if self.check else ""
             self.say(f"{self.playbook}: {number}{mode}: {names(self.nodes)}")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
@@ -445,7 +445,7 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        self.say(f"{self.playbook}: no node of this inventory is meant; see --limit and the group", C.COLOR_SKIP)
+        self.say(f"{self.playbook}: no host in the inventory matches; check --limit and the group", C.COLOR_SKIP)
 
     @unless_verbose
     def v2_playbook_on_no_hosts_remaining(self) -> None:
@@ -482,10 +482,10 @@ class CallbackModule(Default):
         changed = [host for host in nodes if sums[host]["changed"]]
         took = duration(time.monotonic() - self.started)
         if failed:
-            text, color = f"failed on {names(failed)}; -v shows all that Ansible says", C.COLOR_ERROR
+            text, color = f"failed on {names(failed)}; rerun with -v for Ansible's full output", C.COLOR_ERROR
         elif changed:
             what = "would be changed" if self.check else "changed"
             text, color = f"{len(changed)} of {len(nodes)} nodes {what}", C.COLOR_CHANGED
         else:
-            text, color = f"{len(nodes)} of {len(nodes)} nodes are as they are to be", C.COLOR_OK
+            text, color = f"{len(nodes)} of {len(nodes)} nodes ok, nothing to change", C.COLOR_OK
         self.say(f"{self.playbook}: {text}   {took}", color)

@@ -49,7 +49,7 @@ options:
         type: float
         default: 1.0
       disk_gib:
-        description: GiB free where runs and checkpoints lie. Below 0.25 GiB it is an error.
+        description: GiB free for runs and checkpoints. Below 0.25 GiB it is an error.
         type: float
         default: 5.0
       shm_gib:

@@ -29,29 +29,29 @@ class Trouble:
     todo: str
 
 
-MACHINE_ON = "a machine that is on, in a network that this machine reaches"
-LOGIN = "a user of the node, and the key or the password with which this user logs in"
-ROOT = "a user who becomes root by sudo"
-SUDO_PASSWORD = "sudo without a password, or one password that is the same on all nodes"
+MACHINE_ON = "a machine that is on, in a network this machine can reach"
+LOGIN = "a user on the node, and the SSH key or password of that user"
+ROOT = "a user who can become root with sudo"
+SUDO_PASSWORD = "passwordless sudo, or the same sudo password on all nodes"
 # The first that fits counts: ssh says the reason first and what follows from it last.
 TROUBLES = (
     Trouble(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
         "its host key is not the one that this machine has recorded",
-        "the recorded key: another one means that the machine was reinstalled, or that another machine answers",
+        "the recorded key: a different one means the machine was reinstalled, or another machine answers",
         "if the machine was reinstalled, remove the old key, for each node: ssh-keygen -f {file} -R '{host}'",
     ),
     Trouble(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key for \S+ has changed",
         "its host key is not the one that this machine has recorded",
-        "the recorded key: another one means that the machine was reinstalled, or that another machine answers",
-        "if the machine was reinstalled, remove the old key from the file of known hosts: ssh-keygen -R ADDRESS",
+        "the recorded key: a different one means the machine was reinstalled, or another machine answers",
+        "if the machine was reinstalled, remove the old key from known_hosts: ssh-keygen -R ADDRESS",
     ),
     Trouble(
         r"host key is known for \S+ and you have requested strict checking|Host key verification failed"
         r"|Host Key checking is enabled",
         "its host key is not known to this machine",
-        "a host key that was accepted",
+        "an accepted host key",
         "if the machines are new, accept their keys: run this again with "
         "--ssh-extra-args='-o StrictHostKeyChecking=accept-new'",
     ),
@@ -64,32 +64,32 @@ TROUBLES = (
     ),
     Trouble(
         r"Permissions \d+ for '(?P<key>[^']+)' are too open",
-        "ssh does not use the key file {key}: others may read it",
+        "ssh ignores the key file {key}: other users can read it",
         LOGIN,
         "chmod 600 {key}",
     ),
     Trouble(
         r"Too many authentication failures",
-        "ssh offered so many keys that the node ended the login: Too many authentication failures",
+        "ssh offered too many keys and the node closed the login: Too many authentication failures",
         LOGIN,
-        "name the one key: set ansible_ssh_private_key_file, and ansible_ssh_common_args: -o IdentitiesOnly=yes",
+        "select one key: set ansible_ssh_private_key_file, and ansible_ssh_common_args: -o IdentitiesOnly=yes",
     ),
     Trouble(
         r"(?P<user>[^\s@]+)@(?P<host>\S+): Permission denied \((?P<methods>[^)]*)\)",
         "it refuses the login of {user}: Permission denied ({methods})",
         LOGIN,
-        "correct ansible_user or ansible_ssh_private_key_file in the inventory; this shows whether they are right: "
-        "ssh -i KEY_FILE {user}@{host}",
+        "correct ansible_user or ansible_ssh_private_key_file in the inventory; to test them: ssh -i KEY_FILE "
+        "{user}@{host}",
     ),
     Trouble(
         r"[Ii]ncorrect (username/)?password:?( |$)(?!attempt)",
-        "it refuses the password of the login",
+        "it rejects the login password",
         LOGIN,
         "correct ansible_user, or run this again with --ask-pass and the right password",
     ),
     Trouble(
         r"This account is currently not available",
-        "its user may not log in: This account is currently not available",
+        "its user is not allowed to log in: This account is currently not available",
         LOGIN,
         "correct ansible_user in the inventory",
     ),
@@ -101,13 +101,13 @@ TROUBLES = (
     ),
     Trouble(
         r"Incorrect \S+ password|incorrect password attempt|no password was provided",
-        "sudo refuses the password",
+        "sudo rejects the password",
         SUDO_PASSWORD,
         "run this again with --ask-become-pass and the right password",
     ),
     Trouble(
         r"(?P<user>\S+) is not in the sudoers file|user (?P<other>\S+) is not allowed to execute",
-        "sudo refuses the user {user}: not in the sudoers file",
+        "sudo rejects user {user}: not in the sudoers file",
         ROOT,
         "correct ansible_user in the inventory, or let {user} use sudo on the node: usermod -aG sudo {user}",
     ),
@@ -119,47 +119,47 @@ TROUBLES = (
     ),
     Trouble(
         r"Could not resolve hostname (?P<host>\S+): Temporary failure",
-        "its name cannot be looked up now: Temporary failure in name resolution",
+        "its name cannot be resolved at the moment: Temporary failure in name resolution",
         "a name server that answers this machine",
-        "check the network of this machine: getent hosts {host}",
+        "check this machine's network: getent hosts {host}",
     ),
     Trouble(
         r"Could not resolve hostname (?P<host>\S+): (?P<why>[^.]+)",
         "its name is not known to this machine: {why}",
-        "the address of the node, or a name that this machine knows",
-        "set ansible_host in the inventory to the address of the node; now it is {host}",
+        "the node's address, or a name this machine can resolve",
+        "set ansible_host in the inventory to the node's address; it is now {host}",
     ),
     Trouble(
         r"(?P<why>No route to host|Network is unreachable)",
         "no way leads to it: {why}",
         MACHINE_ON,
-        "check that the machine is on, that its address in the inventory is right and that this machine is in its "
+        "check that the machine is on, that its address in the inventory is correct, and that this machine is in its "
         "network (VPN)",
     ),
     Trouble(
         r"(port (?P<port>\d+): )?Connection refused",
         "nothing listens on its port {port}: Connection refused",
         "an SSH server on the node",
-        "if the machine was just started, wait a minute; else set ansible_port to the port of its SSH server",
+        "if the machine has just started, wait a minute; otherwise set ansible_port to the port of its SSH server",
     ),
     Trouble(
         r"timed out|no answer within|Timeout|did not answer",
         "it did not answer in time",
         MACHINE_ON,
-        "check that the machine is on, and that the firewall of its provider lets this machine in by SSH",
+        "check that the machine is on, and that the firewall of its provider allows SSH from this machine",
     ),
     Trouble(
         r"kex_exchange_identification|Connection (closed|reset) by",
-        "it closes the connection before the login",
-        "an SSH server on the node that takes connections of this machine",
+        "it closes the connection before login",
+        "an SSH server on the node that accepts connections from this machine",
         "check that ansible_port is the port of its SSH server; the server's log says more: journalctl -u ssh",
     ),
 )
 OTHER = Trouble(
     "",
     "the node does not answer: {words}",
-    "a node that can be reached by SSH, with Python 3.8 or newer",
-    "run this again with -vvv to see what was tried; or leave the node out with -e nodes=NAME,NAME",
+    "a node reachable by SSH, with Python 3.8 or newer",
+    "run this again with -vvv to see details, or leave the node out with -e nodes=NAME,NAME",
 )
 
 
@@ -193,7 +193,7 @@ def trouble_of(name: str, message: str) -> Trouble:
     """The same of a node's message, in any case with something to do."""
     words = shortened(message)
     words = words[len(name) + 2 :] if words.startswith(f"{name}: ") else words
-    words = words.strip() or "no reason was given"
+    words = words.strip() or "no reason given"
     other = Trouble("", OTHER.found.format(words=words), OTHER.needed, OTHER.todo)
     return known_trouble(words) or other
 

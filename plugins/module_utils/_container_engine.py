@@ -337,7 +337,7 @@ def context_hash(directory: str) -> str:
             path = os.path.join(current, name)
             if os.path.exists(path) and not os.path.isfile(path):  # a link may lead to nothing
                 raise Fault(
-                    f"{path} is no regular file. Needed: files, directories and links to them beside a Dockerfile, "
+                    f"{path} is not a regular file. Needed: files, directories and links to them beside a Dockerfile, "
                     "which are copied to a node. Remove it, or move the Dockerfile to a directory of its own"
                 )
             told = [os.path.relpath(path, directory), os.lstat(path).st_mode & 0o777]

@@ -71,4 +71,4 @@ def main(request: Data) -> Data:
     except RunError as error:
         return {"error": str(error)}
     except OSError as error:
-        return {"error": f"cannot remove {error.filename}: {error.strerror}; see who owns it on this node"}
+        return {"error": f"cannot remove {error.filename}: {error.strerror}; check who owns it on this node"}

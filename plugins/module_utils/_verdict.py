@@ -69,7 +69,7 @@ def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, 
     same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
     if len(same) == 1:
         return {"rank": rank["rank"], "error": error}
-    return {"rank": None, "error": f"one of its ranks {same[0]} to {same[-1]}: {error}"}
+    return {"rank": None, "error": f"one of ranks {same[0]} to {same[-1]}: {error}"}
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
@@ -105,7 +105,7 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         error = rank["error"] or describe_exit(rank["exit_code"])
         if rank["exit_code"] in KILLED and report.get("oom_kills"):
             why = "at the memory limit of a container or service" if report.get("limit_hits") else "for lack of memory"
-            error += f" (the kernel ended processes {why} on this node during the run)"
+            error += f" (the kernel killed processes {why} on this node during the run)"
         found.append(
             {
                 **base,
@@ -242,8 +242,8 @@ def duration(seconds: float) -> str:
 
 
 def silence_in_words(seconds: float | None) -> str:
-    """Tell of a job that has written nothing for a minute or longer: " nothing written for 4 min;", else ""."""
-    return "" if seconds is None or seconds < 60 else f" nothing written for {seconds // 60:.0f} min;"
+    """Tell of a job that has written nothing for a minute or longer: " no output for 4 min;", else ""."""
+    return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
@@ -298,7 +298,7 @@ def render_verdict(
             lines.append(f"  its log:      {failure['node']}:{failure['log']}")
         if failure["log"] and failure["rank"] is not None:
             shown = f"ansible-playbook logs.yml -e run_id={verdict['run_id']} -e rank={failure['rank']}"
-            lines.append(f"  to read it:   {shown}")
+            lines.append(f"  read it with: {shown}")
     else:
         if verdict["reason"]:
             lines.append(f"  reason: {verdict['reason']}")
@@ -314,7 +314,7 @@ def render_verdict(
             pids = ", ".join(str(pid) for pid in node["stuck"])
             lines.append(f"  on {node['name']} these processes survive even SIGKILL: {pids}; the node needs a reboot")
         if node["container"]:
-            lines.append(f"  on {node['name']} the container may still be there, and hold GPUs: {node['container']}")
+            lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
                 f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
@@ -324,13 +324,13 @@ def render_verdict(
             lines.append(f"  {node['shortened']}")
         if node["gpus"]:
             lines.append(
-                f"  on {node['name']} the GPUs failed under the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "
-                "there, reboot it, and have the GPU replaced if it comes back"
+                f"  on {node['name']} the GPUs failed during the run: {node['gpus']}; look for 'NVRM: Xid' in dmesg "
+                "there, reboot it, and have the GPU replaced if the error returns"
             )
         for point, error in node["mounts"].items():
             lines.append(
-                f"  on {node['name']} the mount {point} died under the run: {error}; see whether its server is there, "
-                "and mount it again (site.yml)"
+                f"  on {node['name']} the mount {point} died under the run: {error}; check that its server is up, "
+                "then mount it again (site.yml)"
             )
     if record:
         lines.append(f"  record: {record}")

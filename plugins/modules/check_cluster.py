@@ -112,7 +112,7 @@ findings:
     needed:
       description: What is needed.
       type: str
-      sample: its node_address alone, so that what it tells its peers leads to it
+      sample: only its node_address, so that the address it gives its peers reaches it
     todo:
       description: What to do.
       type: str

@@ -59,7 +59,7 @@ options:
     type: raw
     default: []
   start:
-    description: The first batch that is tried, as the script counts it.
+    description: First batch size to try, as the script counts it.
     type: int
     default: 8
   multiple:
@@ -67,7 +67,7 @@ options:
     type: int
     default: 8
   max:
-    description: The largest batch that is tried.
+    description: Largest batch size to try.
     type: int
     default: 4096
   margin:

@@ -94,7 +94,7 @@ options:
     type: int
     default: 120
   silence_timeout:
-    description: Seconds without a sign of life after which a node counts as lost. At least 5.
+    description: Seconds of silence after which a node counts as lost. At least 5.
     type: int
     default: 10
   stop_grace:
@@ -218,7 +218,7 @@ findings:
     todo:
       description: What to do.
       type: str
-      sample: end that process, or choose another port with launch_master_port
+      sample: kill that process, or choose another port with launch_master_port
 nnodes:
   description: Number of nodes.
   returned: success

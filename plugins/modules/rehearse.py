@@ -82,7 +82,7 @@ options:
     type: int
     default: 0
   checkpoints_kept:
-    description: How many checkpoints lie on the disk at a time.
+    description: How many checkpoints are on the disk at a time.
     type: int
     default: 1
   loss:

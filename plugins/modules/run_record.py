@@ -121,7 +121,7 @@ goes_on:
   description: What shows the run and what ends it, as this user has to type it.
   returned: when O(state=opened), outside check mode
   type: str
-  sample: "  how it goes:  ansible-playbook status.yml -e run_id=first-try"
+  sample: "  status:  ansible-playbook status.yml -e run_id=first-try"
 plan:
   description: The plan of the node of rank 0, V(null) where there is no record.
   returned: when O(state=read)

@@ -72,7 +72,7 @@ options:
     type: int
     default: 8
   max:
-    description: The largest batch that is tried.
+    description: Largest batch size to try.
     type: int
     default: 4096
   margin:

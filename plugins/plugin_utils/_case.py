@@ -73,7 +73,7 @@ def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str
         if not isinstance(answer, Mapping):
             reasons[name] = "it was not asked (is it left out by --limit?)"
         elif answer.get("facts") is None:
-            reasons[name] = shortened(str(answer.get("msg") or "it was not asked"))
+            reasons[name] = shortened(str(answer.get("msg") or "not queried"))
     return reasons
 
 

@@ -20,9 +20,9 @@ BEFORE = 100  # of them before what was found, in a longer line
 LOST = re.compile(r"\S{1,255} is lost: ")  # as the supervisors and the verdict say it
 OF_A_LOST_NODE: Explanation = {
     "id": "node-lost",
-    "cause": "The machine went down, or its network did. Its last lines do not say why.",
-    "remedy": "ansible-playbook ping.yml shows whether it is there again; its provider's console, and on it journalctl "
-    "--boot=-1, may say what has happened. Launch again, from the last checkpoint; without it: -e nodes=A,B",
+    "cause": "The machine or its network went down. Its last lines do not say why.",
+    "remedy": "ansible-playbook ping.yml shows whether it is back; its provider's console, and journalctl --boot=-1 "
+    "on it, may say what happened. Launch again from the last checkpoint; to leave it out: -e nodes=A,B",
     "seen": "",
 }
 

@@ -158,9 +158,9 @@ def test_a_guide_types_the_short_word_where_there_is_one(page: str) -> None:
 
 def test_the_words_about_a_run_that_is_left_are_those_that_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", {})  # of no command: the playbooks are named as in a project
-    (shown,) = [fence.body for fence in fences("docs/running.md") if "goes on by itself" in fence.body]
+    (shown,) = [fence.body for fence in fences("docs/running.md") if "keeps running on its nodes" in fence.body]
     run_id = shown.split()[1]
-    assert shown == f"run {run_id} goes on by itself.\n{commands_of(run_id)}\n"
+    assert shown == f"run {run_id} keeps running on its nodes.\n{commands_of(run_id)}\n"
 
 
 # --- Undo -------------------------------------------------------------------------------------------------------------

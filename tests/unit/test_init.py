@@ -188,7 +188,7 @@ def test_a_project_is_written_whole(shell: Shell, source: str, directory: str, w
     shell.directory = (shell.directory / where).resolve()
     assert shell.files() == sorted([*OTHER_FILES, *INVENTORY_FILES[source]])
     assert f"Written to {shell.directory}: {', '.join(shell.files())}" in run.output
-    assert "Left alone, as it was there: nothing" in run.output
+    assert "Already there, left unchanged: nothing" in run.output
     for name in INVENTORY_FILES[source]:
         assert (shell.directory / name).read_text() == (CHECKOUT / "inventories" / name).read_text()
     steps = run.output.partition("Next: ")[2]
@@ -225,13 +225,13 @@ def test_a_file_that_is_there_is_left_alone_and_named(shell: Shell) -> None:
     (shell.directory / "site.yml").write_text("mine")
     (shell.directory / ".gitignore").write_text("")
     first = shell("ansible-playbook muster.training.init -e source=static")
-    assert "Left alone, as it was there: .gitignore, site.yml" in first.output
+    assert "Already there, left unchanged: .gitignore, site.yml" in first.output
     before = {name: (shell.directory / name).read_bytes() for name in shell.files()}
     again = shell("ansible-playbook muster.training.init -e source=static -v")
     assert again.code == 0, again.output
     assert " changed=0 " in again.output
     # The project's ansible.cfg lets YAML break long lines.
-    assert f"Left alone, as it was there: {', '.join(shell.files())}" in " ".join(again.output.split())
+    assert f"Already there, left unchanged: {', '.join(shell.files())}" in " ".join(again.output.split())
     assert {name: (shell.directory / name).read_bytes() for name in shell.files()} == before
     assert before["site.yml"] == b"mine"
 
@@ -247,10 +247,13 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("", "no source of machines was given: say where your machines come from with -e source=paperspace, -e"),
-        ("-e source=hostfile -e hostfile=none", "/none: say which file lists your machines with -e hostfile=hosts.txt"),
+        ("", "no source of machines was given: choose where your machines come from with -e source=paperspace, -e"),
+        (
+            "-e source=hostfile -e hostfile=none",
+            "/none: name the file that lists your machines with -e hostfile=hosts.txt",
+        ),
         ("-e source=static -e machines=a,a", "-e machines: host 2: a is there already. Write each machine once"),
-        ("-e source=azure", "there is no source azure: say where your machines come from with -e source=paperspace"),
+        ("-e source=azure", "there is no source azure: choose where your machines come from with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (
             "-e source=local -e directory=open",

@@ -110,21 +110,21 @@ def test_what_is_typed_and_what_runs(typed: str, meant: str) -> None:
         ("launch -n", "-n needs a value: -n NNODES"),
         ("launch --detach= a.py", "--detach needs a value: --detach DETACH"),
         ("stop a b", "'b' was not expected"),
-        ("lauch", "there is no word 'lauch': ./muster help lists them; did you mean launch?\n"),
-        ("status --rnak 3", "--rnak is no option of status: ./muster help status\n"),
+        ("lauch", "there is no command 'lauch': ./muster help lists them; did you mean launch?\n"),
+        ("status --rnak 3", "--rnak is not an option of status: ./muster help status\n"),
         (
             "launch -n 2 --epochs 1 a.py",
-            "--epochs is no option of launch: ./muster help launch; what is meant for the script stands behind its",
+            "--epochs is not an option of launch: ./muster help launch; options for the script go after its",
         ),
         (
             "launch --nproc_per_node 2 a.py",
-            "--nproc_per_node is no option of launch: ./muster help launch; what is meant for the script stands behind "
-            "its name; did you mean --nproc-per-node?\n",
+            "--nproc_per_node is not an option of launch: ./muster help launch; options for the script go after its "
+            "name; did you mean --nproc-per-node?\n",
         ),
         ("launch -i machnies.yml a.py", "there is no file {here}/machnies.yml. Correct its name"),
         ("shell", "./muster shell NODE"),
         ("shell a,b", "./muster shell NODE"),
-        ("help nothing", "there is no word 'nothing': ./muster help lists them"),
+        ("help nothing", "there is no command 'nothing': ./muster help lists them"),
         ("launch nojob.yml", "there is no file {here}/nojob.yml. Correct its name"),
         ("site -e @more/nojob.yml", "there is no file {here}/more/nojob.yml. Correct its name"),
         ("launch --extra-vars @/nowhere/job.yml a.py", "there is no file /nowhere/job.yml. Correct its name"),

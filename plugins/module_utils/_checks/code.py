@@ -15,16 +15,16 @@ WORDS = {
     "missing": ("is missing there", "are missing there"),
     "older": ("is older there", "are older there"),
     "newer": ("was changed there later than here", "were changed there later than here"),
-    "other": ("is another there", "are others there"),
+    "other": ("differs there", "differ there"),
     "extra": ("is no longer here", "are no longer here"),
 }
-BRING = "bring it with: ansible-playbook site.yml --tags code"
+BRING = "copy it with: ansible-playbook site.yml --tags code"
 # Why code that differs was left as it is, and what to do about it, by launch_plan's code_left.
 LEFT = {
-    "": ("and still does after it was brought", f"see whether code_ignore_existing keeps it; {BRING}"),
-    "as_is": ("left so by code: as_is", f"leave that out, and the launch brings it; or {BRING}"),
-    "later": ("left so for now", f"nothing: a launch brings it before the start. To have it there now, {BRING}"),
-    "refused": ("left so, since nothing can start", "nothing: the launch that can start brings it before the start"),
+    "": ("and still does after copying", f"check whether code_ignore_existing keeps it; {BRING}"),
+    "as_is": ("left so by code: as_is", f"remove that, and the launch copies it; or {BRING}"),
+    "later": ("left unchanged for now", f"nothing: a launch copies it before the start. To copy it now, {BRING}"),
+    "refused": ("left unchanged, because nothing can start", "nothing: the next launch that can start copies it first"),
 }
 
 
@@ -35,7 +35,7 @@ def difference(code: Mapping[str, Any]) -> str:
         names = code["names"][kind]
         more = f" and {count - len(names)} more" if count > len(names) else ""
         said.append(f"{', '.join(names)}{more} {WORDS[kind][count > 1]}")
-    return "; ".join(said) or "it is not the one that is here"
+    return "; ".join(said) or "it is not the same as here"
 
 
 def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ def check_requirements(case: Case) -> list[Finding]:
             "requirements-changed",
             names,
             f"{code.source}/{code.requirements} {what}",
-            "the packages that the project requires",
+            "the packages the project requires",
             "ansible-playbook site.yml --tags python_env",
         )
         for what, names in (
@@ -91,8 +91,8 @@ def check_code(case: Case) -> list[Finding]:
                 "code-unread",
                 [],
                 code.problem,
-                "the code of the job, to be compared with the nodes'",
-                "correct code_source, or run what the nodes have with -e code=as_is",
+                "the job's code, to compare with the nodes'",
+                "correct code_source, or run the code on the nodes as it is with -e code=as_is",
             )
         ] * wanted
     why, todo = LEFT[code.left]
@@ -101,7 +101,7 @@ def check_code(case: Case) -> list[Finding]:
             "code-older",
             [node.name],
             f"the code in {part['path']} differs from {code.source}, {why}: {difference(part)}",
-            "the code that is here",
+            "the same code as here",
             todo,
         )
         for node, part in case.part("code")

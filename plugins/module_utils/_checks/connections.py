@@ -144,8 +144,8 @@ def check_tcp(case: Case) -> list[Finding]:
                 nodes,
                 f"{describe(nodes, failures, 'no TCP connection opens')} (port {listed(map(str, ports))}: {reasons})",
                 "all TCP ports open between the nodes' addresses; NCCL and gloo choose ephemeral ones",
-                "run the role firewall (ansible-playbook site.yml --tags firewall); in a cloud, let the security group "
-                "accept all TCP from itself",
+                "run the role firewall (ansible-playbook site.yml --tags firewall); in a cloud, allow all TCP from "
+                "the security group to itself",
             )
         )
     return findings
@@ -165,11 +165,11 @@ def check_met(case: Case) -> list[Finding]:
         error(
             "peers-unmet",
             names,
-            f"it took {seconds:.0f} s until all of them were asked, and each awaits its peers for {lifetime} s: "
-            f"{strangers} have not met, and nothing is known of the connections between them",
-            "nodes that are asked at about the same time, so that each connects to each",
-            f"try again with --forks {case.table.nnodes}, and see which node is slow to log in at "
-            "(time ansible NAME -m ping)",
+            f"it took {seconds:.0f} s to query all of them, but each waits only {lifetime} s for its peers: "
+            f"{strangers} missed each other, so the connections between them are untested",
+            "nodes queried at about the same time, so that each connects to each",
+            f"try again with --forks {case.table.nnodes}, and check which node is slow to log in to (time ansible "
+            "NAME -m ping)",
         )
     ]
 
@@ -202,7 +202,7 @@ def check_run_ports(case: Case) -> list[Finding]:
                     f"no TCP connection opens from {listed(reasons)} to port {port} of {master} "
                     f"({listed(dict.fromkeys(reasons.values()))}), while other ports are open",
                     f"TCP port {port} of {master} open to all nodes",
-                    f"open it in the packet filter of {master}, or choose another port with {variable}",
+                    f"open it in the firewall of {master}, or choose another port with {variable}",
                 )
             )
     return findings
@@ -220,11 +220,11 @@ def check_full_packets(case: Case) -> list[Finding]:
         error(
             "mtu-black-hole",
             nodes,
-            f"{describe(nodes, failures, 'connections open, but packets of full size do not come through')} "
+            f"{describe(nodes, failures, 'connections open, but full-size packets do not get through')} "
             f"(MTU {listed(sizes(case, nodes))})",
-            "a path that takes packets as large as the interfaces send them",
-            "lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them takes: "
-            "ip link set dev INTERFACE mtu 1400",
+            "a path that carries packets as large as the interfaces send",
+            "lower the MTU of the nodes' interfaces to what the switch, tunnel or VPN between them carries: ip link "
+            "set dev INTERFACE mtu 1400",
         )
         for nodes, failures in blame(stuck)
     ]
@@ -251,9 +251,9 @@ def check_ssh(case: Case) -> list[Finding]:
         error(
             "ssh-between-nodes",
             nodes,
-            f"{describe(nodes, failures, 'ssh does not log in')}: "
+            f"{describe(nodes, failures, 'ssh login fails')}: "
             + listed(dict.fromkeys(refusals[pair] for pair in failures), 2),
-            "a login from each node to each other by ssh without a question, with its host key known",
+            "ssh login from each node to each other without a prompt, with known host keys",
             "run the role ssh_mesh (ansible-playbook site.yml --tags ssh_mesh)",
         )
         for nodes, failures in blame(refusals)

@@ -33,24 +33,24 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 "nvidia-smi-hangs",
                 [name],
                 "nvidia-smi did not answer within 10 s",
-                "a driver that answers",
-                "look for 'NVRM: Xid' in dmesg, end what uses the GPUs, and reboot the node",
+                "a driver that responds",
+                "look for 'NVRM: Xid' in dmesg, stop whatever uses the GPUs, and reboot the node",
             )
         ]
     if state == "mismatch" or (loaded and library and loaded != library):
         versions = f"loaded is {loaded or 'another version'}, the library is {library or 'not found'}"
-        disk = f", on the disk lies {on_disk}" if on_disk else ""
+        disk = f", installed on disk is {on_disk}" if on_disk else ""
         return [
             error(
                 "driver-mismatch",
                 [name],
-                f"the driver was changed while it was loaded: {versions}{disk}{f' ({said})' if said else ''}",
-                "one version of the driver in the kernel and in its library",
-                f"{reboot}; keep unattended upgrades from changing it",
+                f"the driver was upgraded while it was loaded: {versions}{disk}{f' ({said})' if said else ''}",
+                "the same driver version in the kernel and in the library",
+                f"{reboot}; exclude it from unattended upgrades",
             )
         ]
     if state == "no-driver" or (gpus["pci"] and not gpus["count"] and state == "absent"):
-        by = " (nouveau holds the GPU)" if gpus["nouveau"] else ""
+        by = " (nouveau has the GPU)" if gpus["nouveau"] else ""
         kernel = "" if on_disk else f"; there is no module for the kernel {case.facts[name]['kernel']}"
         return [
             error(
@@ -67,9 +67,9 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
             error(
                 "gpu-broken",
                 [name],
-                f"nvidia-smi fails: {said or 'it gives no reason'}",
-                "GPUs that answer",
-                "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if it comes back",
+                f"nvidia-smi fails: {said or 'no reason given'}",
+                "GPUs that respond",
+                "look for 'NVRM: Xid' in dmesg; reboot, and have the GPU replaced if the error returns",
             )
         ]
     if state == "no-gpu" and gpus["pci"]:
@@ -78,13 +78,13 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
                 "gpu-broken",
                 [name],
                 f"the PCI bus has {gpus['pci']} GPU{'' if gpus['pci'] == 1 else 's'} of NVIDIA, and "
-                f"{f'driver {loaded}' if loaded else 'the driver'} finds none that it can drive: {said}",
+                f"{f'driver {loaded}' if loaded else 'the driver'} finds none it can drive: {said}",
                 "a driver that finds all GPUs of the node",
-                "look for 'NVRM' in dmesg: where it says that the driver does not support the GPU, install another "
+                "look for 'NVRM' in dmesg: if it says that the driver does not support the GPU, install another "
                 "branch or the open kernel modules (ansible-playbook site.yml --tags nvidia_driver, from Blackwell on "
                 "with -e nvidia_driver_open=true); "
-                "else reboot, and have the GPU replaced if it is not found then. Where none is to be used, say "
-                "-e preflight_skip=gpu-broken",
+                "otherwise reboot, and have the GPU replaced if it is still not found. To run without GPUs, add -e "
+                "preflight_skip=gpu-broken",
             )
         ]
     if loaded and on_disk and loaded != on_disk:
@@ -92,8 +92,8 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
             warning(
                 "driver-pending",
                 [name],
-                f"driver {loaded} is loaded, but {on_disk} lies on the disk",
-                "the installed driver in the kernel: its library may change next",
+                f"driver {loaded} is loaded, but {on_disk} is installed on disk",
+                "the installed driver loaded in the kernel: its library may change next",
                 f"at the next opportunity {reboot}",
             )
         ]
@@ -112,20 +112,20 @@ def check_health(case: Case) -> list[Finding]:
                         [node.name],
                         f"GPU {device['index']} ({device['name']}) says: {device['fault']}",
                         "a GPU that works",
-                        "look for 'NVRM: Xid' in dmesg; reboot, and have it replaced if it comes back",
+                        "look for 'NVRM: Xid' in dmesg; reboot, and have it replaced if the error returns",
                     )
                 )
             elif device["ecc_uncorrected"] or device["page_retirement_pending"]:
                 found = f"{device['ecc_uncorrected'] or 0} uncorrected memory errors"
                 if device["page_retirement_pending"]:
-                    found += ", and memory pages wait for their retirement"
+                    found += ", and memory pages pending retirement"
                 findings.append(
                     warning(
                         "gpu-memory-errors",
                         [node.name],
                         f"GPU {device['index']} ({device['name']}) has {found}",
-                        "a GPU without memory errors: results may be wrong, or the job end",
-                        "reset the GPU (nvidia-smi -r) or reboot; have it replaced if they come back",
+                        "a GPU without memory errors: results may be wrong, or the job may fail",
+                        "reset the GPU (nvidia-smi -r) or reboot; have it replaced if they return",
                     )
                 )
     return findings
@@ -149,7 +149,8 @@ def check_count(case: Case) -> list[Finding]:
                     [node.name],
                     f"{count} GPUs for {node.slots} processes",
                     "a GPU for each process",
-                    "look whether a GPU is lost (nvidia-smi, dmesg); or correct node_slots, or say -e nproc_per_node=N",
+                    "check whether a GPU is lost (nvidia-smi, dmesg); or correct node_slots, or use -e "
+                    "nproc_per_node=N",
                 )
             )
         elif node.slots < count and case.job.launcher != "env":
@@ -159,7 +160,7 @@ def check_count(case: Case) -> list[Finding]:
                     [node.name],
                     f"{node.slots} processes for {count} GPUs",
                     "a process for each GPU",
-                    "correct node_slots, or say -e nproc_per_node=N, unless the others are meant to stay free",
+                    "correct node_slots, or use -e nproc_per_node=N, unless the others should stay free",
                 )
             )
     return findings
@@ -178,9 +179,9 @@ def check_free(case: Case) -> list[Finding]:
                 error(
                     "gpu-busy",
                     [node.name],
-                    "GPUs are held by " + listed((process_words(process) for process in strangers), 3),
-                    "GPUs that nobody uses",
-                    f"wait for it, or end it: kill {end}" + (" (left over: its parent is gone)" if leftover else ""),
+                    "GPUs are in use by " + listed((process_words(process) for process in strangers), 3),
+                    "GPUs that are not in use",
+                    f"wait for it, or kill it: kill {end}" + (" (left over: its parent is gone)" if leftover else ""),
                 )
             )
             continue
@@ -195,9 +196,9 @@ def check_free(case: Case) -> list[Finding]:
                 error(
                     "gpu-busy",
                     [node.name],
-                    f"memory of GPUs is in use by processes that cannot be seen ({used})",
-                    "GPUs that nobody uses",
-                    "see as root: fuser -v /dev/nvidia*; look into containers; reboot if nothing is found",
+                    f"GPU memory is in use by processes that are not visible ({used})",
+                    "GPUs that are not in use",
+                    "run as root: fuser -v /dev/nvidia*; check containers; reboot if nothing is found",
                 )
             )
     return findings

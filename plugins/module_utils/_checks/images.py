@@ -39,18 +39,17 @@ def check_engine(case: Case) -> list[Finding]:
         return []
     user = case.facts[next(iter(silent))].get("user", "")
     remedy = (
-        "start it (systemctl start docker); where the user may not use it, ansible-playbook site.yml --tags "
+        "start it (systemctl start docker); if the user is not allowed to use it, ansible-playbook site.yml --tags "
         f'docker_engine -e docker_engine_enabled=true -e \'{{"docker_engine_users": ["{user}"]}}\', and log in again'
         if engine == "docker"
-        else f"see what `{engine} info` says to {user} on the node"
+        else f"check the output of `{engine} info` as {user} on the node"
     )
     return [
         error(
             "image-unread",
             silent,
-            f"{engine} does not tell {user} whether it has {case.job.image}: "
-            + listed(dict.fromkeys(silent.values()), 2),
-            f"{engine}, running, and allowed to the user of the run",
+            f"{user} cannot ask {engine} whether it has {case.job.image}: " + listed(dict.fromkeys(silent.values()), 2),
+            f"{engine} running, and the run's user allowed to use it",
             remedy,
         )
     ]
@@ -67,7 +66,7 @@ def check_missing(case: Case) -> list[Finding]:
             "image-missing",
             missing,
             f"{case.job.container_engine} does not have the image {case.job.image}",
-            "the image on each node before the launch, which does not pull it: launchers would not wait",
+            "the image on each node before the launch, which does not pull it because launchers would time out",
             f"{bring(case)}; or correct launch_image",
         )
     ]
@@ -79,8 +78,8 @@ def check_missing(case: Case) -> list[Finding]:
             error(
                 "image-no-room",
                 short,
-                f"{gibibytes(one['free'])} are free in {one['root']}, where {case.job.container_engine} keeps images",
-                f"room for {case.job.image}, which takes {gibibytes(size)} where it is",
+                f"{gibibytes(one['free'])} free in {one['root']}, where {case.job.container_engine} keeps images",
+                f"space for {case.job.image}, which takes {gibibytes(size)} on nodes that have it",
                 MOVE if case.job.container_engine == "docker" else "podman image prune, or another graphroot",
             )
         )
@@ -97,8 +96,8 @@ def check_skew(case: Case) -> list[Finding]:
         error(
             "image-skew",
             odd,
-            f"{case.job.image} is another image there: {told}, and the others have {str(usual)[:SHOWN]}",
-            "one image of this name, with the same digest on all nodes",
+            f"{case.job.image} is a different image there: {told}; the others have {str(usual)[:SHOWN]}",
+            "an image with the same digest on all nodes",
             bring(case),
         )
     ]
@@ -119,7 +118,7 @@ def check_toolkit(case: Case) -> list[Finding]:
         error(
             "image-gpu-toolkit",
             without,
-            f"there are GPUs, and {engine} has no NVIDIA toolkit that hands them to a container",
+            f"there are GPUs, but {engine} has no NVIDIA toolkit to pass them to a container",
             "nvidia-container-toolkit" + ("" if engine == "docker" else " and its description of the GPUs in /etc/cdi"),
             remedy,
         )
@@ -151,11 +150,11 @@ def check_memory_limit(case: Case) -> list[Finding]:
         warning(
             "image-memory-limit",
             without,
-            f"container_options limit the container's memory, and {engine} there holds no container of "
-            f"{user} to that: the job would run without a limit",
-            f"{engine} with the memory controller of cgroups"
-            + ("" if of_root else ", which a user's podman has by the user's own systemd alone"),
-            f"{remedy}; or leave the limit out, and let one of the machine hold",
+            f"container_options limit the container's memory, but {engine} there cannot enforce that for {user}: the "
+            "job would run without a limit",
+            f"{engine} with the cgroup memory controller"
+            + ("" if of_root else ", which rootless podman gets only from the user's own systemd"),
+            f"{remedy}; or remove the limit and rely on the machine's own",
         )
     ]
 

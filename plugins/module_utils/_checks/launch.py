@@ -47,8 +47,8 @@ def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                     "busy",
                     [node.name],
                     f"run {run_id} is running there",
-                    "a node without a run",
-                    f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or say -e replace=true to "
+                    "no other run on the node",
+                    f"wait for it, stop it (ansible-playbook stop.yml -e run_id={run_id}), or add -e replace=true to "
                     "stop it now",
                 )
             )
@@ -61,10 +61,10 @@ def check_address(table: RankTable, facts: Facts) -> list[Finding]:
         error(
             "address-not-here",
             [node.name],
-            f"node_address {node.address} is on none of its interfaces; it has "
+            f"node_address {node.address} is on none of its interfaces; they have "
             + ", ".join(sorted(facts[node.name]["addresses"])),
-            "the address by which its peers reach it, as the node itself has it: a private address, not a translated "
-            "public one",
+            "the address its peers reach it by, configured on the node itself: a private address, not a NATed public "
+            "one",
             "correct node_address of this host in the inventory",
         )
         for node in answered(table, facts)
@@ -98,7 +98,7 @@ def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
                     [master],
                     f"{what} {port} is taken by {by}",
                     f"a free TCP port {port} on the node of rank 0",
-                    f"end that process, or choose another port with {variable}",
+                    f"kill that process, or choose another port with {variable}",
                 )
             )
     return findings
@@ -115,7 +115,7 @@ def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]
             missing,
             f"there is no executable {job.interpreter}",
             "the same Python interpreter, with the job's packages, on each node",
-            "install it there, or set launch_python to the one that is there",
+            "install it there, or set launch_python to one that exists",
         )
     ]
 
@@ -155,7 +155,7 @@ def check_script(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
     if not missing:
         return []
     if not job.working_directory and not job.script.startswith(("/", "~")):
-        why = " (launch_working_directory is not set, so a relative path begins in the user's home)"
+        why = " (launch_working_directory is not set, so a relative path starts in the user's home)"
         correct = "set launch_working_directory, or correct launch_script"
     else:
         why, correct = "", "or correct launch_script or launch_working_directory"
@@ -179,9 +179,9 @@ def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
         error(
             "run-id-taken",
             taken,
-            f"there is a run {job.run_id} already, in {facts[taken[0]]['run_taken']}",
-            "a run_id that was not used before",
-            "choose another with -e run_id=NAME, or leave it out to get a fresh one",
+            f"run {job.run_id} already exists, in {facts[taken[0]]['run_taken']}",
+            "an unused run_id",
+            "choose another with -e run_id=NAME, or leave it out to get a new one",
         )
     ]
 
@@ -196,8 +196,8 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
         error(
             "runs-directory",
             denied,
-            f"{first['user']} may not write in {first['runs_directory']}",
-            "a directory for logs and checkpoints that this user can make and write",
+            f"{first['user']} cannot write to {first['runs_directory']}",
+            "a directory for logs and checkpoints that this user can create and write to",
             f"chown it to {first['user']}, or choose another one with launch_node_directory",
         )
     ]
@@ -213,16 +213,16 @@ def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
     ]
     if not moved:
         return []
-    any_order = "where any order will do, remove node_rank from the inventory, or say -e preflight_skip=rank-order"
+    any_order = "if the order does not matter, remove node_rank from the inventory, or add -e preflight_skip=rank-order"
     return [
         warning(
             "rank-order",
             [],
-            "with launch_rdzv_backend: c10d torch numbers the nodes itself, by their addresses sorted as text, and not "
-            f"by node_rank of the inventory: {listed(moved, 4)}; rank 0 is on {table.master.name}",
-            "one order of the nodes in the inventory and in the run",
+            "with launch_rdzv_backend: c10d torch numbers the nodes itself by address, sorted as text, not by "
+            f"node_rank in the inventory: {listed(moved, 4)}; rank 0 is on {table.master.name}",
+            "the same node order in the inventory and in the run",
             # what can lose nodes cannot be static
-            f"{'say -e nnodes=N, without a range' if job.elastic else 'set launch_rdzv_backend: static'}; {any_order}",
+            f"{'use -e nnodes=N, without a range' if job.elastic else 'set launch_rdzv_backend: static'}; {any_order}",
         )
     ]
 

@@ -54,8 +54,8 @@ def check_programs(case: Case) -> list[Finding]:
             error(
                 "program-missing",
                 names,
-                f"there is no {program}, which {'launch_image' if image else case.job.launcher} needs there",
-                f"the program {program} on the PATH of a run",
+                f"{program} is not installed, and {'launch_image' if image else case.job.launcher} needs it",
+                f"{program} on the PATH of a run",
                 f"install {PACKAGES.get(program, program)}",
             )
         )
@@ -92,7 +92,7 @@ def check_modules(case: Case) -> list[Finding]:
             error(
                 "deepspeed-too-old",
                 old,
-                f"DeepSpeed {listed(sorted(set(old.values())))}, whose launcher does not know --no_ssh",
+                f"DeepSpeed {listed(sorted(set(old.values())))}, whose launcher does not support --no_ssh",
                 f"DeepSpeed {'.'.join(map(str, NO_SSH_SINCE))} or newer, to start one launcher on each node",
                 "install a newer one, or set launch_deepspeed_launcher: pdsh",
             )
@@ -114,7 +114,7 @@ def check_same_interpreter(case: Case) -> list[Finding]:
             "interpreter-differs",
             odd,
             f"{case.job.interpreter} is {path} on {name}, and {usual} on the others",
-            "one path of the interpreter on all nodes: DeepSpeed calls it everywhere as on the first node",
+            "the same interpreter path on all nodes: DeepSpeed uses the first node's path everywhere",
             "set launch_python to a path that is the same on all nodes, or leave launch_deepspeed_launcher out",
         )
     ]
@@ -131,7 +131,7 @@ def check_executable(case: Case) -> list[Finding]:
         error(
             "script-not-executable",
             denied,
-            f"{case.facts[denied[0]]['script']['path']} may not be executed",
+            f"{case.facts[denied[0]]['script']['path']} is not executable",
             "a program, since launch_no_python is true",
             "chmod +x it there, or leave launch_no_python out if it is a Python script",
         )
@@ -157,7 +157,7 @@ def check_config(case: Case) -> list[Finding]:
                 "deepspeed-config",
                 names,
                 f"the DeepSpeed configuration {broken[names[0]]['path']} cannot be read: {problem}",
-                "the file that the job's arguments name, on each node",
+                "the file named in the job's arguments, on each node",
                 "copy it there (ansible-playbook site.yml --tags code -e code_source=DIRECTORY), or correct the "
                 "arguments",
             )
@@ -169,9 +169,9 @@ def check_config(case: Case) -> list[Finding]:
             error(
                 "deepspeed-config",
                 odd,
-                f"{read[next(iter(odd))]['path']} is not the configuration that the others have",
+                f"{read[next(iter(odd))]['path']} differs from the configuration on the other nodes",
                 "the same configuration on all nodes",
-                "copy it again to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+                "copy it to all nodes again from one place (ansible-playbook site.yml --tags code -e "
                 "code_source=DIRECTORY)",
             )
         )
@@ -187,9 +187,9 @@ def check_config(case: Case) -> list[Finding]:
             error(
                 "deepspeed-config",
                 names,
-                f"the configuration has {key}, which DeepSpeed refuses since {'.'.join(map(str, REMOVED_SINCE))}",
-                "a configuration of what this DeepSpeed has",
-                f"take {key} out of the configuration, or install an older DeepSpeed",
+                f"the configuration has {key}, which DeepSpeed has rejected since {'.'.join(map(str, REMOVED_SINCE))}",
+                "a configuration with only the settings of this DeepSpeed version",
+                f"remove {key} from the configuration, or install an older DeepSpeed",
             )
         )
     return findings

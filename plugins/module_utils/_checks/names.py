@@ -52,11 +52,11 @@ def check_own_name(case: Case) -> list[Finding]:
         if not loopback and short_name(own["getfqdn"]) != "localhost":
             continue
         if not loopback:
-            found = "its own name leads back to localhost (getfqdn)"
+            found = "its own name resolves back to localhost (getfqdn)"
         elif len(addresses) > len(loopback):
-            found = f"its own name means {loopback[0]}, for programs that take the first address"
+            found = f"its own name resolves to {loopback[0]}, for programs that use the first address"
         else:
-            found = f"its own name means {loopback[0]}"
+            found = f"its own name resolves to {loopback[0]}"
         # where peers know the name, it means one thing here and another there
         known = any(
             viewer != node.name and any(not is_loopback(address) for address in view)
@@ -68,8 +68,8 @@ def check_own_name(case: Case) -> list[Finding]:
                 "own-name-loopback",
                 [node.name],
                 found,
-                "its node_address alone, so that what it tells its peers leads to it",
-                f"remove the line of {loopback[0] if loopback else '127.0.0.1'} for it from /etc/hosts: {TODO}",
+                "only its node_address, so that the address it gives its peers reaches it",
+                f"remove the line for {loopback[0] if loopback else '127.0.0.1'} from /etc/hosts: {TODO}",
             )
         )
     return findings
@@ -99,9 +99,9 @@ def check_names_agree(case: Case) -> list[Finding]:
                 make(
                     "name-elsewhere",
                     [node.name],
-                    f"the nodes take it for {next(iter(others.values()))}, but its node_address is {node.address}",
-                    "one address for a node, the one in the network that the nodes share",
-                    f"correct node_address of {node.name} in the inventory if that one is wrong, else {TODO}",
+                    f"the nodes resolve it to {next(iter(others.values()))}, but its node_address is {node.address}",
+                    "one address per node, in the network the nodes share",
+                    f"correct node_address of {node.name} in the inventory if it is wrong, otherwise {TODO}",
                 )
             )
             continue
@@ -109,13 +109,13 @@ def check_names_agree(case: Case) -> list[Finding]:
             wrong.setdefault(viewer, {})[node.name] = address
     for viewer, names in wrong.items():
         right = {node.name: node.address for node in case.table.nodes}
-        found = listed((f"{name} for {address}, but it is {right[name]}" for name, address in names.items()), 3)
+        found = listed((f"{name} to {address}, but it is {right[name]}" for name, address in names.items()), 3)
         findings.append(
             error(
                 "name-differs",
                 [viewer],
-                f"it takes {found}",
-                "the same address for a name on all nodes: that node's node_address",
+                f"it resolves {found}",
+                "the same address for a name on all nodes, which is that node's node_address",
                 f"correct /etc/hosts there: {TODO}",
             )
         )
@@ -142,8 +142,8 @@ def check_names_known(case: Case) -> list[Finding]:
         error(
             "name-unknown",
             nodes,
-            f"no address is known there for {listed(missing)}",
-            "the names of all nodes on each node",
+            f"it cannot resolve {listed(missing)}",
+            "names of all nodes that resolve on each node",
             TODO,
         )
         for missing, nodes in unknown.items()
@@ -153,9 +153,9 @@ def check_names_known(case: Case) -> list[Finding]:
             warning(
                 "name-unanswered",
                 slow,
-                "the resolver did not answer within 3 s for names of nodes",
-                "names that are known at once: every start of a process group asks for them",
-                f"{TODO}, or correct the name servers in /etc/resolv.conf",
+                "the resolver did not answer within 3 s for node names",
+                "names that resolve at once: every process group looks them up when it starts",
+                f"{TODO}, or fix the name servers in /etc/resolv.conf",
             )
         )
     return findings
@@ -170,9 +170,9 @@ def check_hostnames(case: Case) -> list[Finding]:
         error(
             "duplicate-hostname",
             nodes,
-            f"they all call themselves {hostname}",
-            "a hostname of its own for each node",
-            "set it with hostnamectl set-hostname NAME on each of them",
+            f"they all have the hostname {hostname}",
+            "a unique hostname for each node",
+            "run hostnamectl set-hostname NAME on each of them",
         )
         for hostname, nodes in owners.items()
         if len(nodes) > 1

@@ -31,7 +31,7 @@ def check_duplicate_address(case: Case) -> list[Finding]:
                         "duplicate-address",
                         [node.name],
                         f"it has {address} on {interface}, which is the node_address of {owner}",
-                        "an address that one machine has",
+                        "an address that only one machine has",
                         f"remove it (ip address del {address} dev {interface}), or correct node_address of {owner}",
                     )
                 )
@@ -41,9 +41,9 @@ def check_duplicate_address(case: Case) -> list[Finding]:
                     error(
                         "duplicate-address",
                         [node.name, peer],
-                        f"who answers {node.name} at the address of {peer} is {outcome['answered_by']}",
-                        "an address that one machine has",
-                        f"look for a second machine with the address of {peer}, and at the node_address of both",
+                        f"the machine answering {node.name} at the address of {peer} is {outcome['answered_by']}",
+                        "an address that only one machine has",
+                        f"look for a second machine with the address of {peer}, and check the node_address of both",
                     )
                 )
     return findings
@@ -77,9 +77,9 @@ def check_routes(case: Case) -> list[Finding]:
                 error(
                     "no-route",
                     [node.name],
-                    f"no route leads to {listed(unreached)}",
+                    f"no route to {listed(unreached)}",
                     "a route to each node's node_address",
-                    "see `ip route`; set node_address of all nodes to addresses in the network that they share",
+                    "check `ip route`; set node_address of all nodes to addresses in the network they share",
                 )
             )
         if astray:
@@ -88,10 +88,10 @@ def check_routes(case: Case) -> list[Finding]:
                 error(
                     "wrong-interface",
                     [node.name],
-                    f"its way to {listed(astray)} leaves by {used}, but its node_address {node.address} is on "
+                    f"its route to {listed(astray)} uses {used}, but its node_address {node.address} is on "
                     f"{facts['interface']}",
-                    "one interface for the address and for the way to all peers",
-                    f"set node_address to an address of {used}, or correct the routes (see `ip route get ADDRESS`)",
+                    "the same interface for the address and the routes to all peers",
+                    f"set node_address to an address of {used}, or correct the routes (check `ip route get ADDRESS`)",
                 )
             )
     return findings
@@ -124,7 +124,7 @@ def check_candidates(case: Case) -> list[Finding]:
                     [node.name],
                     f"{listed(dict.fromkeys(others))} is in the network {networks[0]} as well as {facts['interface']}",
                     "one interface in the nodes' network, or routing rules for each",
-                    "shut the other one down, give it another network, or set net.ipv4.conf.all.arp_filter=1 and a "
+                    "shut the other one down, move it to another network, or set net.ipv4.conf.all.arp_filter=1 and a "
                     "routing rule for each",
                 )
             )
@@ -134,7 +134,7 @@ def check_candidates(case: Case) -> list[Finding]:
                     "internal-interface",
                     [node.name],
                     f"node_address {node.address} is on {facts['interface']}, a network inside this machine",
-                    "the address in the network that the nodes share",
+                    "the address in the network the nodes share",
                     "correct node_address in the inventory (`ip -brief address` shows the others)",
                 )
             )
@@ -157,9 +157,9 @@ def check_mtu(case: Case) -> list[Finding]:
         warning(
             "mtu-mismatch",
             odd,
-            f"{interfaces}, the others have {usual}",
-            "the same MTU on all nodes: UDP and RDMA do not negotiate it as TCP does",
-            f"ip link set dev INTERFACE mtu {usual} there, and in its configuration for the next boot",
+            f"{interfaces}; the others have {usual}",
+            "the same MTU on all nodes: unlike TCP, UDP and RDMA do not negotiate it",
+            f"ip link set dev INTERFACE mtu {usual} there, and in the network configuration for the next boot",
         )
     ]
 
@@ -175,9 +175,10 @@ def check_loopback(case: Case) -> list[Finding]:
         error(
             "loopback-address",
             known,
-            f"node_address is a loopback address on all of them ({listed(node.address for node in case.table.nodes)}), "
-            f"by which each machine reaches itself alone, and they are {count} machines",
-            "addresses in a network that the machines share; loopback addresses are for nodes of one machine",
+            "node_address is a loopback address on all of them "
+            f"({listed(node.address for node in case.table.nodes)}), by which each machine reaches only itself, but "
+            f"they are {count} machines",
+            "addresses in a network the machines share; loopback addresses work only for nodes on one machine",
             "set node_address of each host in the inventory (`ip -brief address` on it shows its addresses)",
         )
     ]

@@ -84,7 +84,7 @@ EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[.
         gpu_models,
         "gpus",
         warning,
-        "use nodes with the same GPUs: the slowest sets the pace of all",
+        "use nodes with the same GPUs: the slowest sets the pace for all",
     ),
     (
         "skew-kernel",
@@ -145,9 +145,9 @@ def check_script_hash(case: Case) -> list[Finding]:
         error(
             "skew-script",
             odd,
-            f"{path} is not the file that the others have",
+            f"{path} differs from the file on the other nodes",
             "the same script on all nodes",
-            "copy it again to all nodes, from one place (ansible-playbook site.yml --tags code -e "
+            "copy it to all nodes again from one place (ansible-playbook site.yml --tags code -e "
             "code_source=DIRECTORY)",
         )
     ]
@@ -163,7 +163,7 @@ def check_interpreter_answers(case: Case) -> list[Finding]:
             "interpreter-broken",
             broken,
             f"{case.job.interpreter} does not run: {next(iter(broken.values()))}",
-            "a Python interpreter that starts",
+            "a working Python interpreter",
             "recreate its virtual environment, or correct launch_python",
         )
     ]
@@ -180,7 +180,7 @@ def check_torch(case: Case) -> list[Finding]:
                 "torch-missing",
                 without,
                 f"{case.job.interpreter} has no torch",
-                "torch in the environment of the job's interpreter: torchrun comes with it",
+                "torch in the environment of the job's interpreter, which includes torchrun",
                 "install torch there (ansible-playbook site.yml --tags pytorch), or set launch_python to the "
                 "interpreter that has it",
             )
@@ -201,8 +201,8 @@ def check_torch(case: Case) -> list[Finding]:
             warning(
                 "torch-without-cuda",
                 cpu_only,
-                f"there are GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is built for the CPU alone",
-                "a torch that was built for CUDA",
+                f"there are GPUs, but torch {software[cpu_only[0]]['packages']['torch']} is built for the CPU only",
+                "a torch build for CUDA",
                 "install torch from the index of its CUDA version (ansible-playbook site.yml --tags pytorch)",
             )
         )
@@ -212,7 +212,7 @@ def check_torch(case: Case) -> list[Finding]:
             error(
                 "driver-too-old",
                 too_old,
-                f"driver {driver}, and torch is built for CUDA {cuda}",
+                f"driver {driver}, but torch is built for CUDA {cuda}",
                 f"driver {'.'.join(map(str, least))} or newer for CUDA {cuda}",
                 "install a newer driver (ansible-playbook site.yml --tags nvidia_driver), or a torch for an older CUDA",
             )
@@ -240,7 +240,7 @@ def check_kernels(case: Case) -> list[Finding]:
             lacking,
             f"torch {software['packages']['torch']} for CUDA {software['cuda']} has no kernels for {device['name']} "
             f"(compute capability {capability}): it is built for {', '.join(software['archs'])}",
-            "a torch that is built for this GPU",
+            "a torch build for this GPU",
             "install one (ansible-playbook site.yml --tags pytorch), with pytorch_version and pytorch_cuda at auto",
         )
     ]

@@ -77,8 +77,8 @@ def check_mounts(case: Case) -> list[Finding]:
                     "mount-missing",
                     nodes,
                     f"nothing is mounted at {point}{source}",
-                    "the data at the same place on each node",
-                    f"mount it (mount {point}), and see why it was not mounted: journalctl -b",
+                    "the data at the same path on each node",
+                    f"mount it (mount {point}), and check why it was not mounted: journalctl -b",
                 )
             )
         elif state == "unreadable":
@@ -87,8 +87,8 @@ def check_mounts(case: Case) -> list[Finding]:
                     "mount-unreadable",
                     nodes,
                     f"{point}{source} cannot be read by {case.facts[nodes[0]]['user']}: {mount['error']}",
-                    "a mount that the run's user can read",
-                    "mount it with allow_other (FUSE) or with this user's uid, or correct the rights of the share",
+                    "a mount the run's user can read",
+                    "mount it with allow_other (FUSE) or with this user's uid, or correct the permissions of the share",
                 )
             )
         else:
@@ -97,8 +97,8 @@ def check_mounts(case: Case) -> list[Finding]:
                     "mount-stale",
                     nodes,
                     f"{point}{source} does not answer: {mount['error']}",
-                    "a mount whose server lives: a job that touches it would hang",
-                    f"umount -l {point}, then mount it again, and see whether its server is there",
+                    "a mount whose server responds: a job that accesses it would hang",
+                    f"umount -l {point}, then mount it again, and check that its server is up",
                 )
             )
     return made
@@ -115,8 +115,8 @@ def check_listings(case: Case) -> list[Finding]:
             "mount-differs",
             sorted({name for name, points in listings.items() if line.partition(": ")[0] in points}),
             line,
-            "the same data on each node: ranks that count different files wait for each other for ever",
-            "see whether all mount the same source, and whether somebody writes there now",
+            "the same data on each node: ranks that see different files wait for each other forever",
+            "check that all mount the same source and that nothing is writing there now",
         )
         for line in listing_differences(listings)
     ]
@@ -140,11 +140,12 @@ def check_written(case: Case) -> list[Finding]:
                         warning(
                             "mount-no-rename",
                             [node.name],
-                            f"{name} is {path}, on {point}, which mount-s3 mounts: nothing there can be renamed, "
-                            "changed or added to, so logs and checkpoints fail when they are written",
-                            "a directory on a local disk, or on a network drive, for all that a run writes",
-                            f"read data from {point}, and write elsewhere: set {name} to a directory on a local disk "
-                            "and copy what is to stay (aws s3 sync); s3fs and CIFS can rename, slowly",
+                            f"{name} is {path}, on {point}, which mount-s3 mounts: files there cannot be renamed, "
+                            "changed "
+                            "or appended to, so writing logs and checkpoints fails",
+                            "a directory on a local disk or network drive for everything a run writes",
+                            f"read data from {point} but write elsewhere: set {name} to a directory on a local disk "
+                            "and copy what you want to keep (aws s3 sync); s3fs and CIFS can rename, slowly",
                         )
                     )
     return merge(findings)
@@ -194,7 +195,7 @@ def check_space(case: Case) -> list[Finding]:
                 [name for name, _found in places],
                 f"{listed(dict.fromkeys(found for _name, found in places))}, where {PURPOSES[purpose]} lie",
                 f"{case.thresholds.disk_gib:g} GiB free",
-                "remove what is not needed, or choose another place (launch_node_directory, launch_working_directory)",
+                "free up space, or choose another location (launch_node_directory, launch_working_directory)",
             )
         )
     if small:
@@ -203,7 +204,7 @@ def check_space(case: Case) -> list[Finding]:
                 "shm-small",
                 [name for name, _size in small],
                 f"/dev/shm has {gibibytes(min(size for _name, size in small))}",
-                f"{case.thresholds.shm_gib:g} GiB or more: data loaders and NCCL hand data over in it",
+                f"{case.thresholds.shm_gib:g} GiB or more: data loaders and NCCL exchange data through it",
                 "mount -o remount,size=50% /dev/shm; in a container start it with --ipc=host or --shm-size",
             )
         )
@@ -226,7 +227,7 @@ def check_limits(case: Case) -> list[Finding]:
             files[node.name] = nofile
     findings = []
     for make, nodes, needed in (
-        (error, rdma, "no limit: RDMA registers its memory, and fails with 'Cannot allocate memory'"),
+        (error, rdma, "no limit: otherwise RDMA memory registration fails with 'Cannot allocate memory'"),
         (warning, locked, f"{case.thresholds.memlock_mib:g} MiB, the kernel's own default, or no limit"),
     ):
         if nodes:
@@ -234,8 +235,8 @@ def check_limits(case: Case) -> list[Finding]:
                 make(
                     "memlock-small",
                     nodes,
-                    f"a run may lock {min(nodes.values()) // 1024} KiB of memory "
-                    f"(by {case.facts[next(iter(nodes))]['system']['limits']['from']})",
+                    f"a run can lock only {min(nodes.values()) // 1024} KiB of memory (according to "
+                    f"{case.facts[next(iter(nodes))]['system']['limits']['from']})",
                     needed,
                     "set DefaultLimitMEMLOCK=infinity in /etc/systemd/system.conf.d and memlock in "
                     "/etc/security/limits.d; in a container start it with --ulimit memlock=-1",
@@ -246,8 +247,8 @@ def check_limits(case: Case) -> list[Finding]:
             warning(
                 "nofile-small",
                 files,
-                f"a run may open {min(files.values())} files",
-                f"{case.thresholds.nofile} or more: each worker of a data loader takes some",
+                f"a run can open only {min(files.values())} files",
+                f"{case.thresholds.nofile} or more: each data loader worker needs some",
                 "set DefaultLimitNOFILE in /etc/systemd/system.conf.d and nofile in /etc/security/limits.d",
             )
         )
@@ -279,8 +280,8 @@ def check_clocks(case: Case) -> list[Finding]:
                     "clock-skew",
                     [name],
                     f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the others",
-                    f"clocks that agree within {case.thresholds.clock_skew:g} s: leases, logs and S3 go by them",
-                    "switch time synchronisation on: timedatectl set-ntp true",
+                    f"clocks that agree within {case.thresholds.clock_skew:g} s: leases, logs and S3 depend on them",
+                    "enable time synchronisation: timedatectl set-ntp true",
                 )
             )
     return findings
@@ -297,7 +298,7 @@ def check_left_over(case: Case) -> list[Finding]:
                     "environment-left-over",
                     [node.name],
                     listed(dict.fromkeys(f"{one['name']}={one['value']} is set in {one['where']}" for one in ranks), 4),
-                    "launchers' variables set by launchers only: torchrun, DeepSpeed and Lightning would believe them",
+                    "these variables set only by launchers: torchrun, DeepSpeed and Lightning would use them",
                     f"remove the line{'s' if len(ranks) > 1 else ''}",
                 )
             )

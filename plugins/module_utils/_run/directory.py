@@ -63,12 +63,12 @@ def private(path: str, flags: int) -> int:
 def regular(path: str, flags: int) -> int:
     """Open a file that the job may have exchanged for anything: an opener for open().
 
-    Raise OSError where it is no regular file; others may wait for ever, such as a pipe, or have no end.
+    Raise OSError where it is not a regular file; others may wait for ever, such as a pipe, or have no end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return descriptor
 
 
@@ -99,4 +99,4 @@ def make_private(path: str) -> None:
         os.mkdir(path, 0o700)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise OSError(errno.EEXIST, "it is there and not a directory of this user alone: remove it", path)
+        raise OSError(errno.EEXIST, "it exists and is not a directory that only this user can access: remove it", path)

@@ -87,11 +87,11 @@ def tell(directory: str, plan: Data, request: Data) -> Data:
 
 
 def open_file(path: str) -> int:
-    """Open a file that the job may have exchanged. Raise OSError where it is no regular file."""
+    """Open a file that the job may have exchanged. Raise OSError where it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return descriptor
 
 

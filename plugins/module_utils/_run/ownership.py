@@ -91,13 +91,13 @@ def refuse_others(path: str) -> None:
         if found.st_uid not in (0, os.geteuid()):
             problem, remedy = f"{step} belongs to {user_name(found.st_uid)}", ""
         elif others_may_write(found) and not found.st_mode & stat.S_ISVTX:
-            problem, remedy = f"other accounts can write {step}", f", or take that away: chmod go-w {step}"
+            problem, remedy = f"other accounts can write to {step}", f", or remove that permission: chmod go-w {step}"
         else:
             continue
         raise RunError(
-            f"{problem}: whoever can write there could exchange the program that is to run as {mine}. Needed: each "
-            f"directory on the way to {path} belongs to {mine} or root, and no other account can write it, unless it "
-            f"has the sticky bit as /tmp has. Choose another launch_node_directory{remedy}"
+            f"{problem}: anyone who can write there could replace the program that will run as {mine}. Needed: each "
+            f"directory on the path to {path} is owned by {mine} or root, and no other account can write to it, "
+            f"unless it has the sticky bit like /tmp. Choose another launch_node_directory{remedy}"
         )
 
 
@@ -114,7 +114,7 @@ def make_run_directory(directory: str, run_id: str) -> None:
         if not is_ours(above):
             raise RunError(
                 f"cannot make the run directory {directory}: {above} was not made by {user_name(os.geteuid())}, or "
-                "other accounts can write it: they could exchange the program of the run. Choose another run_id, or "
+                "other accounts can write to it: they could replace the program of the run. Choose another run_id, or "
                 f"remove {above} on this node"
             )
         if os.path.lexists(directory):

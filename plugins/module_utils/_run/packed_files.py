@@ -138,13 +138,13 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
     """Return the end of a file, of whole lines where it is longer than so many bytes, and its size.
 
-    Raise OSError where it is no regular file.
+    Raise OSError where it is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         stream.seek(max(0, found.st_size - limit))
         data = stream.read(limit)
     return (data[data.find(b"\n") + 1 :] if found.st_size > limit else data), found.st_size

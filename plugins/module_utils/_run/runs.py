@@ -83,16 +83,16 @@ def alive_elsewhere(request: Data) -> None:
             pids = " ".join(str(other["pid"]) for other in alive if other["directory"] == one["directory"])
             command = f"sudo systemctl stop {unit}.service" if unit else f"kill {pids}"
             raise RunError(
-                f"run {one['run_id']} is alive here, and its directory {one['directory']} was removed: "
-                f"what it writes is lost. End it on this node with: {command}"
+                f"run {one['run_id']} is still running here, but its directory {one['directory']} was removed, so "
+                f"its output is lost. Stop it on this node with: {command}"
             )
         try:
             user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
         except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
             user = "another user"
         raise RunError(
-            f"run {one['run_id']} is alive here, but in {one['directory']} of {user}, which was not looked in: say "
-            f"-e launch_user={user}, or -e launch_node_directory={runs}, as it was launched"
+            f"run {one['run_id']} is still running here, in {one['directory']} of {user}, which was not searched: "
+            f"add -e launch_user={user} or -e launch_node_directory={runs}, as in its launch"
         )
 
 

@@ -70,8 +70,8 @@ def start_alone(request: Data) -> Data:
                 how = supervision(unit_of(one["pid"]))
                 return {"changed": False, "directory": directory, "supervision": how, "stopped": []}
             raise RunError(
-                f"run {plan['run_id']} is running here already with another plan: "
-                "stop it first, or choose another run_id"
+                f"run {plan['run_id']} is already running here with another plan: stop it first, or choose another "
+                "run_id"
             )
     remove_old_secrets(request, [one["directory"] for one in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
@@ -80,8 +80,8 @@ def start_alone(request: Data) -> Data:
         here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
             raise RunError(
-                f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it as it was "
-                "launched (its inventory, launch_user and launch_node_directory) with stop.yml"
+                f"run {one['run_id']} is alive on this node, in {one['directory']}: wait for it, or stop it with "
+                "stop.yml and the inventory, launch_user and launch_node_directory of its launch"
             )
     in_unit = plan["supervision"] == "auto" and os.path.isdir("/run/systemd/system") and shutil.which("systemd-run")
     if in_unit:
@@ -150,7 +150,7 @@ def one_start_at_a_time() -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise RunError(
                         f"another launch of {user_name(uid)} has been starting a run on this node for "
-                        f"{START_PATIENCE:.0f} s: wait for it, or end the process that holds {path} "
+                        f"{START_PATIENCE:.0f} s: wait for it, or kill the process that holds {path} "
                         f"(sudo fuser {path})"
                     ) from None
                 time.sleep(0.02)

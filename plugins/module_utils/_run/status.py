@@ -46,7 +46,9 @@ def describe(path: str, plan: Data) -> Data:
     state, message = status["state"], status["message"]
     if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
         state = "died"
-        message = "the supervisor is gone without a last word (killed, ended since it hung, or the node went down)"
+        message = (
+            "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
+        )
     local_rank = 0
     out, err = rank_logs(plan, path, local_rank)
     newest = max((out, err), key=lambda name: os.path.getmtime(name) if os.path.exists(name) else 0.0)

@@ -46,8 +46,8 @@ def stop(request: Data) -> Data:
     if left:
         pids = ", ".join(str(pid) for pid in left)
         raise RunError(
-            f"these processes of run {stopped[0]} survive even SIGKILL "
-            f"(waiting for a device or a dead mount): {pids}; the node needs a reboot"
+            f"these processes of run {stopped[0]} survive even SIGKILL (waiting for a device or a dead mount): "
+            f"{pids}; reboot the node"
         )
     return {"changed": bool(stopped), "stopped": stopped}
 

@@ -174,7 +174,7 @@ class Hub(Link):
             if now - wire.heard > silence:
                 self.lose(
                     self.nodes[wire.node_rank or 0],
-                    f"nothing heard of it for {silence:g} s (powered off, or cut off the network)",
+                    f"nothing heard of it for {silence:g} s (powered off, or cut off from the network)",
                 )
                 self.drop(wire)
         if now >= self.beat_due:
@@ -186,7 +186,7 @@ class Hub(Link):
         """Have a launcher that starts all nodes do so, and end the run where it does not."""
         waiting = self.remote_start.forward(self.wires)
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
-            what = f"the launcher on {self.names[0]} has started nothing on {', '.join(waiting)}"
+            what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
             self.first_node = self.names[0]
             self.journal.event("failure", what, node=self.names[0])
             self.stop_everywhere(what)
@@ -287,7 +287,7 @@ class Hub(Link):
             self.set_node(node, "lost")
         names = ", ".join(node["name"] for node in missing)
         if missing and not (self.plan["elastic"] and len(ready) >= self.plan["min_nnodes"]):
-            self.journal.event("failure", f"no word from {names}")
+            self.journal.event("failure", f"no check-in from {names}")
             self.stop_everywhere(
                 f"{names} did not check in within {self.timeouts['start']:g} s: "
                 f"is the lifeline's port {self.plan['lifeline']['port']} open between the nodes?"

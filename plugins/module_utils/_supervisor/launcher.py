@@ -312,13 +312,13 @@ class Launcher:
 
     def container_left(self, goes_on: bool) -> str:
         """Return why the container may still be there, and what to do; "" where the engine has removed it."""
-        why = "the container engine takes long to remove it"
+        why = "the container engine is taking long to remove it"
         if not goes_on:
             said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
             if not self.removed or GONE_ALREADY.search(said):
                 return ""
             why = said or f"the container engine ended with {describe_exit(self.removed)}"
-        return f"{why}; look there with: {' '.join(self.plan['remove'])}"
+        return f"{why}; remove it there with: {' '.join(self.plan['remove'])}"
 
     def has_failed(self) -> bool:
         return bool(self.code or self.rank_failed)

@@ -97,7 +97,7 @@ class Peer(Link):
     def check_in(self, wire: Wire, message: Data, now: float) -> None:
         """Open the wire where rank 0 has shown the token, and tell it how this node does."""
         if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), wire.expected.encode()):
-            self.connect_error = "it does not hold this run's token"
+            self.connect_error = "it does not have this run's token"
             self.drop(wire)
             return
         wire.stage = "open"
@@ -201,7 +201,7 @@ class Peer(Link):
                 "(killed, or the node went down)"
             )
         elif checked_in and now - self.heard > silence:
-            why = f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off the network)"
+            why = f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off from the network)"
         else:
             return
         self.stop(why)

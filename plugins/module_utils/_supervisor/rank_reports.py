@@ -95,7 +95,7 @@ def rank_reports(
             said = last_words(text)
             if not error and said and code is not None and code > 0 and not by_us:
                 # argparse, sys.exit("..."), a missing file
-                error = f"ended with exit code {code}, its last words: {said}"
+                error = f"ended with exit code {code}, its last output: {said}"
         told: RankReport = {"rank": rank, "local_rank": local_rank, "exit_code": code, "error": error, "log": stderr}
         if closed:
             told["closed"] = True

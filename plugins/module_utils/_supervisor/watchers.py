@@ -256,9 +256,7 @@ class Watchers:
         if bool(error) == bool(self.gpus_error):
             return []
         self.gpus_error = error
-        return [
-            ("gpus", f"the GPUs on {self.name} fail: {error}" if error else f"the GPUs on {self.name} are well again")
-        ]
+        return [("gpus", f"the GPUs on {self.name} fail: {error}" if error else f"the GPUs on {self.name} work again")]
 
     def tend_logs(self, now: float) -> list[Notice]:
         """Keep the logs within their limit while the job goes on, and tell so once."""

@@ -78,7 +78,7 @@ def like(word: str, known: list[str]) -> str:
 def help_of(word: str) -> str:
     """Return what can be typed for a word, or for all."""
     if word not in (*WORDS, ""):
-        raise UsageError(f"there is no word {word!r}: ./muster help lists them{like(word, list(WORDS))}")
+        raise UsageError(f"there is no command {word!r}: ./muster help lists them{like(word, list(WORDS))}")
     if word in WORDS:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
         return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of a role"])
@@ -102,8 +102,8 @@ def translate(word: str, words: list[str]) -> list[str]:
         elif one.startswith("-") and one != "--":
             if not any(other.startswith(name) if name[:2] == "--" else other == name[:2] for other in KNOWN.split()):
                 close = like(name, [*options, *KNOWN.split()])
-                aside = "; what is meant for the script stands behind its name" if word == "launch" else ""
-                raise UsageError(f"{name} is no option of {word}: ./muster help {word}{aside}{close}")
+                aside = "; options for the script go after its name" if word == "launch" else ""
+                raise UsageError(f"{name} is not an option of {word}: ./muster help {word}{aside}{close}")
             command.append(one)
             if one in THEIRS.split() and rest:
                 command.append(from_here(rest.pop(0)))
@@ -116,7 +116,7 @@ def translate(word: str, words: list[str]) -> list[str]:
         elif "" in options and options[""] not in variables:
             variables[options[""]] = one
         else:
-            raise UsageError(f"{one!r} was not expected. What can be typed: ./muster help {word}")
+            raise UsageError(f"{one!r} was not expected. Usage: ./muster help {word}")
     for name, given in variables.items():
         plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
         # what is no plain word Ansible would split, or YAML read as something else
@@ -164,7 +164,7 @@ def login(command: list[str]) -> list[str]:
         words = [*command, "-e", f"json={place}/words"]
         done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise UsageError(f"there is no such shell:\n{done.stdout}{done.stderr}")
+            raise UsageError(f"cannot open this shell:\n{done.stdout}{done.stderr}")
         with open(f"{place}/words", encoding="utf-8") as stream:
             return [str(word) for word in json.load(stream)]
 

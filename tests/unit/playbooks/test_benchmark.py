@@ -89,7 +89,7 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
         output = killed(process)
     assert not (directory / "runs" / "now" / "benchmark.json").exists(), output
     code, output = run(directory, *more)
-    assert "[benchmark] now was cut off: it goes on from there" in output, output
+    assert "[benchmark] now was interrupted: resuming it" in output, output
     assert "run now succeeded" in output and "run now-again succeeded" in output, output
     assert "problem: slow rank 0 is slow:" in output and "swift rank 0 is slow" not in output, output
     assert "matmul on swift rank 0: " in output and " TFLOP/s, and 1e+03 in before" in output, output
@@ -100,7 +100,7 @@ def test_the_slow_node_is_looked_at_again_and_named_and_no_other(directory: Path
     assert output.count(f"\nreport: {record}/report.html") == 1, output
     assert "Figures of the benchmark" in (record / "report.html").read_text()
     code, output = run(directory, *more)
-    assert code == 2 and "now is a benchmark that is over: choose another name" in " ".join(output.split()), output
+    assert code == 2 and "now is a finished benchmark: choose another name" in " ".join(output.split()), output
 
 
 def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
@@ -121,12 +121,12 @@ def test_nodes_on_which_a_job_runs_are_not_measured(directory: Path) -> None:
     ("typed_words", "said"),
     [
         ("baseline=nothing", "there is no record"),
-        ("baseline=training", "baseline is training, and that was no benchmark"),
-        ("run_id=training", "training is a run that was no benchmark: choose another name"),
-        ("run_id=failed", "failed is a benchmark that was not cut off, but has ended: failed: choose another name"),
-        ("fitted=fit", "fitted is given with -e, and the benchmark is a job of its own"),
-        ("launch_script=mine.py", "launch_script is given with -e, and the benchmark is a job of its own"),
-        ("benchmark_seconds=3000", "benchmark_seconds is 3000, and it takes 5 to 400"),
+        ("baseline=training", "baseline is training, which was not a benchmark"),
+        ("run_id=training", "training is a run that was not a benchmark: choose another name"),
+        ("run_id=failed", "failed is a benchmark that was not interrupted but ended: failed: choose another name"),
+        ("fitted=fit", "fitted was given with -e, but the benchmark is a job of its own"),
+        ("launch_script=mine.py", "launch_script was given with -e, but the benchmark is a job of its own"),
+        ("benchmark_seconds=3000", "benchmark_seconds is 3000, but must be 5 to 400"),
         ("benchmark_second=30", "did you mean benchmark_seconds?"),
         ('{"benchmark_collectives": ["all_recude"]}', "all_recude"),
     ],

@@ -72,11 +72,11 @@ def test_what_a_job_wrote_comes_home_once_and_again_only_where_it_is_new(directo
     code, output, files = fetch(directory, "muster.training.fetch")
     assert code == 0, output
     assert files == HOME
-    assert "outputs of the run: 4 files, 0 MB" in output and "come once: 2 files" in output
+    assert "outputs of the run: 4 files, 0 MB" in output and "fetched once: 2 files" in output
     (directory / "nodes" / "first" / "node1" / "checkpoints" / "rank.pt").write_text("one")
     code, output, files = fetch(directory, "muster.training.logs", "-e", "fetch=outputs")
     assert code == 0 and files == {**HOME, "node1/run/checkpoints/rank.pt": "one"}, output
-    assert "here already: 3 files" in output and "to be brought: 1 file," in output
+    assert "already here: 3 files" in output and "to fetch: 1 file," in output
 
 
 def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
@@ -85,7 +85,7 @@ def test_much_is_not_brought_without_a_yes(directory: Path) -> None:
         stream.truncate(LARGE)
     code, output, files = fetch(directory, "muster.training.fetch")
     assert code == 2 and files == {}, output
-    assert "nothing was brought: 1.1 GB need a yes." in " ".join(output.split())
+    assert "nothing was fetched: 1.1 GB need confirmation." in " ".join(output.split())
     large.unlink()
 
 

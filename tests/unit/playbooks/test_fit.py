@@ -78,7 +78,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
     done = typed(directory, command)
     assert done.returncode == 0, done.stdout
     assert "[fit] batch 8 fits" in done.stdout and "[fit] batch 12 does not fit: MemoryError" in done.stdout
-    assert "fit: the largest batch a rank is 4, after 3 probes" in done.stdout, done.stdout
+    assert "fit: the largest batch per rank is 4, after 3 probes" in done.stdout, done.stdout
     known = json.loads((directory / "runs" / "fit" / "fit.json").read_text())
     assert [one["run_id"] for one in known["history"]] == ["fit-b8-3", "fit-b12", "fit-b4"]
     assert state_of(directory, "fit-b8-2") != "running", "which nobody had watched any more"
@@ -101,11 +101,11 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
     [
         (
             '{"fit_args": ["--batch_size", "8"]}',
-            "fit_args has no {batch_size}: write it where the script takes its batch",
+            "fit_args has no {batch_size}: put it where the script takes its batch size",
         ),
-        ("fitted=fit", "fitted is what a search has found, and this is one: leave it out"),
+        ("fitted=fit", "fitted is the result of a search, and this is a search: leave it out"),
         ("fit_strat=4", "did you mean fit_start?"),
-        ("fit_start=9000", "fit_start is 9000, and it takes 1 to fit_max, which is 4096"),
+        ("fit_start=9000", "fit_start is 9000, but must be 1 to fit_max, which is 4096"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(directory: Path, more: str, said: str) -> None:

@@ -90,7 +90,7 @@ def searched(directory: Path, launcher: str, how: str) -> str:
 def test_a_rank_that_has_run_out_of_memory_is_understood(directory: Path, launcher: str, how: str, said: str) -> None:
     output = searched(directory, launcher, how)
     assert said in output.partition("[fit] batch 1 does not fit: ")[2], output
-    assert "fit: not even a batch of 1 fits" in output, output
+    assert "fit: not even a batch size of 1 fits" in output, output
 
 
 @pytest.mark.thorough

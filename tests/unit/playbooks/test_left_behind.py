@@ -72,7 +72,7 @@ def test_the_words_at_the_end_lead_on(directory: Path) -> None:
     watched.wait(timeout=120)
     printed = output.read_text()
     end = printed.partition("it waits")[2]
-    assert "run first goes on by itself.\n" in end, printed
+    assert "run first keeps running on its nodes.\n" in end, printed
     asked = commands(end, "first")
     assert "running" in typed(directory, asked["status"].split(), **ROLL).stdout
     stopped = typed(directory, asked["stop"].split(), **ROLL)
@@ -81,7 +81,9 @@ def test_the_words_at_the_end_lead_on(directory: Path) -> None:
     assert result["said"] == {"loss": 0.5}, "though nobody was there when it ended"
 
     detached = typed(directory, [*LAUNCH.split(), "-e", "run_id=second", "-e", "detach=true"], **ROLL)
-    assert detached.returncode == 0 and detached.stdout.count("run second goes on by itself.\n") == 1, detached.stdout
+    assert detached.returncode == 0 and detached.stdout.count("run second keeps running on its nodes.\n") == 1, (
+        detached.stdout
+    )
     asked = commands(detached.stdout, "second")
     (directory / "end").touch()
     fetched = typed(directory, [*asked["logs"].split(), "-e", "fetch=true"], **ROLL)
@@ -90,4 +92,4 @@ def test_the_words_at_the_end_lead_on(directory: Path) -> None:
     assert (logs / "node0" / "launcher.log").exists()
     # a launch that was seen to its end has nothing to say of it
     third = typed(directory, [*LAUNCH.split(), "-e", "run_id=third"], **ROLL)
-    assert third.returncode == 0 and "goes on by itself" not in third.stdout, third.stdout
+    assert third.returncode == 0 and "keeps running on its nodes" not in third.stdout, third.stdout

@@ -128,7 +128,7 @@ def test_a_template_is_planned_and_no_machine_is_imaged_that_was_not_cleaned(
     assert "to make: template golden of bert-0, which is off meanwhile; it costs 11.00 USD a month" in said
     code, said = play(server, tmp_path, "image", *words)
     assert code == 2
-    assert "bert-0 was not cleaned, so no template was made of it" in said
+    assert "bert-0 was not cleaned, so no template was made from it" in said
 
 
 def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from tests.unit.typed import give_collection, typed
 
 CLOSED = "{ansible_host: 127.0.0.1, ansible_port: 1}"  # tcpmux: nobody has it
 HERE = "{ansible_connection: local}"
-ON_THEIR_OWN = "its supervisor ends the run itself, 15 s after it has heard the last of the others"
+ON_THEIR_OWN = "its supervisor ends the run by itself 15 s after losing contact with the others"
 
 
 @pytest.mark.parametrize(
     ("other", "said", "unsaid"),
     [
-        (CLOSED, "No node of the run gives one: if they live the run goes on, and so do its costs", ON_THEIR_OWN),
-        (HERE, ON_THEIR_OWN, "No node of the run gives one"),
+        (CLOSED, "No node of the run does: if they are up, the run and its costs continue", ON_THEIR_OWN),
+        (HERE, ON_THEIR_OWN, "No node of the run does"),
     ],
 )
 def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other: str, said: str, unsaid: str) -> None:
@@ -35,6 +35,6 @@ def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other
     assert done.returncode == 2, done.stdout
     assert "a does not answer, so nothing was stopped there by hand" in output, done.stdout
     assert said in output and unsaid not in output, done.stdout
-    assert "a unreachable it did not answer a moment ago" in output, done.stdout
+    assert "a unreachable did not answer a moment ago" in output, done.stdout
     assert ("no node has a run first" in output) == (other == HERE)
-    assert ("no node can be asked" in output) == (other == CLOSED)
+    assert ("no node could be queried" in output) == (other == CLOSED)

@@ -534,7 +534,7 @@ def test_what_cannot_be_read_to_an_end_is_refused_in_a_context(
         listening.bind(str(place))
     for _kind in ("socket", "pipe"):
         said = engine.look({"context": str(context)})["fault"]
-        assert f"{context}/odd is no regular file. Needed: " in said and "\n" not in said
+        assert f"{context}/odd is not a regular file. Needed: " in said and "\n" not in said
         place.unlink()
         os.mkfifo(place)
     place.unlink()

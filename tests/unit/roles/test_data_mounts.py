@@ -50,5 +50,5 @@ def test_what_is_the_same_or_not_of_this_kind_is_no_difference(listings: list[di
 def test_a_difference_is_told_with_the_variable_of_the_role_that_calls() -> None:
     passed, said = differences({"mount-s3": SEEN}, {"mount-s3": OTHER})
     assert not passed
-    assert "nodes do not see the same in /mnt/a" in said
+    assert "nodes see different contents in /mnt/a" in said
     assert "mount the same bucket and directory (mount_s3_mounts of each)" in said

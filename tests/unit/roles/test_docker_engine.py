@@ -34,4 +34,7 @@ def test_new_settings_wait_until_nothing_runs(
     failed = [one for one in checks if not templar.template(trust_as_template("{{ " + one["that"] + " }}"))]
     messages = [" ".join(templar.template(one["fail_msg"]).split()) for one in failed]
     assert len(messages) == (1 if said else 0)
-    assert all(text.startswith("node1: the settings of the engine change") and said in text for text in messages)
+    assert all(
+        text.startswith("node1: the engine must restart to apply its new settings") and said in text
+        for text in messages
+    )

@@ -53,12 +53,13 @@ def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, in
         raise Misplaced(f"{plan['launcher']} sets no {told} for a process on {node['name']}")
     if world is not None and world != plan["world_size"]:
         raise Misplaced(
-            f"{plan['launcher']} has made a world of {world} ranks on {node['name']}, planned are {plan['world_size']}"
+            f"{plan['launcher']} started a world of {world} ranks on {node['name']}, but {plan['world_size']} were "
+            "planned"
         )
     if not 0 <= rank - node["first_rank"] < node["slots"]:
         last = node["first_rank"] + node["slots"] - 1
         raise Misplaced(
-            f"{plan['launcher']} has started rank {rank} on {node['name']}, where ranks {node['first_rank']} to {last} "
+            f"{plan['launcher']} started rank {rank} on {node['name']}, where ranks {node['first_rank']} to {last} "
             "were planned"
         )
     return rank, rank - node["first_rank"]

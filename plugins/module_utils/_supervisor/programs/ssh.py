@@ -55,7 +55,7 @@ def node_rank_of(host: str, nodes: list[Data]) -> int:
             return rank
     short = [rank for rank, node in enumerate(nodes) if node["name"].partition(".")[0].lower() == host.lower()]
     if len(short) != 1:
-        raise SystemExit(f"muster: ssh: {host} is none of the run's nodes")
+        raise SystemExit(f"muster: ssh: {host} is not one of the run's nodes")
     return short[0]
 
 
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
         return 0
     os.makedirs(os.path.join(directory, "asked"), mode=0o700, exist_ok=True)
     if not first_time(os.path.join(directory, "asked", f"{rank}.once")):
-        sys.stderr.write(f"muster: {host} has got its command already, this one is left out: {command[:200]}\n")
+        sys.stderr.write(f"muster: {host} already has its command, this one is ignored: {command[:200]}\n")
         return 1
     if rank == plan["node"]["node_rank"]:
         os.execv("/bin/sh", ["sh", "-c", command])

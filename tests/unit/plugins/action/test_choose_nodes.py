@@ -100,14 +100,14 @@ def test_numbers_of_nodes_that_make_no_sense(nnodes: object) -> None:
 
 def test_more_nodes_than_there_are() -> None:
     said = refusal(4)
-    assert said.startswith("the group 'training' makes no cluster:\n")
+    assert said.startswith("the group 'training' is not a valid cluster:\n")
     assert "4" in said and "3" in said
     assert "3" in refusal("2:4")
-    assert "makes no cluster" in refusal(3, ["a", "b"])
+    assert "is not a valid cluster" in refusal(3, ["a", "b"])
 
 
 def test_a_name_that_the_group_does_not_hold() -> None:
-    assert refusal(None, ["a", "d", "x"]) == "nodes names d, x, which the group 'training' does not hold: a, b, c"
+    assert refusal(None, ["a", "d", "x"]) == "nodes names d, x, which are not in the group 'training': a, b, c"
 
 
 def test_a_group_without_hosts() -> None:

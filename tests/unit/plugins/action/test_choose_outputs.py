@@ -38,8 +38,8 @@ def test_what_nodes_have_alike_is_compared_and_comes_once(
     }
     assert (answer["count"], answer["size"], answer["ask"]) == (2, 4_000_000, False)
     assert capsys.readouterr().out == (
-        "outputs of the run: 2 files, 4 MB\n  that several nodes have alike, and come once: 1 file\n"
-        f"  to be brought: 2 files, 4 MB, into {tmp_path}\n"
+        "outputs of the run: 2 files, 4 MB\n  identical on several nodes, fetched once: 1 file\n"
+        f"  to fetch: 2 files, 4 MB, into {tmp_path}\n"
     )
 
 
@@ -54,8 +54,8 @@ def test_somebody_is_asked_about_much(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"a": {"files": [file("../x", 1)]}, "b": {"files": []}}, "a has files that are not brought"),
-        ({"a": {"files": [], "more": True}, "b": {"files": []}}, "a has files that cannot be told of"),
+        ({"a": {"files": [file("../x", 1)]}, "b": {"files": []}}, "a has files that are not fetched"),
+        ({"a": {"files": [], "more": True}, "b": {"files": []}}, "a has files that cannot be listed"),
         ({"a": {"files": []}}, "b: not in this inventory"),
     ],
 )

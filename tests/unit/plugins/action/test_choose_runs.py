@@ -96,9 +96,9 @@ def test_a_node_makes_no_run_of_another_older_or_smaller() -> None:
 @pytest.mark.parametrize(
     ("keep", "older_than", "text"),
     [
-        ("all", "", "keep is 'all': needed is how many of the newest runs are to stay, such as -e keep=20"),
+        ("all", "", "keep is 'all': give how many of the newest runs to keep, such as -e keep=20"),
         ("-1", "", "keep is '-1'"),
-        ("", "30", "older_than is '30': needed is a number and a unit, m, h, d or w, such as -e older_than=30d"),
+        ("", "30", "older_than is '30': give a number and a unit (m, h, d or w), such as -e older_than=30d"),
         ("", "a month", "older_than is 'a month'"),
     ],
 )

@@ -66,7 +66,7 @@ def test_values_are_judged_by_the_spec_of_the_role() -> None:
 def test_text_where_names_have_values_is_refused_without_being_shown() -> None:
     values = {"launch_environment": "TOKEN=s3cr3t", "launch_accelerate_config": {}}
     (said,) = wrong_values(CHECKOUT / "roles" / "launch", values.__getitem__, values)
-    assert said.startswith("launch_environment is text")
+    assert said.startswith("launch_environment is a string")
     assert """-e '{"launch_environment": {"NAME": "value"}}'""" in said
     assert "s3cr3t" not in said
 
@@ -180,7 +180,7 @@ training:
         (
             "launch_python",
             "nnodes=4",
-            "nnodes is 4 (with -e), but launch_nnodes is set to 2, and that is what counts: say -e launch_nnodes=4",
+            "nnodes is 4 (with -e), but launch_nnodes is set to 2, which takes precedence: use -e launch_nnodes=4",
         ),
     ],
 )

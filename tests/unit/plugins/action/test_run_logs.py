@@ -59,7 +59,7 @@ def test_files_and_directories_come_for_their_owner_alone(tmp_path: Path) -> Non
 def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     target = tmp_path / "logs"
     target.mkdir()
-    with pytest.raises(AnsibleActionFail, match="would lie outside of"):
+    with pytest.raises(AnsibleActionFail, match="would be outside of"):
         unpack(packed((name, tarfile.REGTYPE, "x")), target)
     assert list(tmp_path.rglob("*")) == [target]
 
@@ -97,7 +97,7 @@ def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, mo
 def test_of_what_was_measured_no_more_than_can_be_is_unpacked(tmp_path: Path) -> None:
     members = [(f"node0/measured/{number}", tarfile.REGTYPE, "x" * 1000) for number in range(3)]
     unpack(packed(*members), tmp_path, most=3000)
-    with pytest.raises(AnsibleActionFail, match="more than is ever measured"):
+    with pytest.raises(AnsibleActionFail, match="more than a run ever measures"):
         unpack(packed(*members, ("node0/gpus.csv", tarfile.REGTYPE, "x")), tmp_path / "new", most=3000)
     assert not (tmp_path / "new" / "node0" / "gpus.csv").exists()
 
@@ -149,7 +149,7 @@ def test_a_node_that_sends_without_end_is_not_listened_to_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(size=1000, last=False)
-    with pytest.raises(AnsibleActionFail, match="what node1 sent is not a whole archive of logs"):
+    with pytest.raises(AnsibleActionFail, match="what node1 sent is not a complete archive of logs"):
         fetch(monkeypatch, node, tmp_path)
     assert node.sent == 11
 
@@ -166,7 +166,7 @@ def test_what_is_not_required_costs_a_warning_where_it_cannot_be_had(
     answer = fetch(monkeypatch, refuse, tmp_path, what="measured", required=False)
     assert answer["directory"] is None and not answer.get("failed")
     warned = " ".join(capsys.readouterr().err.split())
-    assert "what run first has measured on node1 is not in its record" in warned
+    assert "the measurements of run first on node1 are not in its record" in warned
     assert "logs.yml -e run_id=first -e fetch=true" in warned
     with pytest.raises(type(problem)):
         fetch(monkeypatch, refuse, tmp_path)
@@ -183,8 +183,8 @@ def test_what_a_node_has_kept_is_told() -> None:
     assert left_out_in_words("gpu1", "first", LEFT) == ""
     assert left_out_in_words("gpu1", "first", {**LEFT, "files": [shortened], "count": 1}) == ""
     assert left_out_in_words("gpu1", "first", {**LEFT, "files": [kept], "count": 1}) == (
-        "gpu1 has kept what run first measured, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are brought, the smallest "
-        "files first). To have all of them: ansible-playbook fetch.yml -e run_id=first"
+        "gpu1 kept measurements of run first, 70 MB: measured/ [2Jbig.csv (a node's 64 MiB are fetched, smallest "
+        "files first). To fetch all of them: ansible-playbook fetch.yml -e run_id=first"
     )
     many = left_out_in_words("gpu1", "first", {**LEFT, "files": [kept, shortened, kept], "count": 5})
     assert "140 MB" in many and "big.csv and 3 others (" in many

@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_had_is_told_and_the_others_come(
     answer = fetch(monkeypatch, Node(problems={"run/deep/last.pt": "it has changed\x1b[2J since"}), tmp_path)
     assert answer["failures"] == {"run/deep/last.pt": "it has changed [2J since"} and answer["changed"]
     assert set(here(tmp_path)) == {"work/empty", "root/scratch/log"}
-    assert "gpu1 did not give run/deep/last.pt: it has changed" in " ".join(capsys.readouterr().err.split())
+    assert "gpu1 did not send run/deep/last.pt: it has changed" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_name_that_leads_out_is_refused_before_anything_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node()
-    with pytest.raises(AnsibleActionFail, match="gpu1 has files that cannot be brought: 'run/../../x'"):
+    with pytest.raises(AnsibleActionFail, match="gpu1 has files that cannot be fetched: 'run/../../x'"):
         fetch(monkeypatch, node, tmp_path, [*FILES, {"name": "run/../../x", "size": 1, "mtime": 1}])
     assert node.asked == [] and here(tmp_path) == {}
 

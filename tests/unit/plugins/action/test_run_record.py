@@ -82,7 +82,7 @@ def test_a_name_is_used_once(tmp_path: Path) -> None:
 def test_the_name_of_the_link_is_no_name_of_a_run(tmp_path: Path, before: bool) -> None:
     if before:
         opened(tmp_path)
-    with pytest.raises(AnsibleActionFail, match="run_id latest is taken"):
+    with pytest.raises(AnsibleActionFail, match="run_id latest is reserved"):
         opened(tmp_path, "latest")
 
 
@@ -135,7 +135,7 @@ def test_the_beginning_of_a_name_will_do_where_it_is_of_one_run(tmp_path: Path) 
         ("x", "x"),
     ):
         assert read_record(tmp_path, given, ["node0"])["run_id"] == meant
-    with pytest.raises(AnsibleActionFail, match="2 runs begin with train: train-1, train-10; give more of the name"):
+    with pytest.raises(AnsibleActionFail, match="2 runs start with train: train-1, train-10; type more of the name"):
         read_record(tmp_path, "train", ["node0"])
 
 
@@ -229,10 +229,10 @@ def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("reads", "words"),
     [
-        ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says that the run goes on"),
-        ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says that the run goes on"),
-        ({"node0": None, "node1": None}, "no node can be reached from here"),
-        ({}, "no node can be reached from here"),
+        ({"node0": None, "node1": RUNNING}, "node0 does not answer and 1 other node says the run is still active"),
+        ({"node0": None, "node1": {**RUNNING, "state": "ended"}}, "1 other node says the run is still active"),
+        ({"node0": None, "node1": None}, "no node is reachable from here"),
+        ({}, "no node is reachable from here"),
     ],
 )
 def test_a_run_that_was_lost_sight_of_is_not_called_over(tmp_path: Path, reads: dict[str, Any], words: str) -> None:
@@ -434,7 +434,7 @@ def test_a_verdict_that_cannot_be_written_is_shown_all_the_same(
     assert closed(tmp_path, result=ended("failed", 1))["failed"]
     said = capsys.readouterr()
     assert "run first succeeded" in said.out
-    assert "cannot be written to" in said.err and "No space left on device" in said.err
+    assert "cannot write the verdict to" in said.err and "No space left on device" in said.err
     assert sorted(path.name for path in record.iterdir()) == ["plan.json", "token"], "half of it lies there"
 
 

@@ -55,8 +55,8 @@ def test_the_table() -> None:
         "node11         no run\n"
         "node12         unreachable           it did not answer in time\n"
         "node13         not read              no Python\n"
-        "node14         not read              it was not asked\n"
-        "node15         unreachable           it did not answer a moment ago"
+        "node14         not read              not queried\n"
+        "node15         unreachable           did not answer a moment ago"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reaso
     with pytest.raises(AnsibleActionFail) as caught:
         write_json(str(tmp_path / name), {"run_ids": [], "nodes": []})
     assert str(caught.value).startswith(
-        f"cannot write {tmp_path / name}: {reason}; name a file that you can write with -e json=FILE"
+        f"cannot write {tmp_path / name}: {reason}; name a writable file with -e json=FILE"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_has_stopped_to_write_shows() -> None:
     )
     assert [line.partition("0:16:40  ")[2] for line in table.splitlines()[1:]] == [
         "step 7",
-        "nothing written for 4 min; step 7",
+        "no output for 4 min; step 7",
     ]
 
 

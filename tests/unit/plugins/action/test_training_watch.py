@@ -194,15 +194,15 @@ def test_a_job_that_hangs_is_noticed(watch: Watch, capsys: pytest.CaptureFixture
     watch(answer("warnings.warn(\n"), *hanging, END, seconds=30.0)
     assert shown(capsys)[2:] == [
         "[muster] 0:06:40 nodes alive: 1 of 1; last line: warnings.warn(",
-        "[muster] 0:06:40 nodes alive: 1 of 1; nothing written for 1 min; last line: warnings.warn(",
-        "[muster] 0:06:40 nodes alive: 1 of 1; nothing written for 61 min; last line: warnings.warn(",
+        "[muster] 0:06:40 nodes alive: 1 of 1; no output for 1 min; last line: warnings.warn(",
+        "[muster] 0:06:40 nodes alive: 1 of 1; no output for 61 min; last line: warnings.warn(",
     ]
 
 
 def test_what_is_left_out_is_said(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     late = answer('MUSTER_RESULT {"a": 1}\nstep 9\n', left_out={"/run/stdout.log": 198_400_000})
     result, _script = watch(late, END)
-    assert shown(capsys) == ["[muster] 198 MB of output are not shown; the whole log: node0:/run/stdout.log", "step 9"]
+    assert shown(capsys) == ["[muster] 198 MB of output skipped; full log: node0:/run/stdout.log", "step 9"]
     assert result["said"] == {"a": 1}
 
 

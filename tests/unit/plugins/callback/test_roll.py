@@ -161,7 +161,7 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
         "FAILED fails on node1 node3: Ask each item",
         r"    .*non-zero return code\.?",
         "    broken 3",
-        rf"site: failed on node1 node2 node3; -v shows all that Ansible says{took}",
+        rf"site: failed on node1 node2 node3; rerun with -v for Ansible's full output{took}",
     ]
     assert done.returncode == 2 and len(lines) == len(wanted), done.stdout
     assert [line for line, like in zip(lines, wanted, strict=True) if not re.fullmatch(like, line)] == [], done.stdout
@@ -183,7 +183,7 @@ def test_v_gives_the_output_of_ansible(project: Path) -> None:
 def test_what_check_mode_would_change(project: Path) -> None:
     (project / "site.yml").write_text("- {hosts: training, gather_facts: false, roles: [looks]}\n")
     done = play(project, "site.yml", "--check")
-    assert "site: 3 nodes, nothing is changed (--check): node1 node2 node3\n" in done.stdout
+    assert "site: 3 nodes, dry run (--check): node1 node2 node3\n" in done.stdout
     assert re.search(r"^  looks +would change node1 ", done.stdout, re.MULTILINE), done.stdout
     assert "site: 1 of 3 nodes would be changed " in done.stdout
     assert not (project / "long").exists()
@@ -216,7 +216,7 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
         "there is no GPU",  # a node that names itself is named once, or not at all
         "node2: only here",
         "[WARNING]: mind this",
-        "tell: no node of this inventory is meant; see --limit and the group",
+        "tell: no host in the inventory matches; check --limit and the group",
     ]
 
 
@@ -304,7 +304,7 @@ def test_durations(seconds: float, said: str) -> None:
             {"msg": "", "stderr": "\n".join(str(n) for n in range(30))},
             "...\n" + "\n".join(str(n) for n in range(20, 30)),
         ),
-        ({}, "it failed, and said nothing"),
+        ({}, "failed without a message"),
         ({"msg": "Task failed: there is no user"}, "there is no user"),
         ({"msg": f"{REFUSED} not set: HF_TOKEN; export it"}, "not set: HF_TOKEN; export it"),
         ({"msg": "\x1b]0;mine\x07a\x1b[2J\x9b1mb\tc\r\n"}, "]0;minea[2J1mb\tc"),
@@ -325,9 +325,9 @@ def test_a_run_is_kept_in_mind_until_it_was_seen_to_its_end(monkeypatch: pytest.
         found, said[:] = list(said), []
         return found
 
-    opened = {"run_id": "first", "goes_on": "  to end it: stop"}
-    assert heard("run_record", **opened) == ["run first was about to start, and may run.\n  to end it: stop"]
+    opened = {"run_id": "first", "goes_on": "  stop: stop"}
+    assert heard("run_record", **opened) == ["run first was starting and may be running.\n  stop: stop"]
     callback.watched = True
-    assert heard("debug") == ["run first goes on by itself.\n  to end it: stop"]
-    assert heard(roll.WATCH, lost=True) == ["run first goes on by itself.\n  to end it: stop"]
+    assert heard("debug") == ["run first keeps running on its nodes.\n  stop: stop"]
+    assert heard(roll.WATCH, lost=True) == ["run first keeps running on its nodes.\n  stop: stop"]
     assert heard(roll.WATCH, lost=False) == []

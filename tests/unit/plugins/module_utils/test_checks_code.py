@@ -41,10 +41,10 @@ def test_nothing_is_said_where_all_have_it() -> None:
 @pytest.mark.parametrize(
     ("left", "why", "todo"),
     [
-        ("as_is", "left so by code: as_is", "leave that out, and the launch brings it"),
-        ("later", "left so for now", "a launch brings it before the start"),
-        ("refused", "left so, since nothing can start", "the launch that can start brings it"),
-        ("", "and still does after it was brought", "code_ignore_existing"),
+        ("as_is", "left so by code: as_is", "remove that, and the launch copies it"),
+        ("later", "left unchanged for now", "a launch copies it before the start"),
+        ("refused", "left unchanged, because nothing can start", "the next launch that can start copies it"),
+        ("", "and still does after copying", "code_ignore_existing"),
     ],
 )
 def test_what_differs_is_told_once_for_all_nodes(left: str, why: str, todo: str) -> None:

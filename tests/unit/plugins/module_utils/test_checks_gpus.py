@@ -93,8 +93,10 @@ def test_a_left_over_process_is_told_from_one_at_work() -> None:
     facts = cluster(2, gpu_count=1)
     holder(facts, "node2", orphan=True, run="old-run")
     [finding] = findings(facts)
-    assert finding.found == ("GPUs are held by process 4711 of ada (python train.py, run old-run, its parent is gone)")
-    assert finding.todo == "wait for it, or end it: kill 4711 (left over: its parent is gone)"
+    assert finding.found == (
+        "GPUs are in use by process 4711 of ada (python train.py, run old-run, its parent is gone)"
+    )
+    assert finding.todo == "wait for it, or kill it: kill 4711 (left over: its parent is gone)"
 
 
 def test_one_process_a_node_that_uses_all_gpus_is_not_too_few() -> None:

@@ -68,7 +68,7 @@ def test_nothing_is_said_of_healthy_nodes() -> None:
 def test_nodes_that_give_no_answer_are_named_each_with_its_reason() -> None:
     findings = check_reached(["a", "b", "c"], {"c": " out of memory\n", "b": ""})
     assert [(finding.id, finding.nodes) for finding in findings] == [("unreachable", ("b",)), ("unreachable", ("c",))]
-    assert findings[0].found == "the node does not answer: no reason was given"
+    assert findings[0].found == "the node does not answer: no reason given"
     assert findings[1].found == "the node does not answer: out of memory"
     assert "-vvv" in findings[1].todo
 
@@ -122,7 +122,7 @@ def test_what_is_to_be_replaced_and_the_run_itself_are_no_reason() -> None:
 def test_an_address_that_the_node_does_not_have() -> None:
     finding = the_finding({"b": {"interface": None}})
     assert (finding.id, finding.nodes) == ("address-not-here", ("b",))
-    assert finding.found == "node_address 10.0.0.10 is on none of its interfaces; it has 10.0.0.10, 127.0.0.1"
+    assert finding.found == "node_address 10.0.0.10 is on none of its interfaces; they have 10.0.0.10, 127.0.0.1"
     assert "node_address" in finding.todo
 
 
@@ -185,7 +185,7 @@ def test_both_ports_are_named_at_once() -> None:
             "no readable file /srv/project/train.py",
         ),
         ({"script": path("/srv/x.py", readable=False)}, "script-missing", "there is no readable file /srv/x.py"),
-        ({"run_taken": "/runs/first/node0"}, "run-id-taken", "there is a run first already, in /runs/first/node0"),
+        ({"run_taken": "/runs/first/node0"}, "run-id-taken", "run first already exists, in /runs/first/node0"),
     ],
 )
 def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], identity: str, words: str) -> None:
@@ -205,7 +205,7 @@ def test_what_is_missing_is_named_once_with_all_nodes(change: dict[str, Any], id
 )
 def test_where_a_relative_script_begins_is_told(given: dict[str, Any], at_home: bool) -> None:
     finding = the_finding({"a": {"script": path("/home/u/train.py", is_file=False)}}, job=replace(STATIC, **given))
-    assert ("launch_working_directory is not set, so a relative path begins in" in finding.found) == at_home
+    assert ("launch_working_directory is not set, so a relative path starts in" in finding.found) == at_home
     assert ("set launch_working_directory, or correct launch_script" in finding.todo) == at_home
     assert "ansible-playbook site.yml --tags code -e code_source=DIRECTORY" in finding.todo
 

@@ -219,8 +219,8 @@ def test_nodes_that_come_too_late_to_meet_are_not_taken_for_blocked() -> None:
     asked(facts, "node3", 25)
     (found,) = findings(facts)
     assert (found.severity, found.id, found.nodes) == ("error", "peers-unmet", ("node1", "node2", "node3"))
-    assert "it took 46 s until all of them were asked, and each awaits its peers for 31 s" in found.found
-    assert "31 s: node1 and node3, node2 and node3 have not met" in found.found
+    assert "it took 46 s to query all of them, but each waits only 31 s for its peers" in found.found
+    assert "31 s for its peers: node1 and node3, node2 and node3 missed each other" in found.found
     assert "--forks 3" in found.todo
     block(facts, "node3", "node1")  # no answer at all
     assert {one.id for one in findings(facts)} == {"peers-blocked", "peers-unmet"}

@@ -163,7 +163,7 @@ def test_the_odd_image_is_named_with_both_digests_and_the_remedy_by_its_command(
     facts["node2"]["image"] = {**IMAGE, "id": "bb" * 32}
     table = build_rank_table([Host(name, address(name), 1) for name in facts])
     (finding,) = check_images(Case(job, table, facts))
-    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb, and the others have aaaaaaaaaaaa" in finding.found
+    assert finding.nodes == ("node2",) and "node2 has bbbbbbbbbbbb; the others have aaaaaaaaaaaa" in finding.found
     assert finding.todo == "ansible-playbook site.yml --tags container_image -e container_image_name=torch:1"
 
 
@@ -246,7 +246,7 @@ def test_a_limit_of_memory_that_would_not_hold_is_told(
         [("warning", "image-memory-limit", ("node2",))] if told else []
     )
     if told and engine == "podman":
-        assert "apt-get install dbus-user-session" in found[0].todo and "by the user's own systemd" in found[0].needed
+        assert "apt-get install dbus-user-session" in found[0].todo and "the user's own systemd" in found[0].needed
 
 
 def test_root_s_podman_needs_no_systemd_of_a_user_for_a_limit_of_memory() -> None:

@@ -663,7 +663,7 @@ def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(
     (run.directory / fault).touch()
     eventually(lambda: f"the GPUs on node{rank} fail: {error}" in run.events())
     (run.directory / fault).unlink()
-    eventually(lambda: f"the GPUs on node{rank} are well again" in run.events())
+    eventually(lambda: f"the GPUs on node{rank} work again" in run.events())
     (run.directory / fault).touch()
     eventually(lambda: run.events().count(f"the GPUs on node{rank} fail: {error}") == 2)
     (run.directory / "go").touch()
@@ -703,7 +703,7 @@ def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunM
     eventually(lambda: len((run.node(0) / "gpus.csv").read_text().splitlines()) > 1)
     (run.directory / "go").touch()
     run.wait_until_gone()
-    assert (run.directory / "waiting").exists(), "it was not asked"
+    assert (run.directory / "waiting").exists(), "not queried"
     report = run.result()["nodes"][0]["report"]
     assert (report["gpus"], report["stuck"]) == ("", [])
 
@@ -714,7 +714,7 @@ def test_a_run_whose_directory_was_removed_is_told_with_what_ends_it(make: RunMa
     run.wait_for("running")
     shutil.rmtree(run.node(0).parent)
     for look in (run_status.read, run_stop.stop):
-        with pytest.raises(RunError, match="was removed: what it writes is lost. End it on this node with: ") as told:
+        with pytest.raises(RunError, match="was removed, so its output is lost. Stop it on this node with: ") as told:
             look(run.request(0, wait=0))
     command = str(told.value).rpartition(": ")[2]
     assert command.startswith("kill ")

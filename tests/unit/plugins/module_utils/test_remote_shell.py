@@ -51,7 +51,7 @@ def test_a_host_is_known_by_name_first_part_and_address(host: str, rank: int) ->
 
 @pytest.mark.parametrize("host", ["node2", "node9", "10.0.0.1", "", "localhost"])
 def test_a_host_that_is_no_node_is_refused(host: str) -> None:
-    with pytest.raises(SystemExit, match="is none of the run's nodes"):
+    with pytest.raises(SystemExit, match="is not one of the run's nodes"):
         node_rank_of(host, NODES)
 
 
@@ -123,7 +123,7 @@ def test_a_launcher_that_starts_nothing_elsewhere_is_a_failure(make: Maker) -> N
     run = make("ssh node1 true; exit 0")
     start(run)
     run.wait_for("failed")
-    assert run.result()["reason"] == "the launcher on node0 has started nothing on node2"
+    assert run.result()["reason"] == "the launcher on node0 started nothing on node2"
     run.wait_until_gone()
 
 
@@ -131,7 +131,7 @@ def test_a_launcher_that_starts_nothing_in_time_is_a_failure(make: Maker) -> Non
     run = make("sleep 600", start=1.0, heartbeat=0.2, silence=3.0, grace=0.5)
     start(run)
     run.wait_for("failed")
-    assert run.result()["reason"] == "the launcher on node0 has started nothing on node1, node2"
+    assert run.result()["reason"] == "the launcher on node0 started nothing on node1, node2"
     run.wait_until_gone()
 
 
@@ -143,7 +143,7 @@ def test_a_second_command_for_a_node_is_left_out(make: Maker, tmp_path: Path) ->
     )
     start(run)
     run.wait_for("succeeded")
-    assert "node1 has got its command already, this one is left out" in log(run, 0)
+    assert "node1 already has its command, this one is ignored" in log(run, 0)
     assert not (tmp_path / "second").exists() and not (tmp_path / "third").exists()
 
 

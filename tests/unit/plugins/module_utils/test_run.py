@@ -378,11 +378,11 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 @pytest.mark.parametrize(
     ("where", "mode", "owner", "told"),
     [
-        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write it"),
-        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write it"),
-        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write it"),
-        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write it"),
-        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write it"),
+        ("race9", 0o777, "nobody", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o755, "nobody", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o777, "root", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o1777, "root", "race9 was not made by root, or other accounts can write to it"),
+        ("race9", 0o775, "root", "race9 was not made by root, or other accounts can write to it"),
         ("", 0o755, "nobody", "runs belongs to nobody: "),
         ("", 0o777, "root", "other accounts can write .*/runs: .* Choose another launch_node_directory, or .*: chmod"),
         ("", 0o775, "root", "other accounts can write .*/runs: "),
@@ -472,7 +472,7 @@ def test_the_same_start_again_changes_nothing(tmp_path: Path) -> None:
             is False
         )
         other = {**run.plans[0], "world_size": 7}
-        with pytest.raises(RunError, match="running here already with another plan"):
+        with pytest.raises(RunError, match="already running here with another plan"):
             run_start.start(run.request(0, plan=other, token="", environment={}, supervisor={}))
     finally:
         run_stop.remove(run.request(0))
@@ -605,7 +605,7 @@ def test_a_run_that_lies_elsewhere_is_not_called_gone(
         # also of another user, in a directory of all users' runs
         with monkeypatch.context() as patch:
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
-            with pytest.raises(RunError, match="which was not looked in"):
+            with pytest.raises(RunError, match="which was not searched"):
                 look(run.request(0, wait=0))
         with pytest.raises(RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
             look(run.request(0, wait=0))

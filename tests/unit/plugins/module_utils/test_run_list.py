@@ -63,5 +63,5 @@ def test_a_directory_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     assert on_node(run, "first") == {
-        "error": f"cannot remove {run.node(0)}: Permission denied; see who owns it on this node"
+        "error": f"cannot remove {run.node(0)}: Permission denied; check who owns it on this node"
     }

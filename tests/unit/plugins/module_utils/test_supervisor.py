@@ -157,7 +157,7 @@ def test_of_a_rank_whose_launcher_was_ended_counts_only_what_it_has_not_caught(t
 
 
 def test_a_script_that_is_not_there() -> None:
-    said = "ended with exit code 2, its last words: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
+    said = "ended with exit code 2, its last output: /opt/venv/bin/python: can't open file '/job/train.py': [Errno 2]"
     for rank, one in enumerate(codes_and_errors(recorded("no_such_script"))):
         assert one[:2] == (rank, 2) and one[2].startswith(said)
 
@@ -226,7 +226,7 @@ def test_ranks_that_ended_by_themselves_are_told_from_those_that_we_ended(tmp_pa
     marks = [(one.get("first"), one.get("ended_by_us")) for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
     assert marks == [(None, None), (True, None), (None, None), (None, True), (None, True)]
     errors = [one["error"] for one in rank_reports(plan, str(tmp_path), 1, True, 100.0)]
-    assert errors == ["ended with exit code 1, its last words: saving", "", "", "", ""]
+    assert errors == ["ended with exit code 1, its last output: saving", "", "", "", ""]
 
 
 def test_a_clock_that_is_set_back_names_no_other_rank_as_the_first(
@@ -268,7 +268,7 @@ def test_a_rank_is_known_by_its_environment(tmp_path: Path) -> None:
 def test_a_program_that_ends_itself_with_words_and_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "launcher.log").write_text("usage: train.py\ntrain.py: error: unrecognized arguments: --lrr\n")
     plan = {"rank_logs": "launcher", "node": {"slots": 1, "first_rank": 0}}
-    said = "ended with exit code 2, its last words: train.py: error: unrecognized arguments: --lrr"
+    said = "ended with exit code 2, its last output: train.py: error: unrecognized arguments: --lrr"
     assert codes_and_errors(rank_reports(plan, str(tmp_path), 2)) == [(0, 2, said)]
     assert codes_and_errors(rank_reports(plan, str(tmp_path), -9)) == [(0, -9, "")], "a killed one chose no last words"
 
@@ -1301,7 +1301,7 @@ def test_a_temporary_directory_that_somebody_else_may_write_is_not_taken(tmp_pat
     else:
         path.mkdir()
         path.chmod(0o777)
-    with pytest.raises(FileExistsError, match="not a directory of this user alone: remove it"):
+    with pytest.raises(FileExistsError, match="not a directory that only this user can access: remove it"):
         make_private(str(path))
     make_private(str(tmp_path / "mine"))
     make_private(str(tmp_path / "mine"))
@@ -1324,7 +1324,7 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
     assert killed[-1] == ([stubborn], signal.SIGKILL)
     assert node.supervisor.report is not None and node.supervisor.report["stuck"] == [stubborn]
     assert node.supervisor.report["container"] == (
-        "the container engine takes long to remove it; look there with: docker rm --force muster-first-node0"
+        "the container engine is taking long to remove it; remove it there with: docker rm --force muster-first-node0"
     )
 
 
@@ -1335,10 +1335,10 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
         (["/bin/sh", "-c", "echo Error: No such container: muster-first-node0 >&2; exit 1"], ""),
         (["/bin/sh", "-c", "echo removal of container muster-first-node0 is already in progress; exit 1"], ""),
         (["/bin/sh", "-c", "echo Cannot connect to the Docker daemon >&2; exit 1"], "Cannot connect to the Docker"),
-        (["/bin/false"], "the container engine ended with exit code 1; look there with: /bin/false"),
+        (["/bin/false"], "the container engine ended with exit code 1; remove it there with: /bin/false"),
         (
             ["/nowhere/docker", "rm"],
-            "the container engine ended with exit code 127; look there with: /nowhere/docker rm",
+            "the container engine ended with exit code 127; remove it there with: /nowhere/docker rm",
         ),
     ],
 )

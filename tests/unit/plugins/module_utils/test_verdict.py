@@ -187,21 +187,21 @@ def test_gpus_that_failed_under_the_run_stand_beside_the_cause() -> None:
     failed = report(1, rank(0, 1, "RuntimeError: CUDA error"), gpus="GPU is lost.")
     text = render_verdict(from_hub({}, result(failed, first="node0")), "", {})
     assert "node0 (node_rank 0), rank 0: RuntimeError: CUDA error" in text
-    assert "on node0 the GPUs failed under the run: GPU is lost.; look for 'NVRM: Xid' in dmesg there" in text
+    assert "on node0 the GPUs failed during the run: GPU is lost.; look for 'NVRM: Xid' in dmesg there" in text
 
 
 def test_a_rank_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(1, rank(2, -9), oom_kills=1))
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
-    assert error.startswith("was killed by SIGKILL (the kernel ended processes for lack of memory")
+    assert error.startswith("was killed by SIGKILL (the kernel killed processes for lack of memory")
 
 
 def test_a_rank_in_a_container_that_was_killed_for_memory() -> None:
     made = result(report(1, rank(0, 1, CLOSED)), report(137, rank(2, 137), oom_kills=1))
     node, number, error = cause(made)
     assert (node, number) == ("node1", 2)
-    assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel ended processes for lack of memory")
+    assert error.startswith("was killed by SIGKILL (exit code 137) (the kernel killed processes for lack of memory")
 
 
 def test_a_rank_that_was_killed_at_the_limit_of_its_container() -> None:
@@ -228,7 +228,7 @@ def test_a_rank_that_torchrun_had_to_kill_is_no_cause() -> None:
 def test_an_error_of_ranks_that_share_a_log_is_not_laid_to_one_of_them() -> None:
     shared = [{**rank(number, 1, "ValueError: boom"), "log": "/run/launcher.log"} for number in (2, 3)]
     made = result(report(-15, rank(0, None)), report(1, *shared))
-    assert cause(made) == ("node1", None, "one of its ranks 2 to 3: ValueError: boom")
+    assert cause(made) == ("node1", None, "one of ranks 2 to 3: ValueError: boom")
     lost = {**made, "nodes": [*made["nodes"], {**made["nodes"][0], "name": "node2", "state": "lost", "report": None}]}
     assert cause(lost)[0] == "node1", "it is a rank's word"
 
@@ -329,7 +329,7 @@ def test_the_verdict_holds_each_rank_with_host_code_error_and_log() -> None:
         ("kill", 1, "was killed by SIGKILL"),
         ("abort", 0, "was killed by SIGABRT"),
         ("restarted_and_failed", 0, "ValueError: boom: attempt 1"),
-        ("no_such_script", 0, "ended with exit code 2, its last words: "),
+        ("no_such_script", 0, "ended with exit code 2, its last output: "),
     ],
 )
 def test_what_torchrun_itself_left_behind(case: str, number: int, error: str) -> None:
@@ -362,7 +362,7 @@ def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dic
 
 
 def test_rank_0_is_gone_and_its_peers_say_why() -> None:
-    lost = "node0 is lost: nothing heard of it for 10 s (powered off, or cut off the network)"
+    lost = "node0 is lost: nothing heard of it for 10 s (powered off, or cut off from the network)"
     reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
     verdict = without_hub(PLAN, reads, 5000.0)
     assert (verdict["state"], verdict["reason"], verdict["started"], verdict["ended"]) == ("failed", lost, None, 5000.0)
@@ -423,7 +423,7 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
             rank(2, 1, "ValueError: boom"),
             stuck=[4711],
             mounts={"/data": "Transport endpoint is not connected"},
-            container="Cannot connect; look there with: docker rm --force muster-first-node1",
+            container="Cannot connect; remove it there with: docker rm --force muster-first-node1",
             unwritten="No space left on device",
         ),
         first="node0",
@@ -432,16 +432,15 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
     assert text == (
         "run first failed after 0:01:15: 2 nodes, world size 4\n"
         "  failed first: node node1 (node_rank 1), rank 2: ValueError: boom\n"
-        "  its log:      node1:/run/2.log\n"
-        "  to read it:   ansible-playbook logs.yml -e run_id=first -e rank=2\n"
+        "  its log:      node1:/run/2.log\n  read it with: ansible-playbook logs.yml -e run_id=first -e rank=2\n"
         "  the run ended because why\n"
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
-        "  on node1 the container may still be there, and hold GPUs: Cannot connect; look there with: "
-        "docker rm --force muster-first-node1\n"
+        "  on node1 the container may still exist and hold GPUs: Cannot connect; remove it there with: docker rm "
+        "--force muster-first-node1\n"
         "  on node1 the run's directory could not be written at times: No space left on device; make room, or set "
         "launch_node_directory: /home/u/node1\n"
-        "  on node1 the mount /data died under the run: Transport endpoint is not connected; see whether "
-        "its server is there, and mount it again (site.yml)\n"
+        "  on node1 the mount /data died under the run: Transport endpoint is not connected; check that its server is "
+        "up, then mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
     )
 
@@ -457,7 +456,7 @@ def test_a_failure_that_is_known_says_its_cause_and_what_to_do(seen: str) -> Non
         "  cause:        Two on one.",
         "  what to do:   one each",
         "  its log:      node0:/run/0.log",
-        "  to read it:   ansible-playbook logs.yml -e run_id=first -e rank=0",
+        "  read it with: ansible-playbook logs.yml -e run_id=first -e rank=0",
     ]
 
 

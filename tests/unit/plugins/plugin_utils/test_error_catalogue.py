@@ -134,7 +134,7 @@ def test_one_line_is_explained_once_by_the_entry_that_says_most() -> None:
     assert ids(
         "misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE: No space left on device"
     ) == ["nccl-shared-memory"]
-    error = "was killed by SIGKILL (the kernel ended processes for lack of memory on this node during the run)"
+    error = "was killed by SIGKILL (the kernel killed processes for lack of memory on this node during the run)"
     assert ids(error) == ["kernel-out-of-memory"]
     assert ids("was killed by SIGKILL") == ["killed"]
 
@@ -162,7 +162,7 @@ def test_an_error_that_is_known_is_explained_by_itself() -> None:
 
 
 def test_of_a_lost_node_is_said_what_to_do_whatever_it_wrote_last() -> None:
-    error = "gpu2 is lost: nothing heard of it for 10 s (powered off, or cut off the network)"
+    error = "gpu2 is lost: nothing heard of it for 10 s (powered off, or cut off from the network)"
     explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
     assert explanation is not None and explanation["id"] == "node-lost"
     assert "ansible-playbook ping.yml" in explanation["remedy"]
