@@ -67,7 +67,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
     assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"
     assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
     code, output = launched(directory, "job.py")
-    assert code == 2 and "fit is a search that is not over, after 0 launches" in output, output
+    assert code == 2 and "fit is an unfinished search, after 0 launches" in output, output
     process = begun(directory, command)
     try:
         wait_until_it_runs(directory, process, "fit-b8-2")
