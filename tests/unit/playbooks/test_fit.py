@@ -91,7 +91,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
         *("fit-b12", "fit-b4", "fit-b8", "fit-b8-2", "fit-b8-3")
     ]
     code, output = launched(directory, "job.py", "-e", '{"launch_args": ["{batch_size}", "--lr", 1e-5]}')
-    assert code == 0 and "[fit] batch 4, as fit has found it" in output, output
+    assert code == 0 and "[fit] batch 4, found by fit" in output, output
     plan = json.loads((directory / "runs" / "whole" / "plan.json").read_text())
     assert plan["command"][-4:] == [f"{directory}/job.py", "4", "--lr", "1e-5"], "all else is as it was written"
 

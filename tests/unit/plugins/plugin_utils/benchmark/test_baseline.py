@@ -29,7 +29,7 @@ def test_what_has_become_worse_is_told_the_worst_first() -> None:
     worse = [one for one in compare(now, before)["findings"] if one["id"] == "benchmark-worse"]
     assert [one["about"] for one in worse] == [["gpu1 rank 0"], ["gpu0", "gpu2"]]
     assert worse[0]["found"] == "matmul on gpu1 rank 0: 120 TFLOP/s, but 250 in before"
-    assert "between gpu0 and gpu2: 8.5 Gb/s, and 10 in before" in compare(now, before)["verdict"]
+    assert "between gpu0 and gpu2: 8.5 Gb/s, but 10 in before" in compare(now, before)["verdict"]
 
 
 def test_the_same_again_is_not_worse_and_better_is_not_either() -> None:
