@@ -408,7 +408,7 @@ def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
     verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
-    assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor is gone"
+    assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor died"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
 
