@@ -47,7 +47,7 @@ def counted_slots(
                         [node["name"]],
                         "the node shows no GPU and the inventory has no node_slots: one process is started, on the CPU",
                         "GPUs with a working driver, or the number of processes in node_slots",
-                        "run nvidia-smi there; or set node_slots, or say -e nproc_per_node=N",
+                        "run nvidia-smi there; or set node_slots, or use -e nproc_per_node=N",
                     )
                 )
         filled.append({**node, "slots": slots})
@@ -71,7 +71,7 @@ def unreached_nodes(names: list[str], facts: Mapping[str, Any]) -> dict[str, str
     for name in names:
         answer = facts.get(name)
         if not isinstance(answer, Mapping):
-            reasons[name] = "it was not asked (is it left out by --limit?)"
+            reasons[name] = "it was not queried (excluded by --limit?)"
         elif answer.get("facts") is None:
             reasons[name] = shortened(str(answer.get("msg") or "not queried"))
     return reasons

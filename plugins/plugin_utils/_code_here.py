@@ -48,7 +48,7 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
         kind = "is no directory" if os.path.exists(source) else "is not on this machine"
         raise ValueError(f"code_source is {source}, which {kind}")
     if not shutil.which("rsync"):
-        raise ValueError(f"rsync is missing on this machine, by which {source} is copied")
+        raise ValueError(f"rsync is missing on this machine and needed to copy {source}")
     try:
         return listed(source, list(patterns))
     except TreeError as problem:

@@ -23,5 +23,5 @@ def require_room(where: Path, size: int, what: str, remedy: str = "look at the l
     if free - size < KEEP_FREE:
         raise AnsibleActionFail(
             f"{what} take {size / 1e9:.1f} GB, and the disk of {where} has {free / 1e9:.1f} GB free, of which "
-            f"{KEEP_FREE / 1e9:.1f} GB are kept: make room here, or {remedy}"
+            f"{KEEP_FREE / 1e9:.1f} GB are kept free: free up space here, or {remedy}"
         )

@@ -76,7 +76,7 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
         slots = found["mpich"] or next((word[2] for word in SLOTS.finditer(found["words"])), None)
         if found["name"] in hosts:
             said.append(
-                f"{what} {number}: {found['name']} is there already. Write each machine once, with all its slots"
+                f"{what} {number}: {found['name']} is listed twice. Write each machine once, with all its slots"
             )
         elif slots is not None and int(slots) == 0:
             said.append(f"{what} {number}: {found['name']} has no slots. Remove the line, or write slots=N")
@@ -85,8 +85,8 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
     own = [name for name in hosts if name in THIS_MACHINE]
     if own and len(hosts) > 1:
         said.append(
-            f"{own[0]} stands beside other machines, and is another machine on each of them. "
-            "Write the name or the address by which the others reach it"
+            f"{own[0]} is listed beside other machines, but means a different machine on each. Write the name or "
+            "address by which the others reach it"
         )
     if not hosts and not said:
         said.append(f"no machine is named. Needed: one a {what}, as in {FORMS}")

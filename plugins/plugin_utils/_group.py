@@ -31,10 +31,10 @@ def remedy(groups: Mapping[str, list[str]]) -> str:
     if others:
         name = others[0] if len(others) == 1 else "NAME"
         return (
-            f"The inventory has the group{'' if len(others) == 1 else 's'} {some(others)}: rename yours, or say which "
-            f"it is with -e launch_group={name} (of site.yml: -e site_group={name})"
+            f"The inventory has the group{'' if len(others) == 1 else 's'} {some(others)}: rename yours, or choose it "
+            f"with -e launch_group={name} (of site.yml: -e site_group={name})"
         )
     return (
-        "See what the inventory holds with `ansible-inventory --graph`; give one with -i (see the warnings above if it "
+        "Show the inventory with `ansible-inventory --graph`, or choose one with -i (see the warnings above if it "
         "could not be read)"
     )

@@ -22,8 +22,8 @@ def refuse_unread_sources(hostvars: HostVars) -> None:
     unread = unread_sources(hostvars._inventory)
     if unread:
         raise AnsibleActionFail(
-            f"the inventory is not whole: {', '.join(unread)} could not be read (the first warning above says why). "
-            "Needed: all sources given with -i or by `inventory` in ansible.cfg. Correct the source or leave it away"
+            f"the inventory is incomplete: {', '.join(unread)} could not be read (the first warning above says why). "
+            "Needed: all sources given with -i or by `inventory` in ansible.cfg. Correct the source or remove it"
         )
 
 

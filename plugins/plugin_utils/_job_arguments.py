@@ -44,8 +44,8 @@ def split_text(text: str) -> list[str]:
     """The words of a text as a POSIX shell reads them. Raises ValueError where it is none."""
     if text.lstrip().startswith("["):
         raise ValueError(
-            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around all "
-            f"of it: {FORM}. As a text, write it without brackets: -e \"launch_args='--epochs 3'\""
+            f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
+            f"{FORM}. As a string, write it without brackets: -e \"launch_args='--epochs 3'\""
         )
     try:
         return shlex.split(text)
@@ -65,11 +65,11 @@ def argument(item: object, loader: DataLoader) -> str:
             return as_written(item, loader)
         except UnknownSpelling as problem:
             raise ValueError(
-                f"launch_args has {item} without quotes, and what was written may have been something else (YAML reads "
-                f"007 as 7, and 0x1F as 31): put the argument in quotes, as in {FORM}"
+                f"launch_args has {item} without quotes, so YAML may have changed it (it reads 007 as 7, and 0x1F as "
+                f"31): put the argument in quotes, as in {FORM}"
             ) from problem
     kind = "no value" if item is None else str(item).lower() if isinstance(item, bool) else "a list or dictionary"
-    raise ValueError(f"launch_args has {kind} where a text is needed: put the argument in quotes")
+    raise ValueError(f"launch_args has {kind} where a string is needed: put the argument in quotes")
 
 
 def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, A
             unknown.append(name)
     if unknown:
         raise ValueError(
-            f"launch_environment has {', '.join(unknown)} without quotes, and what was written may have been something "
-            "else (YAML reads 007 as 7, and 0x1F as 31): put the value in quotes"
+            f"launch_environment has {', '.join(unknown)} without quotes, so YAML may have changed it (it reads 007 "
+            "as 7, and 0x1F as 31): put the value in quotes"
         )
     return found

@@ -37,15 +37,15 @@ def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
     """One sentence for each key of a job that nothing reads, or one that it is no job."""
     if not isinstance(job, Mapping):
         return [
-            f"job is {ascii(job)[:80]}, and it takes names with values. Write a file with `job:` and below it, "
-            "indented, `script: train.py` and so on, and give it as -e @job.yml"
+            f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
+            "`script: train.py` and so on, and pass it as -e @job.yml"
         ]
     said = []
     for key in job:
         if key not in keys:
             near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it can have: {', '.join(sorted(keys))}"
-            said.append(f"job has {ascii(str(key))[1:-1]}, and nothing reads it; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(sorted(keys))}"
+            said.append(f"job has {ascii(str(key))[1:-1]}, but nothing reads it; {hint}")
     return said
 
 
@@ -65,7 +65,7 @@ def overruled(
         if counts is not None and counts != job[key] and str(counts) != str(job[key]):
             what = "" if key == "environment" else f" to {ascii(counts)[:80]}"
             said.append(
-                f"job has {key}, but {name} is set{what} for the nodes, and that is what counts: remove it there, "
-                f"or give -e {name}=VALUE, which overrules both"
+                f"job has {key}, but {name} is set{what} for the nodes, which takes precedence: remove it there, or "
+                f"use -e {name}=VALUE, which overrides both"
             )
     return said

@@ -61,7 +61,7 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     shown = [line for line in lines if not line.startswith(RESULT_MARK)]
     result = {"changed": said.pop("changed", True), "rc": rc, "stdout_lines": shown, "answer": said}
     if rc or lost or "error" in said:
-        why = "it was ended by a signal, or the machine was restarted" if lost else f"exit code {rc}"
+        why = "it was killed by a signal, or the machine restarted" if lost else f"exit code {rc}"
         text = [without_credentials(said.get("fault") or said.get("error") or why)]
         told = last_lines(shown) if said.get("output_tells", not said.keys() & {"fault", "error"}) else []
         if told:
@@ -122,7 +122,7 @@ def run_command(
     pause = show_every
     answer = call_node(action, "_long_command", {**request, "start": True}, task_vars)
     if answer.get("followed"):
-        Display().display(f"{name}: {what}: runs already, and is followed to its end")
+        Display().display(f"{name}: {what}: is already running; following it to its end")
     with floor() as opened:
         while not answer["ended"]:
             now = time.monotonic()

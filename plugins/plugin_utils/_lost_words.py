@@ -43,17 +43,17 @@ def lost_part(text: str) -> str:
         fits = match and match[1].strip().isidentifier()
         if not fits or (name in ARGUMENTS and value[:1] not in ("'", '"')):
             rest = " ".join(words[number:])
-            found = f"-e {shlex.quote(text)}: {ascii(rest)[:200]} belongs to no variable"
+            found = f"-e {shlex.quote(text)}: {ascii(rest)[:200]} does not belong to a variable"
             if name:
                 whole = f"{value} {rest}"
                 return (
-                    f"{found}, since a value ends at its first blank. Needed: quotes around the value, within those of "
-                    f"the shell: {right_form(name, whole)}. Give each further variable behind an -e of its own"
+                    f"{found}, because a value ends at its first space. Needed: quotes around the value, inside the "
+                    f"shell's quotes: {right_form(name, whole)}. Give each further variable its own -e"
                 )
             if re.search(r"\.(ya?ml|json)$", rest):
-                return f"{found}. Needed: an @ before the name of a file: -e {shlex.quote('@' + rest)}"
+                return f"{found}. Needed: an @ before a file name: -e {shlex.quote('@' + rest)}"
             return (
-                f"{found}. Needed: NAME=VALUE, such as -e nnodes=2; arguments of the job are a variable too: "
+                f"{found}. Needed: NAME=VALUE, such as -e nnodes=2; job arguments are a variable too: "
                 f"{right_form('launch_args', rest)}"
             )
         if match:

@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
     """The text of a file. Raises ValueError where it cannot be read."""
     try:
         if path.stat().st_size > LARGEST:
-            raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one a line")
+            raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one per line")
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise ValueError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
@@ -77,8 +77,9 @@ def without_paths(source: Path, name: str, text: str) -> str:
         path, _bracket, extras = found["path"].partition("[")
         if path not in (".", "./"):
             raise ValueError(
-                f"{source / name} has {found['path']} in line {number}, a path, which pip would look for on the nodes. "
-                f"Give it to python_env_editable as ~/{source.name}/..., with the rest in python_env_requirements_files"
+                f"{source / name} has {found['path']} in line {number}, a path, which pip would look for on the "
+                f"nodes. Put it into python_env_editable as ~/{source.name}/..., with the rest in "
+                "python_env_requirements_files"
             )
         lines += dependencies(source, [one.strip() for one in extras.rstrip("]").split(",") if one])
     return "\n".join([*lines, ""])

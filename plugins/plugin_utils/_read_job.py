@@ -43,7 +43,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
             problems.append(str(problem))
     if bool(args["script"]) == bool(args["module"]) and (target_needed or args["script"]):
         problems.append(
-            "give one of launch_script (a file) and launch_module (a module's name), such as -e launch_script=train.py"
+            "set launch_script (a file) or launch_module (a module's name), such as -e launch_script=train.py"
         )
     if args["no_python"] and args["module"]:
         problems.append("launch_no_python is for programs: give launch_script, not launch_module")

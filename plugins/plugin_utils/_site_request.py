@@ -44,7 +44,7 @@ def is_off(role: PlayRole) -> str:
         if needed
         else f"add -e {role.name}_enabled=true"
     )
-    return f"the role {role.name} is off on all nodes (to switch it on, {remedy})"
+    return f"the role {role.name} is off on all nodes (to enable it, {remedy})"
 
 
 def unknown_tags(option: str, given: Iterable[str], roles: Iterable[PlayRole]) -> list[str]:
@@ -71,7 +71,7 @@ def idle_tags(
         left = [role for role in tagged if is_selected(role, only, skip)]
         if tagged and not left:
             said.append(
-                f"--tags {tag} selects nothing, since --skip-tags {','.join(skip)} leaves it out; remove one of them"
+                f"--tags {tag} selects nothing, because --skip-tags {','.join(skip)} excludes it; remove one of them"
             )
         elif left and not any(is_on(role) for role in left):
             said.append(f"--tags {tag} selects nothing: {'; '.join(map(is_off, left))}")
@@ -79,7 +79,7 @@ def idle_tags(
         chosen = " ".join(
             f"{name} {','.join(tags)}" for name, tags in (("--tags", only), ("--skip-tags", skip)) if tags
         )
-        said.append(f"{chosen}: no role is left; name the roles to run with --tags, or remove these options")
+        said.append(f"{chosen}: no role is left to run; choose roles with --tags, or remove these options")
     return said
 
 
@@ -88,8 +88,8 @@ def idle_switches(
 ) -> list[str]:
     """One sentence for each switch that was typed, and whose role the tags leave out."""
     return [
-        f"{role.name}_enabled is set (with -e), and the tags leave the role {role.name} out; "
-        f"add {role.name} to --tags, or remove the variable"
+        f"{role.name}_enabled is set (with -e), but the tags exclude the role {role.name}; add {role.name} to --tags, "
+        "or remove the variable"
         for role in roles
         if f"{role.name}_enabled" in switched_on and not is_selected(role, only, skip)
     ]
@@ -121,7 +121,7 @@ def unread_variables(
         if owner:
             said.append(f"{name} is set (with -e), and {is_off(owner)}")
         elif name in others:
-            reader = f"the role {others[name]} alone reads it, which this playbook does not run"
+            reader = f"only the role {others[name]} reads it, which this playbook does not run"
             said.append(f"{name} is set (with -e), and {reader}; remove it")
         else:
             said.append(f"{name} is set (with -e), and nothing reads it; correct the name, or remove it")

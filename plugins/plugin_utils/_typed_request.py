@@ -103,7 +103,7 @@ def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
         "--skip-tags": [tag for tag in skip if tag not in constants.TAGS_SKIP],
     }
     return [
-        f"{option} {','.join(tags)}: this playbook has no tags; leave the option out"
+        f"{option} {','.join(tags)}: this playbook has no tags; remove the option"
         for option, tags in given.items()
         if tags
     ]
@@ -152,7 +152,7 @@ def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> st
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
         role = path.parents[1].name
         if name.startswith(f"{role}_") and name in words_of([path]):
-            return f"the role {role} alone reads it, which this playbook does not run; remove it"
+            return f"only the role {role} reads it, which this playbook does not run; remove it"
     alike = difflib.get_close_matches(name, sorted(read), n=1, cutoff=ALIKE)
     return f"nothing reads it; {f'did you mean {alike[0]}?' if alike else 'correct the name, or remove it'}"
 

@@ -252,7 +252,7 @@ def test_check_mode_says_what_would_be_written_and_writes_nothing(shell: Shell) 
             "-e source=hostfile -e hostfile=none",
             "/none: name the file that lists your machines with -e hostfile=hosts.txt",
         ),
-        ("-e source=static -e machines=a,a", "-e machines: host 2: a is there already. Write each machine once"),
+        ("-e source=static -e machines=a,a", "-e machines: host 2: a is listed twice. Write each machine once"),
         ("-e source=azure", "there is no source azure: choose where your machines come from with -e source=paperspace"),
         ("-e source=local -e directory=file", "/file is not a directory: remove it, or choose another directory with"),
         (

@@ -49,15 +49,15 @@ def compare(now: Benchmark, before: Benchmark) -> Benchmark:
     for name, share in sorted(shares.items(), key=lambda one: one[1]):
         if share < WORSE:
             value, unit, about = new[name]
-            text = f"{name}: {value:.3g} {unit}, and {old[name][0]:.3g} in {before['run_id']}"
-            remedy = "see what has changed since: the machine, its driver, its neighbours; run the benchmark once more"
+            text = f"{name}: {value:.3g} {unit}, but {old[name][0]:.3g} in {before['run_id']}"
+            remedy = "check what changed since: the machine, its driver, its neighbours; rerun the benchmark"
             found.append(finding("benchmark-worse", "problem", about, text, remedy, now=value, before=old[name][0]))
     strangers = [node for node in now["nodes"] if node not in before["nodes"]]
     if strangers:
         text = f"{named(strangers)} {'is' if len(strangers) == 1 else 'are'} not in {before['run_id']}"
         found.append(finding("benchmark-new-nodes", "hint", strangers, text, "nothing is compared for them"))
     if not shares:
-        text = f"nothing can be compared with {before['run_id']}: no figure is in both"
+        text = f"nothing can be compared with {before['run_id']}: they have no figure in common"
         found.append(
             finding("benchmark-no-baseline", "hint", [], text, "name a benchmark of the same nodes: -e baseline=RUN")
         )

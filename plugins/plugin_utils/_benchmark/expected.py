@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Expected
 
-MEASURED = "the best that others have measured (ml-engineering, MAMF)"
-SHEET = "0.75 of the maker's sheet, without sparsity"
-ALIKE = "reckoned from similar GPUs: nobody has measured it for this table"
+MEASURED = "the best measured by others (ml-engineering, MAMF)"
+SHEET = "0.75 of the vendor's data sheet, without sparsity"
+ALIKE = "estimated from similar GPUs: not measured for this table"
 
 
 class Row(NamedTuple):
@@ -76,7 +76,7 @@ def of_network(
     if interface_mbps is not None and interface_mbps > 0:
         slow = interface_mbps <= 25_000
         share = LINE_SHARE if slow else 0.35  # TCP by NCCL: 10 to 60 % of 100 Gb/s
-        text = f"{share:.0%} of what {name} says in /sys/class/net" + (
+        text = f"{share:.0%} of the speed of {name} in /sys/class/net" + (
             "" if slow else ": TCP does not fill such a line"
         )
         return {"value": interface_mbps / 1000 * share, "source": text, "sure": slow}

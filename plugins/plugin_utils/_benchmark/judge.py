@@ -234,15 +234,15 @@ def wrong_results(measured: Measured) -> list[Finding]:
     found = []
     for gpu in measured.gpus:
         if not gpu["right"]:
-            text = f"{where(gpu)} computes a wrong product of two matrices"
-            remedy = "take it out of the cluster; look for memory errors: nvidia-smi -q -d ECC,PAGE_RETIREMENT"
+            text = f"{where(gpu)} computes a wrong matrix product"
+            remedy = "remove it from the cluster; check for memory errors: nvidia-smi -q -d ECC,PAGE_RETIREMENT"
             found.append(finding("benchmark-wrong-product", "problem", [where(gpu)], text, remedy))
     for copy in measured.copies:
         if not copy["right"]:
             about = f"{copy['node']} rank {copy['local_rank']}"
-            text = f"{about}: a copy ({copy['kind']}) is not what was copied"
+            text = f"{about}: a copy ({copy['kind']}) does not match its source"
             found.append(
-                finding("benchmark-wrong-copy", "problem", [about], text, "take the machine out: its memory is broken")
+                finding("benchmark-wrong-copy", "problem", [about], text, "remove the machine: its memory is broken")
             )
     wrong: dict[tuple[str, str], list[int]] = {}
     for one in measured.collectives:
@@ -250,14 +250,14 @@ def wrong_results(measured: Measured) -> list[Finding]:
             wrong.setdefault((node, one["op"]), []).append(one["bytes"])
     remedy = (
         "the same NCCL on all nodes (ansible-playbook preflight.yml compares them); then try NCCL_P2P_DISABLE=1 and "
-        "NCCL_IB_DISABLE=1 in launch_environment, each alone, to see which way is wrong"
+        "NCCL_IB_DISABLE=1 in launch_environment, one at a time, to see which path is wrong"
     )
     for (node, operation), sizes in wrong.items():
         text = f"{operation} gives wrong results on {node}, with {min(sizes)} bytes and {len(sizes) - 1} other sizes"
         found.append(finding("benchmark-wrong-sum", "problem", [node], text, remedy))
     for pair in measured.pairs:
         if not pair["right"]:
-            text = f"what {pair['a']} and {pair['b']} send to each other does not arrive as it was sent"
+            text = f"data sent between {pair['a']} and {pair['b']} arrive corrupted"
             found.append(finding("benchmark-wrong-exchange", "problem", [pair["a"], pair["b"]], text, remedy))
     return found
 
@@ -279,33 +279,31 @@ def of_gpus(gpus: Sequence[Gpu]) -> list[Finding]:
                 found.append(slow_gpu(gpu, alone, reference))
             elif alone is not None and model != "cpu":
                 text = (
-                    f"{where(gpu)} does {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all compute, and "
-                    f"{alone:.3g} by itself"
+                    f"{where(gpu)} does {gpu['tflops']:.3g} of {median:.3g} TFLOP/s while all compute, "
+                    f"but {alone:.3g} alone"
                 )
-                remedy = (
-                    "look at the cooling and the power of its machine: nvidia-smi -q -d PERFORMANCE,POWER under load"
-                )
+                remedy = "check the cooling and power of its machine: nvidia-smi -q -d PERFORMANCE,POWER under load"
                 found.append(finding("benchmark-gpu-crowded", "hint", [where(gpu)], text, remedy, tflops=gpu["tflops"]))
         found += of_model(model, dtype, group, median)
     if len({gpu["model"] for gpu in gpus}) > 1:
         names = sorted({gpu["model"] for gpu in gpus})
         text = f"the nodes have different GPUs: {named(names)}; each is compared with its own kind"
         found.append(
-            finding("benchmark-gpus-differ", "hint", names, text, "in one run the slowest sets the pace of all")
+            finding("benchmark-gpus-differ", "hint", names, text, "in one run, the slowest sets the pace for all")
         )
     return found
 
 
 def slow_gpu(gpu: Gpu, alone: float, reference: float) -> Finding:
     text = (
-        f"{where(gpu)} is slow: {alone:.3g} TFLOP/s of {reference:.3g} that others of its kind do, "
-        "also while all else rests"
+        f"{where(gpu)} is slow: {alone:.3g} TFLOP/s, compared with {reference:.3g} for others of its kind, "
+        "even with everything else idle"
     )
     remedy = (
-        "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on its node tells of lowered clocks and limits; a machine of a "
-        "provider is best given back"
+        "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on its node shows throttled clocks and limits; if rented, it is "
+        "best to return the machine"
         if gpu["model"] != "cpu"
-        else "see what else computes on this node (top), and whether the provider shares its cores"
+        else "check what else runs on this node (top), and whether the provider shares its cores"
     )
     return finding("benchmark-gpu-slow", "problem", [where(gpu)], text, remedy, tflops=alone, usual=reference)
 
@@ -316,7 +314,7 @@ def of_model(model: str, dtype: str, group: Sequence[Gpu], median: float) -> lis
     expected = of_gpu(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:
         text = (
-            f"{model} does {median:.3g} TFLOP/s in {dtype}, and {expected['value']:.3g} are to be expected "
+            f"{model} does {median:.3g} TFLOP/s in {dtype}, but {expected['value']:.3g} is expected "
             f"({expected['source']})"
         )
         remedy = (
@@ -329,10 +327,10 @@ def of_model(model: str, dtype: str, group: Sequence[Gpu], median: float) -> lis
     for gpu in group:
         if model != "cpu" and gpu["last_quarter"] < THROTTLED * gpu["first_quarter"]:
             text = (
-                f"{where(gpu)} slows down as it gets warm: {gpu['first_quarter']:.3g} TFLOP/s at first, "
+                f"{where(gpu)} slows down as it warms up: {gpu['first_quarter']:.3g} TFLOP/s at first, "
                 f"{gpu['last_quarter']:.3g} at the end"
             )
-            remedy = "look at its cooling and its power limit: nvidia-smi -q -d TEMPERATURE,POWER"
+            remedy = "check its cooling and power limit: nvidia-smi -q -d TEMPERATURE,POWER"
             found.append(finding("benchmark-gpu-throttles", "hint", [where(gpu)], text, remedy))
     return found
 
@@ -352,10 +350,10 @@ def of_network(measured: Measured) -> list[Finding]:
         if alone and max(alone) < SLOW_NODE * reference:
             slow.append(node)
             text = (
-                f"{node} is slow: {max(alone):.3g} of {reference:.3g} Gb/s to every peer, also while all else rests"
-                + pace(measured, node)
+                f"{node} is slow: {max(alone):.3g} of {reference:.3g} Gb/s to every peer, even with everything else "
+                "idle" + pace(measured, node)
             )
-            remedy = f"look at its network card, cable or host (ethtool, ip -s link on {node}), or take another machine"
+            remedy = f"check its network card, cable or host (ethtool, ip -s link on {node}), or use another machine"
             numbers = {"gbps": max(alone), "usual": reference}
             found.append(finding("benchmark-node-slow", "problem", [node], text, remedy, **numbers))
     for pair in slow_links(pairs, best, suspected):
@@ -364,11 +362,11 @@ def of_network(measured: Measured) -> list[Finding]:
         if alone_gbps is not None and alone_gbps < SLOW_LINK * usual:
             about = [pair["a"], pair["b"]]
             text = (
-                f"the link between {pair['a']} and {pair['b']} is slow: {alone_gbps:.3g} of {usual:.3g} Gb/s that both "
-                "reach with others, also while all else rests"
+                f"the link between {pair['a']} and {pair['b']} is slow: {alone_gbps:.3g} of {usual:.3g} Gb/s that "
+                "both reach with others, even with everything else idle"
             )
             remedy = (
-                "look at the switches and routes between them: mtr and ip route get on both; or leave one of them out"
+                "check the switches and routes between them: mtr and ip route get on both; or leave one of them out"
             )
             found.append(finding("benchmark-link-slow", "problem", about, text, remedy, gbps=alone_gbps, usual=usual))
     found += below_expected(measured.network, best, reference)
@@ -385,7 +383,9 @@ def pace(measured: Measured, node: str) -> str:
     if not wide:
         return ""
     last = max(wide, key=lambda one: one["bytes"])
-    return f"; all_reduce over all nodes does {8 * last['busbw_gbytes']:.3g} Gb/s, since it runs at the pace of {node}"
+    return (
+        f"; all_reduce over all nodes does {8 * last['busbw_gbytes']:.3g} Gb/s, because it runs at the pace of {node}"
+    )
 
 
 def below_expected(expected: Expected | None, best: Mapping[str, float], reference: float) -> list[Finding]:
@@ -393,14 +393,14 @@ def below_expected(expected: Expected | None, best: Mapping[str, float], referen
     if expected is None or reference >= FAR_BELOW * expected["value"]:
         return []
     names = list(best)
-    two = "; which of the two is slow their one pair cannot tell" if len(names) == 2 else ""
+    two = "; a single pair cannot show which of the two is slow" if len(names) == 2 else ""
     text = (
-        f"between {'the two nodes' if len(names) == 2 else 'nodes'} {reference:.3g} Gb/s arrive, and "
-        f"{expected['value']:.3g} are to be expected ({expected['source']}){two}"
+        f"between {'the two nodes' if len(names) == 2 else 'nodes'} {reference:.3g} Gb/s arrive, "
+        f"but {expected['value']:.3g} is expected ({expected['source']}){two}"
     )
     remedy = (
-        "see with NCCL_DEBUG=INFO in launch_environment whether NCCL uses the interface that was meant ('Using network "
-        "Socket' is TCP); else try NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD"
+        "check with NCCL_DEBUG=INFO in launch_environment whether NCCL uses the intended interface ('Using network "
+        "Socket' is TCP); otherwise try NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD"
     )
     severity = "problem" if expected["sure"] else "hint"
     return [

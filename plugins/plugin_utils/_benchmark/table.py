@@ -69,5 +69,5 @@ def render(found: Benchmark) -> str:
         text += [f"{one['severity']}: {one['found']}", f"  what to do: {one['remedy']}"]
     text += [f"left out: {one}" for one in found["left_out"]]
     if not found["complete"]:
-        text.append("the benchmark did not come to its end")
+        text.append("the benchmark did not finish")
     return "\n".join([*text, f"benchmark {found['run_id']}: {found['verdict']}"])

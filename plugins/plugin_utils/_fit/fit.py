@@ -115,12 +115,12 @@ class Fit:
         if known["job"] != job or known["search"] != search:
             raise FitError(
                 f"{self.directory.name} is a search with other settings: choose another name with -e run_id=NAME, or "
-                f"remove {self.directory} to begin again"
+                f"remove {self.directory} to start over"
             )
         if known["common"] != sealed(known["salt"], self.common):
             raise FitError(
                 f"{self.directory.name} is a search with another job, or on other nodes: choose another name with -e "
-                f"run_id=NAME, or remove {self.directory} to begin again"
+                f"run_id=NAME, or remove {self.directory} to start over"
             )
         return known  # type: ignore[return-value]
 
@@ -133,10 +133,10 @@ class Fit:
         """Search to the end. Raises FitError where a probe fails for another reason than its size."""
         state = self.state_of(job, search)
         if state["under_way"]:
-            self.say(f"{state['under_way']} was not over when the search was cut off: it is stopped")
+            self.say(f"{state['under_way']} was still running when the search was interrupted: stopping it")
             self.launcher.stop(state["under_way"])
         if state["result"] is not None:
-            self.say("nothing is launched: the result is that of an earlier search")
+            self.say("nothing to launch: this is the result of an earlier search")
         while not (following := fit_next(state["history"], search))["done"]:
             self.tell(state["history"], following)
             run_id = free_name(self.runs, f"{self.directory.name}-b{following['batch']}")
@@ -161,7 +161,7 @@ class Fit:
         """A line before each probe."""
         spent = [one["seconds"] for one in history]
         each = f", {sum(spent) / len(spent):.0f} s each" if spent else ""
-        what = "the result in a longer run" if following["confirms"] else f"batch {following['batch']}"
+        what = "confirming the result in a longer run" if following["confirms"] else f"batch {following['batch']}"
         about = len(history) + following["left"] + (not following["confirms"])
         self.say(f"probe {len(history) + 1} of about {about}{each}: {what}")
 
@@ -176,11 +176,11 @@ class Fit:
         }
         ended = self.launcher.launch(run_id, variables, job["patience"])
         if self.launcher.interrupted:
-            raise FitError(f"interrupted: {run_id} was stopped on all nodes; the same command goes on where this ends")
+            raise FitError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
         if ended.late:
             raise FitError(
-                f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit that it "
-                "keeps, such as --max_steps 20, in fit_args, or raise fit_probe_timeout"
+                f"{run_id} went on for {job['patience']:.0f} s and was stopped: give the script a step limit, such as "
+                "--max_steps 20, in fit_args, or raise fit_probe_timeout"
             )
         record = self.runs / run_id
         result = Files(record).document("result.json")
@@ -195,7 +195,7 @@ class Fit:
         if found.kind == "other":
             raise FitError(
                 f"{run_id} failed, and not for lack of memory: {found.why}. Its output is in "
-                f"{self.directory / 'launches' / run_id}.log. Once the script is right the same command goes on"
+                f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
             )
         return self.measured(record, result, following, found, ended)
 

@@ -52,7 +52,7 @@ def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
             if match.entry.id in TOO_LARGE or (match.entry.id in PERHAPS and smaller_ran):
                 return Outcome("large", match.line)
     failure = mapping(found.get("first_failure"))
-    why = clean(failure.get("error"), 300) or clean(found.get("reason"), 300) or "it left no word"
+    why = clean(failure.get("error"), 300) or clean(found.get("reason"), 300) or "it left no message"
     return Outcome("other", why)
 
 

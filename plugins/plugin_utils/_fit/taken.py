@@ -36,11 +36,11 @@ def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
     result = state["result"]
     if result is None:
         raise FitError(
-            f"{name} is a search that is not over, after {len(state['history'])} launches: go on with the command that "
-            "has begun it"
+            f"{name} is an unfinished search, after {len(state['history'])} launches: continue it with the command "
+            "that started it"
         )
     if not result:
-        raise FitError(f"{name} is a search that has found no batch: make the model smaller, and search again")
+        raise FitError(f"{name} is a search that found no batch: make the model smaller and search again")
     if clean(program, 4096) != state["program"]:
         raise FitError(
             f"{name} is a search with {state['program']}, and this run starts {clean(program, 200) or 'nothing'}: "

@@ -78,12 +78,12 @@ def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Findi
     """Whether the second start has continued the curve of the first, None where that cannot be told."""
     first, second = named(starts, ALL), named(starts, RESUMED)
     if not job["resume_args"]:
-        return None, [hint("resuming was not tried", "give rehearse_resume_args, such as --resume {checkpoint}")]
+        return None, [hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
     if first is None or second is None:
         return None, []
     if len(first["loss"]) < 2 or not second["loss"]:
         remedy = f'{REPORT}{{"step": ..., "loss": ...}} at some steps, or name the curve with rehearse_loss'
-        return None, [hint("whether the second start went on cannot be told: the job has reported no loss", remedy)]
+        return None, [hint("whether the second start resumed is unknown: the job reported no loss", remedy)]
     began, fell_to, again = first["loss"][0], late(first["loss"]), second["loss"][0]
     fell = began - fell_to
     learned = fell > LEARNED * abs(began)
@@ -115,18 +115,17 @@ def of_steps(job: Job, starts: Sequence[Start]) -> list[Finding]:
         return []
     if whole["step_seconds"] is None:
         remedy = f'{REPORT}{{"samples_per_second": ..., "global_batch_size": ...}} or {{"seconds_per_step": ...}}'
-        return [hint("the time of a step is not known, so that of the whole is not", remedy)]
+        return [hint("the time per step is unknown, so the total time is too", remedy)]
     found = []
     if not job["total_steps"]:
-        found.append(
-            hint("what the whole takes is not known", "say how many steps it has: -e rehearse_total_steps=10000")
-        )
+        found.append(hint("the total time is unknown", "set the number of steps: -e rehearse_total_steps=10000"))
     if two is not None and two["step_seconds"] and whole["step_seconds"] > SLOWER * two["step_seconds"]:
         found.append(
             hint(
                 f"a step takes {whole['step_seconds']:.3g} s on {whole['nnodes']} nodes, "
                 f"and {two['step_seconds']:.3g} s on 2",
-                "if the batch of a rank is the same, the network holds them up: benchmark.yml says whether it is slow",
+                "if the batch per rank is the same, the network is the bottleneck: benchmark.yml measures whether it "
+                "is slow",
             )
         )
     return found
@@ -138,12 +137,12 @@ def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -
         return []
     if not whole["checkpoint"]:
         remedy = f'{REPORT}{{"checkpoint": "/absolute/path"}} where rank 0 has saved one'
-        return [hint("the job has told of no checkpoint, so its size is not known, nor the room for it", remedy)]
+        return [hint("the job reported no checkpoint, so its size and the space for it are unknown", remedy)]
     if size is None or free is None:
         return [
             problem(
-                f"the checkpoint {whole['checkpoint']} is not there on {whole['node']}, though the job has told of it",
-                "correct what the job tells, or let it save at the end of its steps",
+                f"the checkpoint {whole['checkpoint']} does not exist on {whole['node']}, although the job reported it",
+                "correct what the job reports, or make it save at the end of its steps",
             )
         ]
     needed = ROOM * size * job["kept"]
@@ -153,7 +152,7 @@ def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -
         problem(
             f"{whole['node']} has {gigabytes(free + size)} for checkpoints, and {job['kept']} of them take "
             f"{gigabytes(needed)}",
-            "keep fewer, save them elsewhere, or make room",
+            "keep fewer, save them elsewhere, or free up space",
         )
     ]
 

@@ -100,7 +100,7 @@ class Rehearsing:
         """Launch all that has not succeeded yet. Raises RehearsalError where a launch fails."""
         known = self.known(job)
         if known["under_way"]:
-            self.say(f"{known['under_way']} was not over when the rehearsal was cut off: it is stopped")
+            self.say(f"{known['under_way']} was still running when the rehearsal was interrupted: stopping it")
             self.launcher.stop(known["under_way"])
             if known["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
                 # it may have saved over the checkpoint from which it had begun
@@ -148,9 +148,7 @@ class Rehearsing:
         """Launch, and say what was measured. Raises RehearsalError."""
         ended = self.launcher.launch(run_id, variables, job["patience"])
         if self.launcher.interrupted:
-            raise RehearsalError(
-                f"interrupted: {run_id} was stopped on all nodes; the same command goes on where this ends"
-            )
+            raise RehearsalError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
         if ended.late:
             raise RehearsalError(
                 f"{run_id} went on for {job['patience']:.0f} s and was stopped: let the script end after {STEPS} "
@@ -168,7 +166,7 @@ class Rehearsing:
             )
             raise RehearsalError(
                 f"not yet: {run_id} ({WORDS[what]}) failed: {why}. Its output is in "
-                f"{self.directory / 'launches' / run_id}.log. Once the script is right the same command goes on"
+                f"{self.directory / 'launches' / run_id}.log. Once the script is fixed, the same command resumes"
             )
         return measured(record, what, job)
 

@@ -69,7 +69,7 @@ def bandwidth(found: Benchmark) -> Plot:
     expected = found["expected_network"]
     layers = [over_bytes(values, names, "Gb/s", False)]
     if expected is not None and len(found["nodes"]) > 1:
-        caption += f"; {expected['value']:.3g} Gb/s are to be expected ({expected['source']})"
+        caption += f"; {expected['value']:.3g} Gb/s is expected ({expected['source']})"
         layers.append(
             {
                 "data": {"values": [{"expected": expected["value"]}]},
@@ -104,7 +104,7 @@ def rates(found: Benchmark) -> Plot:
     shown = [gpu for gpu in found["gpus"] if gpu in slowest]
     median = statistics.median(gpu["tflops"] for gpu in found["gpus"])
     caption = (
-        f"{where(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute, the median is {median:.3g}"
+        f"{where(slowest[0])} does {slowest[0]['tflops']:.3g} {unit} while all compute; the median is {median:.3g}"
         + (f"; the slowest {ROWS} of {len(found['gpus'])} are shown" if len(found["gpus"]) > ROWS else "")
     )
     names = [where(gpu) for gpu in shown]

@@ -42,8 +42,8 @@ def cost_of(
             "start_up": None,
             "idle_gpus": None,
             "per_1000_samples": None,
-            "missing": f"price of {', '.join(without[:NAMED])}{more} not known: set node_price_per_hour in the "
-            "inventory, what the machine costs while it is on"
+            "missing": f"price of {', '.join(without[:NAMED])}{more} unknown: set node_price_per_hour in the "
+            "inventory to the price of the machine while it is on"
             if without
             else "the nodes of the run are not known",
         }

@@ -93,8 +93,8 @@ def unused_gpus(facts: Facts) -> Iterator[Finding]:
             "problem",
             names,
             f"{subject(names, len(facts.gpus))}: not busy in any of {samples} samples or more",
-            "see whether the job is started with as many processes as there are GPUs (nproc_per_node), whether it "
-            "picks its GPU by LOCAL_RANK, and whether the model is moved to it at all",
+            "check that the job starts one process per GPU (nproc_per_node), selects its GPU by LOCAL_RANK, and moves "
+            "the model to it",
             gpus=len(unused),
             samples=samples,
         )
@@ -113,8 +113,8 @@ def idle_gpus(facts: Facts) -> Iterator[Finding]:
             names,
             f"{subject(names, len(facts.gpus))}: idle for up to {share:.0%} of the samples while the job worked "
             f"({name_of(worst)})",
-            "give the data loader more num_workers, pin_memory=True and persistent_workers=True, and bring the data to "
-            "local disks (stage_data.yml); what is logged or saved at each step makes GPUs wait, too",
+            "give the data loader more num_workers, pin_memory=True and persistent_workers=True, and copy the data to "
+            "local disks (stage_data.yml); logging or saving at each step makes GPUs wait, too",
             gpus=len(idle),
             share=share,
         )
@@ -140,7 +140,7 @@ def waiting_gpus(facts: Facts) -> Iterator[Finding]:
             names,
             f"{subject(names, len(facts.gpus))}: utilisation of {worst['utilization_working_percent']:.0f} % at "
             f"{share:.0%} of the power limit ({name_of(worst)}): busy waiting, not computing",
-            "the GPUs wait for communication or for a slow peer, or their kernels are very small: take a larger batch "
+            "the GPUs wait for communication or for a slow peer, or their kernels are very small: use a larger batch "
             "or gradient accumulation, and look for a slow node or network (nccl.*.log of a run with -e debug=true "
             "says what NCCL uses)",
             gpus=len(waiting),
@@ -166,9 +166,9 @@ def slow_gpu(facts: Facts) -> Iterator[Finding]:
                     [name_of(gpu)],
                     f"{name_of(gpu)}: draws {watts:.0f} W while the job works, the others {usual:.0f} W "
                     f"({watts / usual:.0%})",
-                    f"it is held back, or has less to do, and the others wait for it at each step: look at "
-                    f"nvidia-smi -q -d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and at its "
-                    "PCIe link and power cap",
+                    "it is throttled or has less to do, and the others wait for it at each step: check nvidia-smi -q "
+                    f"-d PERFORMANCE,CLOCK,TEMPERATURE on {gpu['node']} while a job runs, and its PCIe link and power "
+                    "cap",
                     watts=watts,
                     others_watts=usual,
                     share=watts / usual,
@@ -186,8 +186,8 @@ def memory_room(facts: Facts) -> Iterator[Finding]:
             "hint",
             [name_of(fullest)],
             f"at most {share:.0%} of a GPU's memory was used ({name_of(fullest)})",
-            "a larger batch per rank fits and is faster as a rule: raise it until about 90 % are used, and the "
-            "learning rate with it",
+            "a larger batch per rank fits and is usually faster: raise it until about 90 % is used, and the learning "
+            "rate with it",
             share=share,
         )
 
@@ -207,9 +207,9 @@ def memory_full(facts: Facts) -> Iterator[Finding]:
             "hint",
             names,
             f"{subject(names, len(facts.gpus))}: up to {peak_share(fullest):.1%} of the memory was used "
-            f"({name_of(fullest)}): one longer sample from out of memory",
-            "take a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
-            "launch_environment, which wastes less of it",
+            f"({name_of(fullest)}): one longer sample away from running out of memory",
+            "use a slightly smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in "
+            "launch_environment, which wastes less memory",
             share=peak_share(fullest),
         )
 
@@ -238,8 +238,8 @@ def heat(facts: Facts) -> Iterator[Finding]:
                 "problem" if throttled else "hint",
                 [name_of(gpu)],
                 f"{name_of(gpu)}: reaches {degrees['peak']:.0f} °C{lost}",
-                f"see to its cooling, or ask the provider for another machine; nvidia-smi -q -d PERFORMANCE on "
-                f"{gpu['node']} says whether its clocks are lowered",
+                f"check its cooling, or ask the provider for another machine; nvidia-smi -q -d PERFORMANCE on "
+                f"{gpu['node']} shows whether its clocks are throttled",
                 **numbers,
             )
 
@@ -253,8 +253,8 @@ def tail(facts: Facts) -> Iterator[Finding]:
             "hint",
             [],
             f"no GPU was busy in the last {minutes(seconds)} of the run",
-            "see what the job does at its end: an evaluation or an upload of one rank for which all machines wait can "
-            "be done after the run, or the job hangs where it should leave (destroy_process_group)",
+            "check what the job does at its end: an evaluation or upload by one rank that all machines wait for can "
+            "be done after the run, or the job hangs on exit (destroy_process_group)",
             seconds=seconds,
         )
 
@@ -271,8 +271,8 @@ def start_up(facts: Facts) -> Iterator[Finding]:
             "hint",
             [],
             f"the first {minutes(waited)}, {waited / seconds:.0%} of the run, no GPU was busy",
-            "bring models and data to local disks before (hugging_face, stage_data.yml), keep tokenized data, and "
-            "compile kernels once: machines are paid meanwhile",
+            "copy models and data to local disks beforehand (hugging_face, stage_data.yml), keep tokenized data, and "
+            "compile kernels once: you pay for the machines meanwhile",
             seconds=waited,
             share=waited / seconds,
         )
@@ -287,7 +287,7 @@ def checkpoint_share(facts: Facts) -> Iterator[Finding]:
             "hint",
             [],
             f"checkpoints took {minutes(spent)}, {spent / seconds:.0%} of the run",
-            "save less often, save on a local disk and let role checkpoints copy it, or save in the background "
+            "save less often, save to a local disk and let role checkpoints copy it, or save in the background "
             "(torch.distributed.checkpoint.async_save)",
             seconds=spent,
             share=spent / seconds,
@@ -302,12 +302,12 @@ def restarts(facts: Facts) -> Iterator[Finding]:
             "restarts",
             "problem",
             [],
-            f"the ranks were started again {times}",
-            "the logs of each attempt lie in logs/node*/ranks: what ended the earlier ones stands at their end",
+            f"the ranks were restarted {times}",
+            "the logs of each attempt are in logs/node*/ranks: the end of each shows why it ended",
             restarts=facts.restarts,
         )
     if facts.shrunk:
-        yield finding("shrunk", "problem", [], facts.shrunk[0], "look at the node that left", nodes=len(facts.shrunk))
+        yield finding("shrunk", "problem", [], facts.shrunk[0], "check the node that left", nodes=len(facts.shrunk))
 
 
 def missing_samples(facts: Facts) -> Iterator[Finding]:
@@ -344,8 +344,8 @@ def missing_samples(facts: Facts) -> Iterator[Finding]:
                 "samples-none",
                 "hint",
                 without,
-                f"{named(without)}: no samples of its GPUs are here",
-                "fetch them with ansible-playbook logs.yml -e fetch=true and make the report again",
+                f"{named(without)}: no samples of its GPUs were fetched",
+                "fetch them with ansible-playbook logs.yml -e fetch=true and rerun the report",
                 nodes=len(without),
             )
 

@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.page impor
 from ansible_collections.muster.training.plugins.plugin_utils._report.report import where_failed
 
 MARK = "<!-- notes -->"
-INVITATION = "\nWhat you write below this line is kept when the page is written again.\n"
+INVITATION = "\nWhat you write below this line is kept when the page is rewritten.\n"
 README = "README.md"
 # What begins a mark anywhere; an underscore between letters begins none, and a bare address becomes a link
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")

@@ -193,7 +193,7 @@ def troubles(end: Mapping[str, Any]) -> list[str]:
     found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
     for key, words in (
         ("gpus", "the GPUs failed"),
-        ("container", "the container may still be there"),
+        ("container", "the container may still exist"),
         ("unwritten", "the run's directory could not be written at times"),
         ("shortened", "logs were shortened"),
     ):

@@ -201,8 +201,8 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 def no_findings(report: Report) -> str:
     """What is said where no rule has found anything."""
     if report["gpus"]:
-        return "None: no rule found anything in the samples of the GPUs or in the times of the run."
-    return "None; without samples of GPUs there is little to find."
+        return "None: no rule found anything in the GPU samples or run times."
+    return "None; without GPU samples there is little to find."
 
 
 def throughput(report: Report) -> list[tuple[str, str]]:
@@ -262,7 +262,7 @@ def node_table(report: Report) -> list[list[str]]:
         code = "" if row["exit_code"] in (None, 0) else f", exit code {row['exit_code']}"
         notes = list(row["troubles"])
         if row["oom_kills"]:
-            notes.append(f"the kernel ended {row['oom_kills']} processes for lack of memory")
+            notes.append(f"the kernel killed {row['oom_kills']} processes for lack of memory")
         price = row["price_per_hour"]
         found.append(
             [

@@ -95,7 +95,7 @@ def read_record(directory: Path, run_id: str) -> Record:
     names = [clean(node.get("name"), 100) for node in mappings(mapping(plan).get("nodes"))]
     found = files.below("logs")
     if files.more:
-        record.notes.append(f"logs has more than {MOST_FILES} files: those beyond were not looked at")
+        record.notes.append(f"logs has more than {MOST_FILES} files: the rest were not read")
     for rank, name in enumerate(names):
         record.nodes.append(read_node(files, f"logs/node{rank}", name, mappings(mapping(plan)["nodes"])[rank], result))
     record.fetched = bool(found)

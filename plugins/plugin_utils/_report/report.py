@@ -156,7 +156,7 @@ def verdict(report: Report) -> str:
     failed = report["failure"]
     why = f"; failed first: {where_failed(failed)}: {failed['error']}" if failed is not None else ""
     reason = f"; {report['reason']}" if report["state"] == "stopped" and report["reason"] else ""
-    state = report["state"] if report["state"] in STATES else "is not over, or its verdict is not here"
+    state = report["state"] if report["state"] in STATES else "is not over, or its verdict is missing here"
     return f"{report['run_id']} {state}{took}: {size}{why}{reason}"
 
 
@@ -359,11 +359,11 @@ def notes(record: Record, gpus: list[Gpu]) -> list[str]:
     found = list(record.notes)
     if not record.fetched:
         found.append(
-            "nothing was fetched of this run's nodes, so there are no samples of GPUs and no curves: fetch it with "
-            f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and make the report again"
+            "nothing was fetched from this run's nodes, so there are no GPU samples and no curves: fetch it with "
+            f"ansible-playbook logs.yml -e run_id={record.run_id} -e fetch=true and rerun the report"
         )
     elif not gpus:
-        found.append("there are no samples of GPUs: the nodes have none, or nvidia-smi did not answer")
+        found.append("there are no GPU samples: the nodes have no GPUs, or nvidia-smi did not answer")
     if not record.curves:
         found.append(
             "there are no curves: TensorBoard's event files, trainer_state.json and metrics.csv are taken from the run "
@@ -371,5 +371,5 @@ def notes(record: Record, gpus: list[Gpu]) -> list[str]:
         )
     for link in record.links:
         if not is_wandb(link):
-            found.append(f"the job printed the address of a run elsewhere: {clean(link, 300)}")
+            found.append(f"the job printed the URL of a run elsewhere: {clean(link, 300)}")
     return [clean(note, 500) for note in found]

@@ -51,7 +51,7 @@ def cannot_begin(given: Mapping[str, Any]) -> str:
 
 
 def unheard(option: str, instead: str) -> str:
-    return f"{option} asks at each launch, and nobody would be there to answer: use {instead}"
+    return f"{option} prompts at each launch, and nobody would be there to answer: use {instead}"
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def held(directory: Path) -> Iterator[None]:
     except OSError:
         os.close(descriptor)
         raise Refusal(
-            f"{directory.name} is still going on, by another command: wait for its end, or choose another name with "
+            f"{directory.name} is still being run by another command: wait for it to end, or choose another name with "
             "-e run_id=NAME",
             result={"changed": False},
         ) from None

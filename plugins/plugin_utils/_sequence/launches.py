@@ -150,7 +150,7 @@ class Launches:
         ended = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
         if ended.code or ended.late:
             Display().warning(
-                f"{run_id} may go on: stopping it {'took too long' if ended.late else 'failed'}, as "
+                f"{run_id} may still be running: stopping it {'took too long' if ended.late else 'failed'}, as "
                 f"{self.directory / f'{run_id}-stop.log'} says. "
                 + as_typed(f"Try again: ansible-playbook stop.yml -e run_id={run_id}")
             )

@@ -167,8 +167,8 @@ def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
             seen = by_value((node.name, node.python) for node in made)
             raise Refusal(
                 f"the environment in {wishes.directory} has Python {seen}, "
-                f"and python_env_python is {wishes.python}. Needed: one of both. Remove {wishes.directory}/env on all "
-                "nodes, so that it is rebuilt, or set python_env_python to auto"
+                f"and python_env_python is {wishes.python}. Needed: the same in both. Remove {wishes.directory}/env "
+                "on all nodes to rebuild it, or set python_env_python to auto"
             )
         return [
             Python(minor_text(minor), minor, f"{wishes.directory}/env has it; to change it, remove that on all nodes")
@@ -185,8 +185,8 @@ def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
         if system:
             return system
         raise Refusal(
-            f"python3 is {seen}. Needed: one minor release of Python on all nodes, since venv takes the system's. "
-            "Install the same, or set python_env_manager to uv, which brings one along"
+            f"python3 is {seen}. Needed: the same minor release of Python on all nodes, because venv uses the "
+            "system's. Install the same one, or set python_env_manager to uv, which installs its own"
         )
     brought = Python(minor_text(BROUGHT_PYTHON), BROUGHT_PYTHON, f"{wishes.manager} brings it")
     return [brought] if wishes.manager == "conda" else [*system, brought]
@@ -289,7 +289,7 @@ def kernel_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -
     return Problem(
         (3,),
         f"torch {one.torch} for {build_words(one.build)} has no kernels for {by_value(without)}",
-        f"GPUs that it is built for ({', '.join(archs)})",
+        f"GPUs it is built for ({', '.join(archs)})",
         f"leave {listed(dict.fromkeys(name for name, _model in without))} out of the group",
     )
 
@@ -301,8 +301,8 @@ def flash_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) ->
     if one.build == CPU:
         return Problem(
             (4,),
-            "flash-attention runs on GPUs alone, and torch is for the CPU",
-            "GPUs on the nodes, and a torch for CUDA",
+            "flash-attention runs only on GPUs, but torch is for the CPU",
+            "GPUs on the nodes and a torch for CUDA",
             "set flash_attention_enabled to false",
         )
     old = [
@@ -316,8 +316,7 @@ def flash_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) ->
             (4,),
             f"FlashAttention 2 has no kernels for {by_value(old)}",
             f"compute capability {minor_text(FLASH_CAPABILITY)} or higher (Ampere)",
-            "set flash_attention_enabled to false, and let the job attend by "
-            "torch.nn.functional.scaled_dot_product_attention",
+            "set flash_attention_enabled to false, and use torch.nn.functional.scaled_dot_product_attention in the job",
         )
     flash = FLASH_ATTENTION.get(one.flash)
     if flash is None or one.release is None:  # the role flash_attention asks the server
@@ -328,7 +327,7 @@ def flash_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) ->
             (5,),
             f"the wheels of flash-attention {one.flash} do not load with glibc {by_value(old)}",
             f"glibc {minor_text(flash.glibc)} or newer",
-            "set flash_attention_build to true, so that it is built there",
+            "set flash_attention_build to true to build it there",
         )
     python = one.python.minor
     if (
@@ -373,8 +372,8 @@ def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
     without = [node.name for node in nodes.values() if node.gpus and not node.driver]
     if without and wishes.cuda == AUTO:
         raise Refusal(
-            f"{listed(without)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, by which the build "
-            "of torch is chosen. Install one (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
+            f"{listed(without)}: there are GPUs, but no NVIDIA driver is loaded. Needed: a driver, which determines "
+            "the torch build. Install one (ansible-playbook site.yml --tags nvidia_driver), or set pytorch_cuda"
         )
     all_of_them = list(candidates(nodes, wishes))
     if not all_of_them:
@@ -406,7 +405,7 @@ def no_such_pair(wishes: Wishes) -> str:
     there = f" CUDA {wishes.cuda} is there for torch {', '.join(other)}." if other else ""
     return (
         f"there is no torch {wishes.torch} for CUDA {wishes.cuda}. torch {wishes.torch} is there for CUDA {named}."
-        f"{there} Needed: a pair that there is. Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
+        f"{there} Needed: an existing pair. Set pytorch_version or pytorch_cuda to one of these:\n{known_builds()}"
     )
 
 

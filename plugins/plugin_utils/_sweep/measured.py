@@ -47,13 +47,13 @@ def measured(record: Path, ended: Ended, log: Path, now: float) -> Measured:
     batch, ranks = told.get("batch_size"), report["world_size"]
     failed = report["failure"]
     if ended.late:
-        why = f"it went on for {ended.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
+        why = f"it ran for {ended.seconds:.0f} s and was stopped: raise sweep_timeout, or let it do less"
     elif not result:
         why = f"it was not launched: {ended.failures[-1] if ended.failures else f'see {log}'}"
     elif failed is not None:
         why = f"{where_failed(failed)}: {failed['error']}"
     else:
-        why = report["reason"] or f"it left no word: see {log}"
+        why = report["reason"] or f"it left no message: see {log}"
     succeeded = report["state"] == "succeeded" and not ended.late
     return {
         "succeeded": succeeded,

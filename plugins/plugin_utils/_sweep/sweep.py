@@ -115,7 +115,7 @@ class Sweep:
     def run(self, wanted: Wanted) -> State:
         """Launch all that has not succeeded yet, then make the tables. Raises SweepError."""
         if self.state["under_way"]:
-            self.say(f"{self.state['under_way']} was not over when the sweep was cut off: it is stopped")
+            self.say(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
             self.launcher.stop(self.state["under_way"])
             self.state["under_way"] = ""
         settings = {one["name"]: self.settings_of(one) for one in wanted.variants}
@@ -140,7 +140,7 @@ class Sweep:
                         if not self.one(variant, batch, repeat, where, wanted):
                             failed.add(variant["name"])
         if not launched:
-            self.say("nothing is launched: the results are those of an earlier sweep")
+            self.say("nothing to launch: these are the results of an earlier sweep")
         self.state["tables"] = [table_of(batch, wanted.variants, self.state["runs"]) for batch in batches]
         self.keep()
         page = [f"# {self.directory.name}", "", *(for_markdown(table) for table in self.state["tables"])]
@@ -180,7 +180,7 @@ class Sweep:
         self.state["under_way"] = ""
         self.keep()
         if not run["succeeded"]:
-            self.say(f"{run['variant']} failed and is passed over: {run['why']}")
+            self.say(f"{run['variant']} failed and is skipped: {run['why']}")
 
     def largest(self, variant: Variant, where: str, search: Search, patience: float) -> tuple[int, str]:
         """The largest batch of a variant, searched for where it is not known; 0 where there is none, and why."""
@@ -215,7 +215,7 @@ class Sweep:
 
 def interrupted(run_id: str) -> str:
     """That Ctrl-C was heard."""
-    return f"interrupted: {run_id} was stopped on all nodes; the same command goes on where this ends"
+    return f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here"
 
 
 def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) -> Run:

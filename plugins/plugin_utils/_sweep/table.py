@@ -132,7 +132,7 @@ def within_range(rows: Sequence[Row]) -> list[str]:
     if len(known) < 2:
         return []
     if all(row["least"] == row["most"] for row in known):
-        return ["each was measured once: a difference of some per cent says nothing; sweep_repeats=3 gives ranges"]
+        return ["each was measured once: a difference of a few per cent means nothing; sweep_repeats=3 gives ranges"]
     best = known[0]
     alike = [row["variant"] for row in known[1:] if (row["most"] or 0.0) >= (best["least"] or 0.0)]
     if not alike:

@@ -57,7 +57,7 @@ def read_variants(given: Given, readers: Readers) -> tuple[list[Variant], list[s
     if not isinstance(given.variants, (list, tuple)):
         return [], [f"sweep_variants is {ascii(given.variants)[:80]}, and it takes a list: {EXAMPLE}"]
     if not given.variants:
-        return [], [f"there are no variants: say what is to be compared, as in {EXAMPLE}"]
+        return [], [f"there are no variants: list what to compare, as in {EXAMPLE}"]
     allowed = {**given.keys, **{name: name for name in given.options}}
     allowed = {key: name for key, name in allowed.items() if name in given.options and name not in NOT_ITS_OWN}
     found: list[Variant] = []
@@ -135,4 +135,4 @@ def unknown(key: str, allowed: Mapping[str, str]) -> str:
         return f"it sets {key}, which is the same for all: leave it out"
     near = difflib.get_close_matches(key, allowed, n=1)
     hint = f"did you mean {near[0]}?" if near else "it takes what a job file has below `job`, and launch_* variables"
-    return f"it sets {ascii(key)[1:-1]}, and nothing reads it; {hint}"
+    return f"it sets {ascii(key)[1:-1]}, but nothing reads it; {hint}"

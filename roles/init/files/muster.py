@@ -30,25 +30,25 @@ JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse") 
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
     "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
-    "ping": ("ping", "", "show which machines are there, and with which GPUs", {}),
-    "preflight": ("preflight", "preflight", "name all that would keep a job from running", {"-n": "nnodes"}),
+    "ping": ("ping", "", "show which machines answer, and their GPUs", {}),
+    "preflight": ("preflight", "preflight", "check for all that would keep a job from running", {"-n": "nnodes"}),
     "launch": ("launch", "launch", "run a job: ./muster launch job.yml, or launch -n 4 train.py --epochs 3", JOB),
-    "status": ("status", "launch", "show where a run stands: ./muster status [RUN]", RUN),
+    "status": ("status", "launch", "show the state of a run: ./muster status [RUN]", RUN),
     "logs": ("logs", "launch", "show the output of a rank", {**RUN, "--rank": "rank", "--fetch": "fetch=true"}),
-    "fetch": ("fetch", "launch", "bring what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
-    "report": ("report", "launch", "write what a run was worth, or compare runs: ./muster report --runs A,B", REPORT),
-    "shell": ("shell", "launch", "log in where a rank would be: ./muster shell NODE [--run-id RUN]", SHELL),
+    "fetch": ("fetch", "launch", "copy what a job wrote: ./muster fetch [RUN]", {**RUN, "--yes": "confirm=true"}),
+    "report": ("report", "launch", "write a report on a run, or compare runs: ./muster report --runs A,B", REPORT),
+    "shell": ("shell", "launch", "log in to a node, as a rank: ./muster shell NODE [--run-id RUN]", SHELL),
     "stop": ("stop", "launch", "stop a run: ./muster stop [RUN]", RUN),
     "runs": ("runs", "launch", "list runs, and remove old ones", {"--keep": "keep", "--older-than": "older_than"}),
-    "provision": ("provision", "", "make machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
+    "provision": ("provision", "", "create machines: ./muster provision bert -n 4", {"": "cluster", "-n": "nnodes"}),
     "cost": ("cost", "", "show what all clusters of the account cost", {"": "cluster"}),
     "teardown": ("teardown", "", "remove the machines of a cluster: ./muster teardown bert", {"": "cluster"}),
-    "image": ("image", "", "make a template of a machine: ./muster image bert --name golden", IMAGE),
+    "image": ("image", "", "create a template from a machine: ./muster image bert --name golden", IMAGE),
     "benchmark": ("benchmark", "benchmark", "measure GPUs and network, and name what is slow", BENCHMARK),
     "fit": ("fit", "fit", "find the largest batch that fits into memory", {"-n": "nnodes"}),
     "sweep": ("sweep", "sweep", "compare variants: ./muster sweep job.yml variants.yml", {"--run-id": "run_id"}),
     "rehearse": ("rehearse", "rehearse", "try a job first: ./muster rehearse job.yml rehearsal.yml", RUN),
-    "stage-data": ("stage_data", "stage_data", "bring a bucket to the machines' disks", {"": "stage_data_bucket"}),
+    "stage-data": ("stage_data", "stage_data", "copy a bucket to the machines' disks", {"": "stage_data_bucket"}),
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
@@ -83,7 +83,7 @@ def help_of(word: str) -> str:
         options = [f"  {option or 'WORD':<18}{name}" for option, name in WORDS[word][3].items()]
         return "\n".join([f"./muster {word}: {WORDS[word][2]}", *options, "  -e NAME=VALUE     any variable of a role"])
     lines = [f"  {name:<13}{about}" for name, (_playbook, _role, about, _options) in WORDS.items()]
-    return "\n".join(["./muster WORD ...", *lines, "  help WORD    what can be set"])
+    return "\n".join(["./muster WORD ...", *lines, "  help WORD    options of WORD"])
 
 
 def translate(word: str, words: list[str]) -> list[str]:
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> int:
             print(help_of(rest[0] if rest else ""))
             role = WORDS[rest[0]][1] if rest and rest[0] in WORDS else ""
             if role:
-                print(f"All that can be set with -e: ansible-doc -t role muster.training.{role}")
+                print(f"All variables for -e: ansible-doc -t role muster.training.{role}")
             return 0
         help_of(word)  # it refuses one that is not there
         command = translate(word, rest)

@@ -47,5 +47,5 @@ def test_former_data_are_not_deleted_where_their_place_is_not_known(directory: P
 @pytest.mark.parametrize("words", ["", "--limit a"])
 def test_what_has_no_effect_is_refused_with_a_limit_too(directory: Path, words: str) -> None:
     output = said(directory, "--tags", "docker_engine", "-e", "container_image_name=b", *words.split())
-    assert "--tags docker_engine: this playbook has no tags; leave the option out" in output, output
-    assert "the role container_image alone reads it, which this playbook does not run" in output, output
+    assert "--tags docker_engine: this playbook has no tags; remove the option" in output, output
+    assert "only the role container_image reads it, which this playbook does not run" in output, output

@@ -67,7 +67,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
     assert state_of(directory, "fit-b8") != "running", "the run was stopped before the command ended"
     assert json.loads((directory / "runs" / "fit" / "fit.json").read_text())["under_way"] == "fit-b8"
     code, output = launched(directory, "job.py")
-    assert code == 2 and "fit is a search that is not over, after 0 launches" in output, output
+    assert code == 2 and "fit is an unfinished search, after 0 launches" in output, output
     process = begun(directory, command)
     try:
         wait_until_it_runs(directory, process, "fit-b8-2")
@@ -91,7 +91,7 @@ def test_the_limit_of_a_rank_that_runs_out_of_memory_is_found_also_where_it_was_
         *("fit-b12", "fit-b4", "fit-b8", "fit-b8-2", "fit-b8-3")
     ]
     code, output = launched(directory, "job.py", "-e", '{"launch_args": ["{batch_size}", "--lr", 1e-5]}')
-    assert code == 0 and "[fit] batch 4, as fit has found it" in output, output
+    assert code == 0 and "[fit] batch 4, found by fit" in output, output
     plan = json.loads((directory / "runs" / "whole" / "plan.json").read_text())
     assert plan["command"][-4:] == [f"{directory}/job.py", "4", "--lr", "1e-5"], "all else is as it was written"
 

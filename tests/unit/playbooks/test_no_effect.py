@@ -63,10 +63,10 @@ def each_once(playbooks: Iterable[str]) -> list[Any]:
 def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
     words = ["-e", "warmup_steps=3 mount_s3_mounts=b _own=1", "--tags", "nothing,all", "--skip-tags", "much"]
     printed = said(directory, f"muster.training.{playbook}", *words)
-    assert "--tags nothing: this playbook has no tags; leave the option out" in printed, printed
+    assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
     assert "--skip-tags much: this playbook has no tags" in printed
     assert "warmup_steps is set (with -e), and nothing reads it; correct the name, or remove it" in printed
-    assert "mount_s3_mounts is set (with -e), and the role mount_s3 alone reads it, which this playbook" in printed
+    assert "mount_s3_mounts is set (with -e), and only the role mount_s3 reads it, which this playbook" in printed
     assert "_own is set" not in printed
 
 

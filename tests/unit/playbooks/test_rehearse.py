@@ -70,7 +70,9 @@ def test_a_job_that_resumes_may_go_also_where_the_rehearsal_was_killed(directory
     (directory / "wait").unlink()
     done = typed(directory, words(directory))
     assert done.returncode == 0, done.stdout
-    assert "rehearsal-resumed was not over when the rehearsal was cut off: it is stopped" in done.stdout, done.stdout
+    assert "rehearsal-resumed was still running when the rehearsal was interrupted: stopping it" in done.stdout, (
+        done.stdout
+    )
     assert json.loads(status.read_text())["state"] != "running"
     assert "the second start continued the curve of the first" in done.stdout
     assert "the whole, 900 steps: about 0:30:36, 1.53 USD" in done.stdout, done.stdout

@@ -116,7 +116,7 @@ REFUSED = [
             "--tags opn_mpi: no role has this tag; did you mean open_mpi?",
             "--skip-tags firewal: no role has this tag; did you mean firewall?",
             "open_mpi_compilr is set (with -e), and the role knows no such variable; did you mean open_mpi_compiler?",
-            "checkpoints_bucket is set (with -e), and the role checkpoints alone reads it, which this playbook",
+            "checkpoints_bucket is set (with -e), and only the role checkpoints reads it, which this playbook",
             "nnodes is set (with -e), and nothing reads it",
         ],
     ),
@@ -124,11 +124,11 @@ REFUSED = [
         "--tags open_mpi,cifs_share,docker_data_root -e cifs_share_enabled=false -e docker_engine_enabled=true "
         "-e open_mpi_compiler=true",
         [
-            "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to switch it on, add -e "
+            "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to enable it, add -e "
             "open_mpi_enabled=true)",
-            "the role cifs_share is off on all nodes (to switch it on, add -e cifs_share_enabled=true)",
-            "the role docker_data_root is off on all nodes (to switch it on, set docker_data_root_path)",
-            "docker_engine_enabled is set (with -e), and the tags leave the role docker_engine out",
+            "the role cifs_share is off on all nodes (to enable it, add -e cifs_share_enabled=true)",
+            "the role docker_data_root is off on all nodes (to enable it, set docker_data_root_path)",
+            "docker_engine_enabled is set (with -e), but the tags exclude the role docker_engine",
             "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes",
         ],
     ),

@@ -58,12 +58,12 @@ def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -
     finally:
         output = killed(process)
     assert "[sweep] variant 1 of 3: small" in output and ", about " in output, output
-    assert "[sweep] wrong failed and is passed over: one, rank 0: ValueError: no such strategy" in output, output
+    assert "[sweep] wrong failed and is skipped: one, rank 0: ValueError: no such strategy" in output, output
     assert json.loads((directory / "runs" / "sweep" / "sweep.json").read_text())["under_way"] == "sweep-large"
     (directory / "wait").unlink()
     done = typed(directory, words(directory, [one for one in VARIANTS if one["name"] != "wrong"]))
     assert done.returncode == 0, done.stdout
-    assert "sweep-large was not over when the sweep was cut off: it is stopped" in done.stdout, done.stdout
+    assert "sweep-large was still running when the sweep was interrupted: stopping it" in done.stdout, done.stdout
     text = (directory / "runs" / "sweep" / "sweep.json").read_text()
     assert "s3cret" not in text and "s3cret" not in done.stdout
     known = json.loads(text)
@@ -82,7 +82,7 @@ def test_a_failure_is_passed_over_and_after_a_kill_it_goes_on(directory: Path) -
 
 def test_what_cannot_be_is_refused_before_anything_starts(directory: Path) -> None:
     done = typed(directory, words(directory, []))
-    assert done.returncode == 2 and "there are no variants: say what is to be compared, as in" in done.stdout
+    assert done.returncode == 2 and "there are no variants: list what to compare, as in" in done.stdout
     wrong = [
         {"name": "a", "nnodse": 2},
         {"name": "a"},
@@ -92,7 +92,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(directory: Path) -> No
     ]
     done = typed(directory, words(directory, wrong))
     printed = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "variant a: it sets nnodse, and nothing reads it; did you mean nnodes?" in printed
+    assert done.returncode == 2 and "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?" in printed
     assert "variant 2 of sweep_variants has the name a, as one before it" in printed
     assert "variant 3 of sweep_variants has the name '../a': use letters, digits" in printed
     assert "variant b: it takes 3 nodes, and the inventory has 2" in printed

@@ -57,7 +57,7 @@ def test_the_group_in_which_the_machines_are_is_named(tmp_path: Path) -> None:
     done = typed(tmp_path, words)
     said = " ".join(done.stdout.split())
     assert done.returncode == 2 and said.count("the group 'training' has no hosts.") <= 2, done.stdout
-    assert "has the group gpus: rename yours, or say which it is with -e launch_group=gpus" in said, done.stdout
+    assert "has the group gpus: rename yours, or choose it with -e launch_group=gpus" in said, done.stdout
     assert SAID in typed(tmp_path, [*words, "-e", "launch_group=gpus"]).stdout
 
 

@@ -25,13 +25,13 @@ def directory(tmp_path: Path) -> Path:
 
 
 EMPTY = "the group 'training' has no hosts. Needed: your machines in this group."
-UNREAD = "the inventory is not whole: {}/paperspace.yml could not be read"
+UNREAD = "the inventory is incomplete: {}/paperspace.yml could not be read"
 LAUNCH = [
     ([], EMPTY),
     (["other.yml"], EMPTY),
     (["paperspace.yml"], UNREAD),
     (["good.yml", "paperspace.yml"], UNREAD),
-    (["good.yml", "gone.yml"], "the inventory is not whole: {}/gone.yml could not be read"),
+    (["good.yml", "gone.yml"], "the inventory is incomplete: {}/gone.yml could not be read"),
     (["good.yml"], "nnodes is 2, and the group has 1: a. Needed"),
 ]
 OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]

@@ -17,7 +17,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles" / "docker_engine"
         ({"a": 1}, [], "", ""),
         ({}, ["train"], "docker.service is active", ""),
         ({"a": 1}, ["train"], "", "these containers are running: train. Needed: "),
-        ({"a": 1}, [], "docker.service is active", "cannot be told: docker.service is active. Needed: "),
+        ({"a": 1}, [], "docker.service is active", "cannot be listed: docker.service is active. Needed: "),
     ],
 )
 def test_new_settings_wait_until_nothing_runs(

@@ -123,7 +123,7 @@ def test_a_group_without_hosts() -> None:
     [
         (
             {"all": ["a"], "gpus": ["a"]},
-            "has the group gpus: rename yours, or say which it is with -e launch_group=gpus",
+            "has the group gpus: rename yours, or choose it with -e launch_group=gpus",
         ),
         ({"all": ["a"], "x": ["a"], "gpus": ["a"], "none": []}, "has the groups gpus, x: .* -e launch_group=NAME"),
     ],

@@ -88,7 +88,7 @@ def test_a_small_archive_of_huge_files_does_not_fill_the_disk(tmp_path: Path, mo
     assert len(bomb.getvalue()) < 10_000
     with_free(monkeypatch, _disk_room.KEEP_FREE + 4_000_000)
     with pytest.raises(
-        AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept: make room"
+        AnsibleActionFail, match=r"the logs up to node0/2.log take 0.0 GB, .* 1.1 GB are kept free: free up space"
     ):
         unpack(bomb, tmp_path)
     assert [path.name for path in tmp_path.rglob("*.log")] == ["1.log"]

@@ -148,7 +148,11 @@ def test_more_than_there_is_room_for_is_not_asked_for(tmp_path: Path, monkeypatc
     free = types.SimpleNamespace(free=_disk_room.KEEP_FREE + 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: free)
     node = Node()
-    with pytest.raises(AnsibleActionFail, match=r"the outputs of gpu1 take 0.0 GB, .* make room here, or bring fewer"):
+    with pytest.raises(
+        AnsibleActionFail,
+        match=r"the outputs of gpu1 take 0.0 GB, .* free up space here, or bring "
+        r"fewer",
+    ):
         fetch(monkeypatch, node, tmp_path)
     assert node.asked == []
 

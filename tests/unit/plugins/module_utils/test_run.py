@@ -213,7 +213,7 @@ def test_a_run_whose_supervisor_is_gone_has_died(tmp_path: Path) -> None:
     assert not answer["active"] and answer["status"]["state"] == "died" and answer["result"] is None
     found = run_status.read(run.request(0, wait=0))["run"]
     assert (found["state"], found["since"], found["ranks"]) == ("died", 5.0, [0])
-    assert "the supervisor is gone" in found["message"]
+    assert "the supervisor died" in found["message"]
 
 
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
@@ -607,7 +607,9 @@ def test_a_run_that_lies_elsewhere_is_not_called_gone(
             patch.setattr(run_runs, "runs_directory", lambda _request: "/else")
             with pytest.raises(RunError, match="which was not searched"):
                 look(run.request(0, wait=0))
-        with pytest.raises(RunError, match=f"-e launch_user={user}, or -e launch_node_directory=/else, as it was"):
+        with pytest.raises(
+            RunError, match=f"-e launch_user={user} or -e launch_node_directory=/else, as in its launch"
+        ):
             look(run.request(0, wait=0))
 
 

@@ -379,7 +379,7 @@ def test_rank_0_is_gone_and_its_peers_say_why() -> None:
 
 def test_rank_0_s_supervisor_was_killed_with_the_node_still_there() -> None:
     reads = {
-        "node0": seen("died", "the supervisor is gone"),
+        "node0": seen("died", "the supervisor died"),
         "node1": seen("failed", "node0 is lost: closed"),
         "node2": None,
     }
@@ -407,8 +407,8 @@ def test_a_node_that_has_left_an_elastic_run_has_not_stopped_it() -> None:
 def test_nobody_has_a_word_to_say() -> None:
     verdict = without_hub(PLAN, {"node0": None, "node1": seen("died"), "node2": None}, 5000.0)
     assert verdict["reason"] == "node0 is lost: it does not answer"
-    verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor is gone"), "node1": None, "node2": None}, 5000.0)
-    assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor is gone"
+    verdict = without_hub(PLAN, {"node0": seen("died", "the supervisor died"), "node1": None, "node2": None}, 5000.0)
+    assert verdict["first_failure"]["error"] == "node0 is lost: the supervisor died"
     assert verdict["first_failure"]["log"] == "/home/u/runs/first/node/launcher.log"
 
 

@@ -32,7 +32,7 @@ def test_each_form(line: str, host: GivenHost) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["a", "a slots=2"], "line 2: a is there already. Write each machine once, with all its slots"),
+        (["a", "a slots=2"], "line 2: a is listed twice. Write each machine once, with all its slots"),
         (["a slots=0"], "line 1: a has no slots. Remove the line, or write slots=N"),
         (["[gpus]"], "line 1 is '[gpus]'. Needed: a machine, as in `gpu1`"),
         (["a,b"], "line 1 is 'a,b'. Needed: a machine"),
@@ -42,7 +42,7 @@ def test_each_form(line: str, host: GivenHost) -> None:
         (["gpu\u00e4"], r"line 1 is 'gpu\xe4'. Needed: a machine"),
         (
             ["localhost slots=2", "gpu2 slots=2"],
-            "localhost stands beside other machines, and is another machine on each",
+            "localhost is listed beside other machines, but means a different machine on each",
         ),
         (["# none"], "no machine is named. Needed: one a line, as in `gpu1`"),
     ],

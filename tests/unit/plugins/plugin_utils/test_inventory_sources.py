@@ -52,5 +52,5 @@ def test_what_is_read_passes(directory: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_not_read_is_named(directory: Path, name: str) -> None:
     (directory / "mixed" / "bad.yml").write_text("training: [\n")
     given = name.partition("/")[0]
-    with pytest.raises(AnsibleActionFail, match=f"the inventory is not whole: {directory / name} could not be read"):
+    with pytest.raises(AnsibleActionFail, match=f"the inventory is incomplete: {directory / name} could not be read"):
         refuse(str(directory / "good.yml"), str(directory / given))

@@ -94,7 +94,7 @@ def test_what_stands_behind_e_arrives_as_written(
 
 @pytest.mark.parametrize("word", ["yes", "on", "true", "False", "null", "~", "", "{a: 1}", "[1]", "[]"])
 def test_what_is_no_text_is_refused(tmp_path: Path, word: str) -> None:
-    with pytest.raises(ValueError, match="where a text is needed: put the argument in quotes"):
+    with pytest.raises(ValueError, match="where a string is needed: put the argument in quotes"):
         written_in(tmp_path, f"launch_args:\n- --value\n- {word}\n")
 
 

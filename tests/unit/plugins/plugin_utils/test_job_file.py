@@ -39,11 +39,11 @@ def test_the_role_preflight_takes_what_the_role_launch_would() -> None:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"scirpt": "train.py"}, "job has scirpt, and nothing reads it; did you mean script?"),
-        ({"xyz": 1}, "job has xyz, and nothing reads it; it can have: accelerate_config, args, code, "),
-        ({4: 1}, "job has 4, and nothing reads it; it can have: "),
-        ("train.py", "job is 'train.py', and it takes names with values. Write a file with `job:` and below it"),
-        (None, "job is None, and it takes names with values"),
+        ({"scirpt": "train.py"}, "job has scirpt, but nothing reads it; did you mean script?"),
+        ({"xyz": 1}, "job has xyz, but nothing reads it; valid keys: accelerate_config, args, code, "),
+        ({4: 1}, "job has 4, but nothing reads it; valid keys: "),
+        ("train.py", "job is 'train.py', but must be a dictionary. Write a file with `job:` and below it"),
+        (None, "job is None, but must be a dictionary"),
     ],
 )
 def test_what_is_no_job_is_refused(job: object, said: str) -> None:

@@ -56,7 +56,7 @@ def test_without_a_fault_the_last_words_are_told() -> None:
     found = outcome(2, "x" * 5000 + "\nE: broken\n", False)
     assert found["msg"] == f"exit code 2. The last lines of its output:\n  {'x' * 1000}\n  E: broken"
     assert outcome(3, "", False)["msg"] == "exit code 3"
-    assert outcome(1, "", True)["msg"] == "it was ended by a signal, or the machine was restarted"
+    assert outcome(1, "", True)["msg"] == "it was killed by a signal, or the machine restarted"
 
 
 def test_what_steers_a_terminal_is_not_shown() -> None:

@@ -34,14 +34,14 @@ from tests.unit.typed import CHECKOUT, give_collection, typed
 )
 def test_what_reaches_no_variable_is_named_with_the_right_form(text: str, lost: str, form: str) -> None:
     (said,) = lost_words([text])
-    assert said.startswith(f"-e {shlex.quote(text)}: {lost} belongs to no variable")
+    assert said.startswith(f"-e {shlex.quote(text)}: {lost} does not belong to a variable")
     assert form in said
 
 
 @pytest.mark.parametrize("words", [["--resume", "--epochs", "1"], ["--note", "it's $5", 'a"b'], ["lr=0.1", "x=2"]])
 def test_the_right_form_brings_all_of_it(words: list[str]) -> None:
     (said,) = lost_words([f"launch_args={shlex.join(words)}"])
-    form = said.partition("of the shell: ")[2].rpartition(". Give each")[0]
+    form = said.partition("inside the shell's quotes: ")[2].rpartition(". Give each")[0]
     (option, text) = shlex.split(form)
     loader = DataLoader()
     variables = loader.load(text) if text.startswith("{") else parse_kv(text)
@@ -78,7 +78,7 @@ def test_each_playbook_refuses_them_before_anything_else(tmp_path: Path, playboo
     given = ["-i", "machines.yml", "-e", NEEDED.get(playbook, "nnodes=1"), "-e", "launch_args=--resume --epochs 1"]
     done = typed(tmp_path, ["ansible-playbook", f"muster.training.{playbook}", *given])
     assert done.returncode == 2, done.stdout
-    assert "'--epochs 1' belongs to no variable" in done.stdout, done.stdout
+    assert "'--epochs 1' does not belong to a variable" in done.stdout, done.stdout
     assert "-e \"launch_args='--resume --epochs 1'\"" in done.stdout
     assert "unreachable=0" in done.stdout and "unreachable=1" not in done.stdout  # no node was asked
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == ["collections", "machines.yml"]

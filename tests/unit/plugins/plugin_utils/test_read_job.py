@@ -68,8 +68,8 @@ def test_only_the_names_of_the_environment_are_part_of_the_job() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"script": ""}, "give one of launch_script"),
-        ({"module": "m"}, "give one of launch_script"),
+        ({"script": ""}, "set launch_script"),
+        ({"module": "m"}, "set launch_script"),
         ({"nnodes": "four"}, "nnodes is 'four'"),
         ({"run_id": "a/b"}, "run_id 'a/b' is no safe name"),
         *(({"run_id": name}, "is no safe name") for name in ("../up", "-x", "a b", "a;b", "a\n", "x" * 64)),

@@ -75,8 +75,8 @@ def test_a_tag_that_no_role_has_is_named_with_the_nearest_or_with_all() -> None:
             [],
             ["code"],
             [
-                "--tags open_mpi selects nothing: the role open_mpi is off on all nodes "
-                "(to switch it on, add -e open_mpi_enabled=true)"
+                "--tags open_mpi selects nothing: the role open_mpi is off on all nodes (to enable it, add -e "
+                "open_mpi_enabled=true)"
             ],
         ),
         (
@@ -85,8 +85,8 @@ def test_a_tag_that_no_role_has_is_named_with_the_nearest_or_with_all() -> None:
             ["code"],
             [
                 "--tags data selects nothing: "
-                "the role cifs_share is off on all nodes (to switch it on, set cifs_share_mounts); "
-                "the role s3fs is off on all nodes (to switch it on, set s3fs_mounts)"
+                "the role cifs_share is off on all nodes (to enable it, set cifs_share_mounts); "
+                "the role s3fs is off on all nodes (to enable it, set s3fs_mounts)"
             ],
         ),
         (
@@ -94,21 +94,21 @@ def test_a_tag_that_no_role_has_is_named_with_the_nearest_or_with_all() -> None:
             [],
             [],
             [
-                "--tags code selects nothing: the role code is off on all nodes "
-                "(to switch it on, set one of code_source, code_repository)"
+                "--tags code selects nothing: the role code is off on all nodes (to enable it, set one of "
+                "code_source, code_repository)"
             ],
         ),
         (
             ["code"],
             ["code"],
             ["code"],
-            ["--tags code selects nothing, since --skip-tags code leaves it out; remove one of them"],
+            ["--tags code selects nothing, because --skip-tags code excludes it; remove one of them"],
         ),
         (
             ["untagged"],
             [],
             ["code"],
-            ["--tags untagged: no role is left; name the roles to run with --tags, or remove these options"],
+            ["--tags untagged: no role is left to run; choose roles with --tags, or remove these options"],
         ),
     ],
 )
@@ -127,8 +127,8 @@ def test_a_switch_of_a_role_that_the_tags_leave_out_is_named() -> None:
     assert idle_switches(["open_mpi_enabled"], ["open_mpi"], [], ROLES) == []
     for only, skip in ((["code"], []), (["all"], ["open_mpi"])):
         assert idle_switches(["open_mpi_enabled"], only, skip, ROLES) == [
-            "open_mpi_enabled is set (with -e), and the tags leave the role open_mpi out; "
-            "add open_mpi to --tags, or remove the variable"
+            "open_mpi_enabled is set (with -e), but the tags exclude the role open_mpi; add open_mpi to --tags, or "
+            "remove the variable"
         ]
 
 
@@ -142,14 +142,14 @@ def test_a_switch_of_a_role_that_the_tags_leave_out_is_named() -> None:
         (
             "open_mpi_compiler",
             [
-                "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes "
-                "(to switch it on, add -e open_mpi_enabled=true)"
+                "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes (to enable it, add -e "
+                "open_mpi_enabled=true)"
             ],
         ),
         (
             "checkpoints_bucket",
             [
-                "checkpoints_bucket is set (with -e), and the role checkpoints alone reads it, "
+                "checkpoints_bucket is set (with -e), and only the role checkpoints reads it, "
                 "which this playbook does not run; remove it"
             ],
         ),

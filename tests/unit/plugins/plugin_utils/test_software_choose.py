@@ -107,7 +107,7 @@ def test_what_is_chosen(nodes: list[Node], wishes: dict[str, str], expected: tup
             {"cuda": "13.0"},
             [
                 "torch 2.13.0 for CUDA 13.0 has no kernels for Quadro P4000 (compute capability 6.1) on a.",
-                "Needed: GPUs that it is built for (sm_75, sm_80,",
+                "Needed: GPUs it is built for (sm_75, sm_80,",
                 "Set pytorch_cuda to 12.6",
             ],
         ),
@@ -205,7 +205,7 @@ def test_what_is_chosen(nodes: list[Node], wishes: dict[str, str], expected: tup
             {"flash": "2.8.3"},
             ["do not load with glibc 2.31 on a", "glibc 2.32 or newer", "flash_attention_version to 2.7.4.post1"],
         ),
-        ([node()], {"flash": "auto"}, ["flash-attention runs on GPUs alone", "Set flash_attention_enabled to false"]),
+        ([node()], {"flash": "auto"}, ["flash-attention runs only on GPUs", "Set flash_attention_enabled to false"]),
     ],
 )
 def test_a_refusal_names_what_would_fit(nodes: list[Node], wishes: dict[str, str], said: list[str]) -> None:

@@ -28,8 +28,8 @@ def test_what_has_become_worse_is_told_the_worst_first() -> None:
     )
     worse = [one for one in compare(now, before)["findings"] if one["id"] == "benchmark-worse"]
     assert [one["about"] for one in worse] == [["gpu1 rank 0"], ["gpu0", "gpu2"]]
-    assert worse[0]["found"] == "matmul on gpu1 rank 0: 120 TFLOP/s, and 250 in before"
-    assert "between gpu0 and gpu2: 8.5 Gb/s, and 10 in before" in compare(now, before)["verdict"]
+    assert worse[0]["found"] == "matmul on gpu1 rank 0: 120 TFLOP/s, but 250 in before"
+    assert "between gpu0 and gpu2: 8.5 Gb/s, but 10 in before" in compare(now, before)["verdict"]
 
 
 def test_the_same_again_is_not_worse_and_better_is_not_either() -> None:
@@ -48,4 +48,4 @@ def test_nodes_that_were_not_there_are_named() -> None:
     for pair in other["pairs"]:
         pair["a"] = "elsewhere"
     other["collectives"] = []
-    assert "no figure is in both" in compare(benchmark(2, "now"), other)["findings"][-1]["found"]
+    assert "they have no figure in common" in compare(benchmark(2, "now"), other)["findings"][-1]["found"]

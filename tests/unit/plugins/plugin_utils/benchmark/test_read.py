@@ -55,7 +55,7 @@ def test_what_is_expected_of_a_network_is_what_its_least_node_says() -> None:
     for rank, speed in enumerate((10_000, 1_000)):
         whole["ranks"][rank].update(interface="ens5", interface_mbps=speed)
     network = read_measured(whole, names_of(2)).network
-    assert network is not None and network["value"] == 0.9 and "what ens5 says" in network["source"]
+    assert network is not None and network["value"] == 0.9 and "the speed of ens5" in network["source"]
     whole["ranks"][1]["interface_mbps"] = None
     assert read_measured(whole, names_of(2)).network is None, "one that does not say may be the slowest"
     whole["ranks"][1]["infiniband_gbps"] = whole["ranks"][0]["infiniband_gbps"] = [200, 200]

@@ -155,7 +155,7 @@ def test_another_job_is_another_search_and_what_was_found_earlier_is_called_so(c
         fit(cluster, common="image two").search(JOB, SEARCH)
     said.clear()
     fit(cluster, said, common="image one").search(JOB, SEARCH)
-    assert said == ["nothing is launched: the result is that of an earlier search"]
+    assert said == ["nothing to launch: this is the result of an earlier search"]
 
 
 def test_a_file_of_another_version_is_refused(cluster: Cluster) -> None:

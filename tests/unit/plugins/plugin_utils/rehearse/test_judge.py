@@ -102,12 +102,12 @@ def test_by_where_the_second_start_begins_it_is_one_or_the_other(ended: float, f
 @pytest.mark.parametrize(
     ("starts", "more", "said"),
     [
-        ([FIRST], {"resume_args": []}, "resuming was not tried"),
-        ([start(ALL, [], []), start(RESUMED, [], [])], {}, "whether the second start went on cannot be told"),
+        ([FIRST], {"resume_args": []}, "resuming was not tested"),
+        ([start(ALL, [], []), start(RESUMED, [], [])], {}, "whether the second start resumed is unknown"),
         ([start(ALL, [1, 20], [4, 3.99]), start(RESUMED, [21], [4])], {}, "the loss fell too little to tell"),
-        ([start(ALL, [], [], step_seconds=None)], {"resume_args": ["a"]}, "the time of a step is not known"),
-        ([FIRST], {"total_steps": 0}, "what the whole takes is not known"),
-        ([start(ALL, [], [], checkpoint="")], {}, "the job has told of no checkpoint"),
+        ([start(ALL, [], [], step_seconds=None)], {"resume_args": ["a"]}, "the time per step is unknown"),
+        ([FIRST], {"total_steps": 0}, "the total time is unknown"),
+        ([start(ALL, [], [], checkpoint="")], {}, "the job reported no checkpoint"),
         ([start(TWO, [], [], step_seconds=1.0, nnodes=2), FIRST], {}, "a step takes 2 s on 4 nodes, and 1 s on 2"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_loss_that_is_no_number_is_a_problem_and_nothing_else_is_said_of_it(wh
     ("size", "free", "said"),
     [
         (GB, 2 * GB, "gpu0 has 3 GB for checkpoints, and 3 of them take 3.3 GB"),
-        (None, None, "the checkpoint /data/c is"),
+        (None, None, "the checkpoint /data/c does not exist"),
     ],
 )
 def test_checkpoints_without_room_are_a_problem(size: int | None, free: int | None, said: str) -> None:

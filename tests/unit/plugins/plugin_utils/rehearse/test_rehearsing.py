@@ -113,7 +113,7 @@ def test_on_two_nodes_there_are_two_starts(cluster: Cluster) -> None:
 
 def test_run_again_it_goes_on(cluster: Cluster) -> None:
     cluster.interrupt_at = "r-all"
-    with pytest.raises(RehearsalError, match="interrupted: r-all was stopped on all nodes; the same command goes on"):
+    with pytest.raises(RehearsalError, match="interrupted: r-all was stopped on all nodes; the same command resumes"):
         play(cluster)
     play(cluster)
     assert cluster.stopped == ["r-all"] and cluster.launched == ["r-two", "r-all", "r-all-2", "r-resumed"]

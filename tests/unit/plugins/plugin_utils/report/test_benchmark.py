@@ -35,7 +35,7 @@ def test_the_report_of_a_benchmark_has_its_figures_and_plots(tmp_path: Path) -> 
     written = write_report(record, tmp_path / "logbook", START)
     page = check_page(written.page.read_text())
     assert "Figures of the benchmark" in written.page.read_text()
-    for words in ("pairs of nodes", "271 TFLOP/s: the best that others have measured", "Left out: broadcast over all"):
+    for words in ("pairs of nodes", "271 TFLOP/s: the best measured by others", "Left out: broadcast over all"):
         assert words in page.text
     assert written.report["findings"][0]["id"] == "benchmark-wrong-copy"
     names = {path.name for path in (record / "plots").glob("benchmark-*.vl.json")}
@@ -67,7 +67,7 @@ def test_the_expected_value_is_a_line_of_its_own() -> None:
     lines, rule = plot.spec["layer"]
     assert rule["data"]["values"] == [{"expected": 90.0}] and "x" not in rule["encoding"], "or it is a fence"
     assert lines["encoding"]["x"]["scale"]["type"] == "log"
-    assert "90 Gb/s are to be expected (90% of benchmark_network_gbps)" in plot.caption
+    assert "90 Gb/s is expected (90% of benchmark_network_gbps)" in plot.caption
     assert plot.rows[0][0] == "1 KiB" and plot.header == ["size", "all_reduce"]
     pairs = next(one for one in benchmark_plots(found) if one.name == "benchmark-pairs")
     assert len(pairs.spec["data"]["values"]) == 6 and len(pairs.rows) == 3

@@ -196,7 +196,7 @@ def test_without_a_price_it_is_said_which_node_has_none_and_what_to_set() -> Non
     del plan["nodes"][1]["price_per_hour"]
     cost = cost_of(node_rows(plan, {}), [], 60.0, None, None, None, "USD")
     assert cost["run"] is None
-    assert cost["missing"].startswith("price of gpu1 not known: set node_price_per_hour")
+    assert cost["missing"].startswith("price of gpu1 unknown: set node_price_per_hour")
 
 
 @pytest.mark.parametrize("fetched", [True, False])

@@ -19,12 +19,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._sequence.begin im
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"become_ask_pass": True}, "-K (--ask-become-pass) asks at each launch, .*: use --become-password-file FILE"),
-        ({"ask_pass": True}, "-k (--ask-pass) asks .* or --connection-password-file FILE"),
-        ({"ask_vault_pass": True}, "-J (--ask-vault-pass) asks .*: use --vault-password-file FILE"),
-        ({"vault_ids": ["a@b.txt", "x@prompt"]}, "--vault-id x@prompt asks .*: use --vault-id NAME@FILE"),
-        ({"vault_ids": ["prompt"]}, "--vault-id prompt asks"),
-        ({"step": True}, "--step asks"),
+        (
+            {"become_ask_pass": True},
+            "-K (--ask-become-pass) prompts at each launch, .*: use --become-password-file FILE",
+        ),
+        ({"ask_pass": True}, "-k (--ask-pass) prompts .* or --connection-password-file FILE"),
+        ({"ask_vault_pass": True}, "-J (--ask-vault-pass) prompts .*: use --vault-password-file FILE"),
+        ({"vault_ids": ["a@b.txt", "x@prompt"]}, "--vault-id x@prompt prompts .*: use --vault-id NAME@FILE"),
+        ({"vault_ids": ["prompt"]}, "--vault-id prompt prompts"),
+        ({"step": True}, "--step prompts"),
         ({"args": ["preflight.yml", "/a/fit.yml"]}, "2 playbooks were called at once, preflight.yml, fit.yml: "),
     ],
 )
@@ -41,7 +44,7 @@ def test_files_in_place_of_questions_are_taken() -> None:
 def test_the_same_name_in_another_terminal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ansible_runner")
     monkeypatch.setattr(context, "CLIARGS", CLIArgs({"args": ("muster.training.fit",)}))
-    still = pytest.raises(Refusal, match="fit is still going on, by another command: .* -e run_id=NAME")
+    still = pytest.raises(Refusal, match="fit is still being run by another command: .* -e run_id=NAME")
     with sequence(tmp_path / "fit"), sequence(tmp_path / "other"), still, sequence(tmp_path / "fit"):
         pass
     with sequence(tmp_path / "fit") as launches:

@@ -119,7 +119,10 @@ def test_a_stop_is_not_waited_for_for_ever_and_not_interrupted(
     monkeypatch.setattr(f"{Launches.__module__}.STOP_PATIENCE", -1.0)
     launches.stop("fit-b8")
     assert asked == [False, True]
-    assert "fit-b8 may go on: stopping it took too long" in warned[0] and "stop.yml -e run_id=fit-b8" in warned[0]
+    assert (
+        "fit-b8 may still be running: stopping it took too long" in warned[0]
+        and "stop.yml -e run_id=fit-b8" in warned[0]
+    )
 
 
 def test_without_the_ansible_that_started_it_it_ends_too(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_variants_come_one_after_another_and_a_failure_is_passed_over(cluster: C
     assert said == [
         "variant 1 of 3: a1",
         "variant 2 of 3, about 40 s each: b",
-        "b failed and is passed over: gpu0, rank 0: ValueError: no such strategy",
+        "b failed and is skipped: gpu0, rank 0: ValueError: no such strategy",
         "variant 3 of 3, about 40 s each: a2",
     ]
     assert cluster.launched == ["s-a1", "s-b", "s-a2"] and cluster.given[2]["nnodes"] == 2
@@ -101,7 +101,7 @@ def test_variants_come_one_after_another_and_a_failure_is_passed_over(cluster: C
 
 def test_run_again_it_goes_on_and_what_has_failed_is_tried_again(cluster: Cluster) -> None:
     cluster.wrong, cluster.interrupt_at = {"b"}, "s-a2"
-    with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command goes on"):
+    with pytest.raises(SweepError, match="interrupted: s-a2 was stopped on all nodes; the same command resumes"):
         sweep(cluster, ALL)
     assert json.loads((cluster.runs / "s" / "sweep.json").read_text())["under_way"] == "s-a2"
     cluster.wrong, cluster.launched = set(), []
@@ -127,7 +127,7 @@ def test_another_job_is_launched_again_and_an_earlier_result_is_called_so(cluste
     said.clear()
     cluster.launched = []
     sweep(cluster, ALL, said, common="image one")
-    assert cluster.launched == [] and said == ["nothing is launched: the results are those of an earlier sweep"]
+    assert cluster.launched == [] and said == ["nothing to launch: these are the results of an earlier sweep"]
     sweep(cluster, ALL, common="image two")
     assert cluster.launched == ["s-a1-2", "s-b-2", "s-a2-2"]
 
@@ -170,7 +170,7 @@ def test_an_interruption_of_a_search_ends_the_sweep(cluster: Cluster) -> None:
 def test_what_does_not_end_or_start_is_passed_over(cluster: Cluster) -> None:
     cluster.late_at, cluster.refused_at = "s-a1", "s-b"
     rows = {row["variant"]: row["why"] for row in sweep(cluster, ALL, timeout=30.0)["tables"][0]["rows"]}
-    assert rows["a1"] == "it went on for 40 s and was stopped: raise sweep_timeout, or let it do less"
+    assert rows["a1"] == "it ran for 40 s and was stopped: raise sweep_timeout, or let it do less"
     assert rows["b"] == "it was not launched: nothing was started: busy on gpu1" and rows["a2"] == ""
 
 

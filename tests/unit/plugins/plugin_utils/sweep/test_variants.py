@@ -78,7 +78,7 @@ def test_variants_that_differ_by_nodes_alone_are_of_one_kind() -> None:
 @pytest.mark.parametrize(
     ("variants", "more", "said"),
     [
-        ([], {}, "there are no variants: say what is to be compared"),
+        ([], {}, "there are no variants: list what to compare"),
         ("ddp", {}, "sweep_variants is 'ddp', and it takes a list"),
         (["ddp"], {}, "variant 1 of sweep_variants is no mapping of settings"),
         ([{"nnodes": 1}], {}, "variant 1 of sweep_variants has no name"),
@@ -86,8 +86,8 @@ def test_variants_that_differ_by_nodes_alone_are_of_one_kind() -> None:
         ([{"name": "../a"}], {}, "has the name '../a'"),
         ([{"name": "a" * 40}], {}, "has a name too long"),
         ([{"name": "a"}, {"name": "a"}], {}, "variant 2 of sweep_variants has the name a, as one before it"),
-        ([{"name": "a", "nnodse": 1}], {}, "variant a: it sets nnodse, and nothing reads it; did you mean nnodes?"),
-        ([{"name": "a", "code": "."}], {}, "variant a: it sets code, and nothing reads it"),
+        ([{"name": "a", "nnodse": 1}], {}, "variant a: it sets nnodse, but nothing reads it; did you mean nnodes?"),
+        ([{"name": "a", "code": "."}], {}, "variant a: it sets code, but nothing reads it"),
         ([{"name": "a", "launch_run_id": "b"}], {}, "it sets launch_run_id, which is the same for all"),
         ([{"name": "a", "nnodes": 1, "launch_nnodes": 1}], {}, "it sets launch_nnodes twice"),
         ([{"name": "a", "nnodes": 5}], {}, "it takes 5 nodes, and the inventory has 4"),
