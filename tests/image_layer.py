@@ -8,7 +8,7 @@ SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
 
 
 def make_layer(tar: str) -> str:
-    """Lines of a shell script that put into a tar file what a shell, Python and pip need, with a wheel to install."""
+    """Lines of a shell script that put into a tar file what a shell, Python, pip and Open MPI need, with a wheel."""
     return f"""
 python3 - << 'END'
 import os, zipfile
@@ -19,9 +19,10 @@ with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
     wheel.writestr("probe-1.0.dist-info/RECORD", "")
 END
-tar -C / -cf {tar} --no-recursion usr usr/bin usr/lib --recursion --exclude=perl --exclude=openmpi \\
+tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share --recursion --exclude=perl \\
   --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
-  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels
+  usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels \\
+  etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi
 tar -C {SITE_PACKAGES} --transform 's,^,usr/lib/python3.11/,' -rf {tar} pip
 rm -r /wheels
 """
