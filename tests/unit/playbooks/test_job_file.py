@@ -104,7 +104,7 @@ def test_what_it_cannot_have_is_said_before_anything_starts(directory: Path) -> 
     path.write_text(path.read_text().replace("launcher:", "lancher:"))
     for playbook in ("launch", "preflight", "site"):
         code, output = run(directory, playbook)
-        assert code == 2 and "job has lancher, and nothing reads it; did you mean launcher?" in output, output
+        assert code == 2 and "job has lancher, but nothing reads it; did you mean launcher?" in output, output
     assert not (directory / "runs").exists()
 
 

@@ -66,7 +66,7 @@ def test_a_run_that_fails_ends_with_its_report_and_fails_all_the_same(directory:
     again = [word.replace("failing", "failing-again").replace("bad.py", "good.py") for word in job]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *again])
     assert done.returncode == 0, done.stdout
-    assert "the report of failing-again could not be made" in " ".join(done.stdout.split())
+    assert "the report of failing-again could not be created" in " ".join(done.stdout.split())
 
 
 def test_a_run_that_nobody_has_watched_has_its_report_from_status(directory: Path) -> None:
