@@ -21,8 +21,8 @@ NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
 ARGS ?=
 # make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
-# Processes of pytest, one more than cores: tests wait for processes, ports and time-outs.
-PROCESSES ?= $(shell expr $$(nproc) + 1)
+# Processes of pytest, two more than cores: tests wait for processes, ports and time-outs.
+PROCESSES ?= $(shell expr $$(nproc) + 2)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 

@@ -4,9 +4,9 @@
     image.py follow REQUEST     show how far it is, until it has ended
 
 The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
-nothing is added is handed on as it is, before the first node loads it. The others get an equal share of the archive from
-the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to their
-engines. An interrupted call is resumed.
+nothing is added is handed on as it is, before the first node loads it. The others get an equal share of the archive
+from the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to
+their engines. An interrupted call is resumed.
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def cluster(tmp_path: Path, source: Path) -> Cluster:
 @pytest.fixture
 def impatient(cluster: Cluster) -> Cluster:
     """Its nodes wait ten seconds for one that has not begun: as long as a busy machine takes to start three."""
-    program = Path(cluster.program)
-    program.write_text(program.read_text().replace("PEER_PATIENCE = 60.0", "PEER_PATIENCE = 10.0"))
+    cluster.hurry()
     return cluster
 
 
