@@ -123,7 +123,7 @@ def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
 
 def test_run_id(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
-    refused(lab, nodes, "run-id-taken on node1", "there is a run taken already", run_id="taken", nnodes=1)
+    refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
     refused(lab, nodes, "is no safe name", run_id="../up", nnodes=1)
 
 
@@ -190,7 +190,7 @@ def test_the_number_of_nodes_in_the_inventory(lab: Lab, nodes: list[str], tmp_pa
     assert play.rc == 0 and "2 nodes, world size 2" in play.output and "node3" not in play.output, play.output
     assert "loop.py --steps 3\n" in play.output and play.output.count("sum 2 world 2") == 3, play.output
     play = drive.run("launch.yml", own, **settings, nnodes=3)
-    assert play.rc == 2 and "say -e launch_nnodes=3 instead" in " ".join(play.output.split()), play.output
+    assert play.rc == 2 and "use -e launch_nnodes=3 instead" in " ".join(play.output.split()), play.output
     play = drive.run("preflight.yml", own)
     assert "node2" in play.output and "node3" not in play.output, play.output
 
