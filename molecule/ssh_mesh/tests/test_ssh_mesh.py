@@ -297,5 +297,5 @@ def test_a_key_with_a_passphrase_is_named(lab: Lab, tmp_path: Path) -> None:
         options=("--limit", "node3"),
     )
     assert play.rc == 2
-    assert "node3: the key /home/muster/.ssh/locked cannot be used without a question" in " ".join(play.output.split())
+    assert "node3: the key /home/muster/.ssh/locked cannot be used without a prompt" in " ".join(play.output.split())
     as_user(lab, "node3", "rm .ssh/locked*")
