@@ -4,7 +4,7 @@
     image.py follow REQUEST     show how far it is, until it has ended
 
 The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
-nothing is added is handed on as it is, before the first node loads it. The others get an equal share of the archive
+nothing is added is handed on as it is, while the first node loads it. The others get an equal share of the archive
 from the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to
 their engines. An interrupted call is resumed.
 """
@@ -45,7 +45,6 @@ from wanted import Entry, Piece, cut
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
-SERVE_FIRST = 5.0  # seconds for which the first node waits for a peer to ask, before it loads what it hands on
 FAREWELL = 15.0  # seconds for which one that has failed is there for peers that begin a little later
 
 
@@ -73,8 +72,6 @@ class Image(Stage):
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
         self.as_it_is = ""  # on the first node the archive that is handed on without the engine
-        self.served: set[str] = set()  # paths of the pieces that a peer has been given
-        self.last_served = 0.0  # by the monotonic clock
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
 
@@ -365,25 +362,12 @@ class Image(Stage):
         """What a peer gets; from a node to which nothing is brought no piece."""
         if self.idle and path.startswith("/piece/"):
             return 410, b""
-        status, body = super().answer(path)
-        if status == 200 and path.startswith("/piece/"):
-            self.served.add(path)
-            self.last_served = time.monotonic()
-        return status, body
-
-    def serve_first(self) -> None:
-        """Let peers have each piece once: they load after that, and a load of this node beside it would hold it up."""
-        since = time.monotonic()
-        while len(self.served) < len(self.pieces) and time.monotonic() < max(since, self.last_served) + SERVE_FIRST:
-            time.sleep(0.1)
+        return super().answer(path)
 
     def hand_to_engine(self) -> bool:
         """Hand what has arrived to the engine; return whether it did not have it under its name. Raises Fault."""
         if not self.me:
-            if self.as_it_is:
-                self.serve_first()
-                self.make()
-            found = self.must_find(self.name)
+            found = self.make() if self.as_it_is else self.must_find(self.name)
             return bool(found.id != self.request["ids"][0])
         if not self.entries:
             return False

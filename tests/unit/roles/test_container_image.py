@@ -170,7 +170,7 @@ def test_who_has_it_gets_nothing_and_another_one_is_replaced(cluster: Cluster) -
 
 
 def test_an_archive_of_several_pieces(cluster: Cluster, tmp_path: Path) -> None:
-    """It is handed on as it is, before the first node has loaded it: that one ends here after the others."""
+    """It is handed on as it is, while the first node loads it: that one ends here after the others."""
     body = os.urandom(MIB) * 70
     (tmp_path / "image.tar").write_bytes(archive_of(body))
     (cluster.places[0] / "store" / "first").write_text(str(cluster.places[2] / "store" / f"image-{digest(body)}"))
