@@ -34,7 +34,9 @@ def mca_settings(table: RankTable) -> list[str]:
         "btl_tcp_if_include": network,
         "oob_tcp_if_include": network,
         "plm": "rsh",  # no batch system is asked, although one may be installed
-        "plm_rsh_agent": SHELL_PROGRAM,  # ours, which is first on the path
+        # Ours, which is first on the path. Its daemons look for one, too, although they start nothing: an image without
+        # ssh has sh.
+        "plm_rsh_agent": f"{SHELL_PROGRAM}:sh",
         "plm_rsh_assume_same_shell": "0",  # it asks ours, which says sh's, and not the user's login shell, perhaps csh
         "plm_rsh_no_tree_spawn": "1",  # all daemons are started by rank 0's node
         "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # each start lasts as long as its daemon

@@ -338,7 +338,7 @@ def test_debugging_is_one_variable_and_writes_into_the_run_directory() -> None:
             {"launcher": "mpirun"},
             [
                 "mpirun --hostfile RUN/hostfile -np 4 --mca btl_tcp_if_include 10.0.0.8/30 "
-                "--mca oob_tcp_if_include 10.0.0.8/30 --mca plm rsh --mca plm_rsh_agent ssh "
+                "--mca oob_tcp_if_include 10.0.0.8/30 --mca plm rsh --mca plm_rsh_agent ssh:sh "
                 "--mca plm_rsh_assume_same_shell 0 --mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_num_concurrent 128 "
                 "--leave-session-attached --bind-to none muster-rank",
                 "",
