@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -96,7 +97,7 @@ class Image(Stage):
             first = self.request["names"][0]
             raise Fault(f"{first}, from which the image comes, has failed or does not answer: see what is said of it")
         alone = self.request["archive"] and not self.request["requirements"]
-        unpacked = unpacked_size(self.archive()) if alone else 0
+        unpacked = self.unpacked if alone else 0
         if unpacked:
             self.as_it_is, known = self.archive(), self.request["archive_ids"]
         else:
@@ -116,6 +117,11 @@ class Image(Stage):
     def archive(self) -> str:
         """The path of the archive that the image comes from."""
         return os.path.expanduser(str(self.request["archive"]))
+
+    @functools.cached_property
+    def unpacked(self) -> int:
+        """The bytes of that archive unpacked, 0 where it does not tell: of a compressed one all is read for that."""
+        return unpacked_size(self.archive())
 
     def target(self, entry: int) -> str:
         """Where the archive lies that is handed on."""
@@ -140,7 +146,7 @@ class Image(Stage):
             os.path.join(self.own, "login"),
         ):
             if request["archive"]:
-                base = self.load(self.archive())
+                base = self.load()
             elif request["context"]:
                 base = self.build(request["context"], "base", "" if request["requirements"] else request["label"])
             else:
@@ -170,11 +176,12 @@ class Image(Stage):
             raise self.engine.registry_fault(f"{name} cannot be pulled", registry_of(name), done, user)
         return name
 
-    def load(self, path: str) -> str:
-        """Have the image of an archive; return its id. Raises Fault."""
+    def load(self) -> str:
+        """Have the image of the archive; return its id. Raises Fault."""
+        path = self.archive()
         ids = read_archive(path)
         if not any(self.engine.find(one) for one in ids):
-            self.check_room(max(os.stat(path).st_size, unpacked_size(path)), 0)
+            self.check_room(max(os.stat(path).st_size, self.unpacked), 0)
             self.report(f"loads {path}")
             done = self.engine.run("load", "--input", path)
             if done.returncode:
