@@ -37,6 +37,7 @@ STEPS = {
     "read": "what was written there cannot be read",
     "remove": "what was written there cannot be removed",
 }
+LATEST_WORDS = 2.0  # seconds that a busy journal has for what a program said
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,19 @@ def explain(kind: Kind, wanted: Wanted, found: str, said: str) -> str:
     return f"{head} Cause: not known; the journal says: {last[-800:]}. To do: journalctl -u '{unit_name(wanted.path)}'"
 
 
+def last_words(kind: Kind, unit: str, since: float) -> str:
+    """Return what a mount that failed has said, once a cause is known or LATEST_WORDS have passed.
+
+    The program tells why at about the time of its end; on a busy machine the journal takes that in later.
+    """
+    deadline = time.monotonic() + LATEST_WORDS
+    while True:
+        said = node.journal(unit, kind, since)
+        if kind.diagnose(said) or time.monotonic() > deadline:
+            return said
+        time.sleep(0.1)
+
+
 def bring_up(kind: Kind, wanted: Wanted, unit: str) -> dict[str, Any]:
     """Start a unit and prove its mount; raise with the cause, and nothing mounted, where that fails."""
     begun, deadline = time.time(), time.monotonic() + wanted.timeout
@@ -196,8 +210,7 @@ def bring_up(kind: Kind, wanted: Wanted, unit: str) -> dict[str, Any]:
             found = "the mount went away again"
         else:
             found = f"{STEPS[answer['step']]}: {answer['error']}"
-    time.sleep(0.2)
-    said = node.journal(unit, kind, begun) + started.text
+    said = f"{started.text}\n{last_words(kind, unit, begun)}"
     node.take_down(wanted.path, unit)
     said += node.journal(unit, kind, begun)
     raise MountError(explain(kind, wanted, found, said))

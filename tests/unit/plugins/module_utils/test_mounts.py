@@ -26,6 +26,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
     option_words,
     unit_name,
 )
+from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
 
 KEYS = {"access_key": "AKIAEXAMPLE", "secret_key": 'a b"c$d`e\\f#g,ü='}
 PATHS = [
@@ -359,6 +360,22 @@ def test_failures_are_explained(name: str, log: str, cause: str, remedy: str) ->
     assert found is not None
     assert cause in found[0] and remedy in found[1]
     assert "{" not in found[0] + found[1]
+
+
+def test_a_cause_that_a_busy_journal_takes_in_late_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = iter(["Mounting mnt-data.mount\n", "Mounting mnt-data.mount\n"])
+    late = "Mounting mnt-data.mount\ns3fs: no enough disk space for s3fs.\n"
+    monkeypatch.setattr(node, "call", lambda *_words, **_more: Output(1, "Job for mnt-data.mount failed."))
+    monkeypatch.setattr(node, "journal", lambda *_words: next(heard, late))
+    monkeypatch.setattr(node, "take_down", lambda *_words: None)
+    with pytest.raises(MountError, match="the disk of the cache directory is full"):
+        keep.bring_up(KINDS["s3fs"], Wanted("/mnt/data", "bucket"), "mnt-data.mount")
+
+
+def test_who_says_nothing_known_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "LATEST_WORDS", 0.0)
+    monkeypatch.setattr(node, "journal", lambda *_words: "something new")
+    assert keep.last_words(KINDS["s3fs"], "mnt-data.mount", 0.0) == "something new"
 
 
 def test_what_is_not_known_is_quoted() -> None:
