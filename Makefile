@@ -21,8 +21,9 @@ NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
 ARGS ?=
 # make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
-# Processes of pytest, two more than cores: tests wait for processes, ports and time-outs.
+# Two more than cores: tests wait for processes, ports, packages and time-outs. AT_ONCE: scenarios, and unit tests beside them.
 PROCESSES ?= $(shell expr $$(nproc) + 2)
+AT_ONCE ?= $(shell expr $$(nproc) + 2)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 
@@ -149,7 +150,7 @@ docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in buil
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages environments lint-and-pylint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint-and-pylint side-by-side ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: test-all
 test-all: export ROWS := all
@@ -199,14 +200,18 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 
 .PHONY: unit
 unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; ROWS=all: those marked `thorough`, too
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
-# Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
-.PHONY: units-and-sanity units
-units-and-sanity: $(TEST_READY)
-	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity-others
+# What takes long: who is free takes the next, and what comes last fills what the others leave.
+.PHONY: side-by-side
+side-by-side: system-packages $(TEST_READY)
+	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes \
+	  molecule-shared units $$(tests/molecule --list | sed 's/^shared//; s/ / molecule-/g') sanity-others
+
+# Those of the two cores take the same ports: one after the other.
+.PHONY: units
 units:
-	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
+	@tests/named units $(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
 
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.
@@ -216,7 +221,7 @@ unit-newest: WITHOUT := $(addprefix --ignore=tests/unit/,oracles roles plugins/m
 unit-newest: ## Unit tests on the newest ansible-core, where a Python is found that runs it
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) -m "not one_core and not thorough" $(WITHOUT) $(PYTEST_ARGS); \
+	  $(NEWEST)/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal -m "not one_core and not thorough" $(WITHOUT) $(PYTEST_ARGS); \
 	else \
 	  echo "unit-newest: not run: $$(grep ansible-core= tests/requirements-newest.txt) needs Python 3.12 or 3.13, and none was found"; \
 	fi
@@ -230,12 +235,21 @@ sanity-pylint: $(TEST_READY)
 sanity-others: $(TEST_READY)
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
+	  tests/named sanity $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
 	else \
 	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
-	  $(BIN)/python tests/sanity.py others $(VENV); \
+	  tests/named sanity $(BIN)/python tests/sanity.py others $(VENV); \
 	fi
 
 .PHONY: molecule
 molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=... with every row
-	PATH=$(BIN):$$PATH tests/molecule $(if $(SCENARIO),$(SCENARIO) $(LAB))
+ifdef SCENARIO
+	PATH=$(BIN):$$PATH tests/molecule $(SCENARIO) $(LAB)
+else
+	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes \
+	  $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
+endif
+
+molecule-%:
+	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $$PYTEST_ADDOPTS") \
+	  tests/named $* tests/molecule $*

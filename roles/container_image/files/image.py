@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -39,6 +40,7 @@ from engine import (
     whole_name,
     words_of,
 )
+from peers import Answer
 from stage import MARK, Stage, follow, start
 from transfer import Fault as StageFault
 from transfer import in_words
@@ -347,11 +349,8 @@ class Image(Stage):
 
     def fetch_own(self, number: int) -> None:
         """Bring a piece from the first node."""
-        piece = self.pieces[number]
         while not self.failed and not self.peers.gone[0]:
-            body = self.peers.ask(0, f"/piece/{number}")
-            if body is not None and len(body) == piece.length:
-                self.write(number, body, "from_peers")
+            if self.receive(0, number):
                 return
         if not self.failed:
             raise Fault(
@@ -360,15 +359,22 @@ class Image(Stage):
                 "where it stopped"
             )
 
+    def not_written(self, error: OSError) -> StageFault:
+        """What is said where the disk takes no more."""
+        where = self.request["destination"]
+        if error.errno == errno.ENOSPC:
+            return StageFault(f"{where} is full. Make room, or set container_image_directory, and run this again")
+        return super().not_written(error)
+
     def refetch(self, entry: int) -> None:
         """What arrived is not what was sent. Raises Fault."""
         os.unlink(self.part_path(entry))
         raise Fault(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
 
-    def answer(self, path: str) -> tuple[int, bytes]:
+    def answer(self, path: str) -> Answer:
         """What a peer gets; from a node to which nothing is brought no piece."""
         if self.idle and path.startswith("/piece/"):
-            return 410, b""
+            return Answer(410)
         return super().answer(path)
 
     def hand_to_engine(self) -> bool:
@@ -458,7 +464,7 @@ def work(request: dict[str, Any]) -> None:
     image = Image(request)
     server = None
     try:
-        server = image.peers.serve(image.answer, image.digest_of)
+        server = image.peers.serve(image.answer)
         image.bring()
         changed = image.hand_to_engine()
         image.doing = ""
@@ -472,9 +478,7 @@ def work(request: dict[str, Any]) -> None:
     except (Fault, StageFault) as fault:
         said = str(fault)
     except OSError as error:
-        said = f"{error.filename or request['destination']}: {error.strerror or error}"
-        if "No space left" in said:
-            said = f"{request['destination']} is full. Make room, or set container_image_directory, and run this again"
+        said = str(image.not_written(error))
     except Exception as error:  # a fault of ours: peers should hear of it, too
         traceback.print_exc()
         said = f"{type(error).__name__}: {error} (see {image.own}/log)"

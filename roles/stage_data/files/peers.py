@@ -16,9 +16,9 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
-from transfer import Fault
+from transfer import CHUNK, Fault
 
 PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
 LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
@@ -39,6 +39,32 @@ def end(connection: http.client.HTTPConnection) -> None:
     """End a connection on which another thread waits."""
     with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
         connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def chunks_of(answer: http.client.HTTPResponse, length: int) -> Iterator[memoryview]:
+    """The body of an answer, each chunk in the memory of the one before. Raises IncompleteRead where it is cut off."""
+    memory = memoryview(bytearray(CHUNK))
+    while length:
+        size = answer.readinto(memory[:length])
+        if not size:
+            raise http.client.IncompleteRead(b"", length)
+        yield memory[:size]
+        length -= size
+
+
+class Answer(NamedTuple):
+    """What a peer is told: a few bytes, or a piece of an open file, which is closed afterwards.
+
+    status: of HTTP. 404: not yet; 410: never, this node has failed. start, length: of the piece, in bytes. digest: the
+    SHA-256 of what is sent, hexadecimal.
+    """
+
+    status: int
+    body: bytes = b""
+    file: BinaryIO | None = None
+    start: int = 0
+    length: int = 0
+    digest: str = ""
 
 
 class Peers:
@@ -63,7 +89,17 @@ class Peers:
         self.lock = threading.Lock()
 
     def ask(self, peer: int, path: str) -> bytes | None:
-        """A peer's answer; None where it has none yet. Notes a peer that is gone, and one that proves nothing."""
+        """A peer's answer; None where it has none yet. Of a few bytes: it is held in memory."""
+        body = bytearray()
+        return bytes(body) if self.receive(peer, path, body.extend) else None
+
+    def receive(self, peer: int, path: str, take: Callable[[memoryview], object]) -> str:
+        """Hand on a peer's answer as it comes, and return its SHA-256; "" where there is none yet.
+
+        take: gets one chunk after the other, in memory that is used again. All that it got is to be forgotten where ""
+        is returned: the connection broke, or the content was changed. Notes a peer that is gone, and one that proves
+        nothing.
+        """
         nonce = os.urandom(16).hex()
         asked = (peer, self.me, path, nonce)
         headers = {
@@ -85,26 +121,31 @@ class Peers:
             expected = proof(self.token, "answer", *asked, answer.status, length, digest)
             if not same_proof(answer.getheader("Muster-Proof"), expected):
                 self.discard(peer, "who answers does not hold the token of this call")
-                return None
+                return ""
             strangers_end.cancel()
             self.heard[peer] = time.monotonic()
-            body = answer.read()
-            if hashlib.sha256(body).hexdigest() != digest:
-                self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
-                return None
+            if answer.status == 410:  # it has failed
+                self.gone[peer] = True
+            if answer.status != 200:
+                return ""
+            came = hashlib.sha256()
+            for chunk in chunks_of(answer, int(length)):
+                came.update(chunk)
+                take(chunk)
         except (OSError, http.client.HTTPException):
             patience = 10.0 if peer in self.heard else PEER_PATIENCE
             if time.monotonic() - self.heard.get(peer, self.began) > patience:
                 self.gone[peer] = True
             else:
                 time.sleep(0.5)
-            return None
+            return ""
         finally:
             strangers_end.cancel()
             connection.close()
-        if answer.status == 410:  # it has failed
-            self.gone[peer] = True
-        return body if answer.status == 200 else None
+        if came.hexdigest() != digest:
+            self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
+            return ""
+        return digest
 
     def discard(self, peer: int, why: str) -> None:
         """Do without a peer whose answer cannot be believed, and say so in the log."""
@@ -125,12 +166,10 @@ class Peers:
         self.heard[int(node)] = time.monotonic()
         return True
 
-    def serve(
-        self, answer: Callable[[str], tuple[int, bytes]], digest_of: Callable[[str, bytes], str]
-    ) -> http.server.ThreadingHTTPServer:
+    def serve(self, answer: Callable[[str], Answer]) -> http.server.ThreadingHTTPServer:
         """Answer peers, on the address of this node alone. Raises Fault where its port is taken.
 
-        answer: gives the HTTP status and the body for a path. digest_of: gives the SHA-256 of that body.
+        answer: gives what is told for a path.
         """
         ours = self
 
@@ -145,15 +184,20 @@ class Peers:
                     self.end_headers()
                     return
                 self.connection.settimeout(None)  # a peer may be slow to take a piece
-                status, body = answer(self.path)
-                length, digest = str(len(body)), digest_of(self.path, body)
-                words = ("answer", ours.me, int(node), self.path, nonce, status, length, digest)
-                self.send_response(status)
-                self.send_header("Content-Length", length)
-                self.send_header("Muster-Digest", digest)
-                self.send_header("Muster-Proof", proof(ours.token, *words))
-                self.end_headers()
-                self.wfile.write(body)
+                told = answer(self.path)
+                with told.file or contextlib.nullcontext():
+                    length = str(told.length or len(told.body))
+                    digest = told.digest or hashlib.sha256(told.body).hexdigest()
+                    words = ("answer", ours.me, int(node), self.path, nonce, told.status, length, digest)
+                    self.send_response(told.status)
+                    self.send_header("Content-Length", length)
+                    self.send_header("Muster-Digest", digest)
+                    self.send_header("Muster-Proof", proof(ours.token, *words))
+                    self.end_headers()
+                    if told.file:
+                        self.connection.sendfile(told.file, told.start, told.length)
+                    else:
+                        self.wfile.write(told.body)
 
             def log_message(self, *_words: Any) -> None:
                 """Nobody reads it."""

@@ -17,16 +17,17 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
 import sys
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable
 
-from peers import LONG_POLL, Peers
-from transfer import Fault, in_words, sha256_of
+from peers import LONG_POLL, Answer, Peers
+from transfer import CHUNK, Fault, in_words, sha256_of
 from wanted import OWN, PIECE, Entry, Piece, cut, read_plan
 
 MARK = "MUSTER-RESULT "
@@ -43,6 +44,13 @@ def source_of(request: dict[str, Any]) -> Any:
     from from_s3 import Bucket
 
     return Bucket(request, 4 * SOURCE_THREADS)
+
+
+def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
+    """Write all of it: a disk that is nearly full takes a part at first, and then tells. Raises OSError."""
+    view = memoryview(content)
+    while view:
+        view = view[file.write(view) :]
 
 
 # --- Bringing it ------------------------------------------------------------------------------------------------------
@@ -174,21 +182,58 @@ class Stage:
     # - pieces
 
     def write(self, number: int, body: bytes, counted: str) -> None:
-        """Put a piece where it belongs, and the file under its name with its last one."""
+        """Put a piece of the source where it belongs. Raises OSError."""
         piece = self.pieces[number]
-        part = self.part_path(piece.entry)
-        file = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            view, offset = memoryview(body), piece.start
-            while view:
-                written = os.pwrite(file, view, offset)
-                view, offset = view[written:], offset + written
-        finally:
-            os.close(file)
+        with self.open_part(piece.entry) as part:
+            part.seek(piece.start)
+            write_all(part, body)
+        self.arrived(number, counted)
+
+    def receive(self, peer: int, number: int) -> bool:
+        """Put a piece of a peer where it belongs; return whether all of it came. Raises Fault."""
+        piece = self.pieces[number]
+        with self.open_part(piece.entry) as part:
+            part.seek(piece.start)
+            left = piece.length
+
+            def take(chunk: memoryview) -> None:
+                nonlocal left
+                left -= len(chunk)
+                if left < 0:
+                    return  # it would be written over the next piece
+                try:
+                    write_all(part, chunk)
+                except OSError as error:  # of this disk, and not of the connection
+                    raise self.not_written(error) from None
+
+            digest = self.peers.receive(peer, f"/piece/{number}", take)
+        if not digest:
+            return False
+        if left:
+            self.peers.discard(peer, f"piece {number} has another length than its file tells")
+            return False
+        self.digests[number] = digest
+        self.arrived(number, "from_peers")
+        return True
+
+    def open_part(self, entry: int) -> io.FileIO:
+        """A file that is not whole yet, to be written to."""
+        return io.FileIO(os.open(self.part_path(entry), os.O_RDWR | os.O_CREAT, 0o644), "r+")
+
+    def not_written(self, error: OSError) -> Fault:
+        """What is said where the disk takes no more."""
+        where = self.request["destination"]
+        if error.errno == errno.ENOSPC:
+            return Fault(f"{where} is full. Make room, and run this again: it resumes where it stopped")
+        return Fault(f"{error.filename or where}: {error.strerror or error}")
+
+    def arrived(self, number: int, counted: str) -> None:
+        """Note that a piece lies here, and give the file its name with its last one."""
+        piece = self.pieces[number]
         with open(os.path.join(self.own, "pieces"), "a", encoding="ascii") as stream:
-            stream.write(f"{os.path.basename(part)} {piece.start}\n")
+            stream.write(f"{os.path.basename(self.part_path(piece.entry))} {piece.start}\n")
         with self.changed:
-            setattr(self, counted, getattr(self, counted) + len(body))
+            setattr(self, counted, getattr(self, counted) + piece.length)
             self.pieces_here.add(number)
             self.left[piece.entry] -= 1
             complete = not self.left[piece.entry]
@@ -241,22 +286,20 @@ class Stage:
         """Bring a piece from the node whose share it is, from the source where that node is gone."""
         piece = self.pieces[number]
         while not self.failed and not self.peers.gone[piece.owner]:
-            body = self.peers.ask(piece.owner, f"/piece/{number}")
-            if body is not None and len(body) == piece.length:
-                self.write(number, body, "from_peers")
+            if self.receive(piece.owner, number):
                 return
         self.fetch_own(number)
 
     # - peers
 
-    def answer(self, path: str) -> tuple[int, bytes]:
+    def answer(self, path: str) -> Answer:
         """What a peer gets."""
         words = path.strip("/").split("/")
         if self.failed:
-            return 410, b""
+            return Answer(410)
         if words[0] == "done":
             self.done.add(int(words[1]))
-            return 200, b"well"
+            return Answer(200, b"well")
         deadline = time.monotonic() + LONG_POLL
         ready: Callable[[], bool] = (
             (lambda: bool(self.plan)) if words[0] == "plan" else (lambda: int(words[1]) in self.pieces_here)
@@ -264,24 +307,30 @@ class Stage:
         with self.changed:
             while not ready():
                 if self.failed or not self.changed.wait(deadline - time.monotonic()):
-                    return 404, b""
-        if words[0] == "plan":
-            return 200, self.plan
-        piece = self.pieces[int(words[1])]
-        for path in (self.part_path(piece.entry), self.target(piece.entry), self.part_path(piece.entry)):
-            with contextlib.suppress(OSError), open(path, "rb") as stream:  # it may get its name in this moment
-                stream.seek(piece.start)
-                return 200, stream.read(piece.length)
-        return 404, b""
+                    return Answer(404)
+        return Answer(200, self.plan) if words[0] == "plan" else self.piece_answer(int(words[1]))
 
-    def digest_of(self, path: str, body: bytes) -> str:
-        """The SHA-256 of an answer; that of a piece is computed once, however many nodes ask for it."""
-        words = path.strip("/").split("/")
-        if words[0] != "piece" or not body:
-            return hashlib.sha256(body).hexdigest()
-        number = int(words[1])
+    def piece_answer(self, number: int) -> Answer:
+        """A piece that lies here."""
+        piece = self.pieces[number]
+        for path in (self.part_path(piece.entry), self.target(piece.entry), self.part_path(piece.entry)):
+            with contextlib.suppress(OSError):  # it may get its name in this moment
+                file = open(path, "rb")  # noqa: SIM115  it is closed when it was sent
+                return Answer(200, b"", file, piece.start, piece.length, self.digest_of(number, file))
+        return Answer(404)
+
+    def digest_of(self, number: int, file: BinaryIO) -> str:
+        """The SHA-256 of a piece, computed once, however many nodes ask for it; of one that came from a peer known."""
         if number not in self.digests:
-            self.digests[number] = hashlib.sha256(body).hexdigest()
+            digest, left = hashlib.sha256(), self.pieces[number].length
+            file.seek(self.pieces[number].start)
+            while left:
+                chunk = file.read(min(CHUNK, left))
+                if not chunk:
+                    raise OSError(errno.EIO, "shorter than it was", file.name)
+                digest.update(chunk)
+                left -= len(chunk)
+            self.digests[number] = digest.hexdigest()
         return self.digests[number]
 
     # - the whole
@@ -389,7 +438,7 @@ def work(request: dict[str, Any]) -> None:
     stage = Stage(request)
     server = None
     try:
-        server = stage.peers.serve(stage.answer, stage.digest_of)
+        server = stage.peers.serve(stage.answer)
         stage.bring()
         tidy(stage.own)
         stage.write_status(finished=True)
@@ -409,9 +458,7 @@ def work(request: dict[str, Any]) -> None:
     except Fault as fault:
         said = str(fault)
     except OSError as error:
-        said = f"{error.filename or request['destination']}: {error.strerror or error}"
-        if error.errno == errno.ENOSPC:
-            said = f"{request['destination']} is full. Make room, and run this again: it resumes where it stopped"
+        said = str(stage.not_written(error))
     stage.failed = said
     stage.write_status(fault=said)
     if server:

@@ -14,7 +14,7 @@ import yaml
 
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
-PLAN = {"run_id": "first", "world_size": 1, "nodes": [{"name": "a", "slots": 1, "first_rank": 0}]}
+PLAN = {"run_id": "of-own-names", "world_size": 1, "nodes": [{"name": "a", "slots": 1, "first_rank": 0}]}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def directory(tmp_path: Path) -> Path:
         "mine: {hosts: {a: {}}, vars: {ansible_connection: local, launch_runs_directory: records, "
         f"launch_node_directory: {tmp_path}/node, ansible_python_interpreter: {sys.executable}}}}}\n"
     )
-    record = tmp_path / "records" / "first"
+    record = tmp_path / "records" / "of-own-names"
     record.mkdir(parents=True)
     (record / "plan.json").write_text(json.dumps(PLAN))
     (tmp_path / "elsewhere").mkdir()
@@ -34,11 +34,17 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("playbook", "words"),
-    [("status", "no node has a run first"), ("stop", "no node has a run first"), ("logs", "there is no run first")],
+    [
+        ("status", "no node has a run of-own-names"),
+        ("stop", "no node has a run of-own-names"),
+        ("logs", "there is no run of-own-names"),
+    ],
 )
 @pytest.mark.parametrize("name", ["run_id", "launch_run_id"])
 def test_a_run_is_found_from_anywhere(directory: Path, playbook: str, words: str, name: str) -> None:
-    command = f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=first"
+    command = (
+        f"ansible-playbook muster.training.{playbook} -i ../machines.yml -e launch_group=mine -e {name}=of-own-names"
+    )
     done = typed(directory, ["sh", "-c", f"cd elsewhere && exec {command}"])
     assert words in " ".join(done.stdout.split()), done.stdout
 

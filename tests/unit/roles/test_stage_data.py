@@ -350,7 +350,7 @@ def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp
     cluster = Cluster(s3, tmp_path, nodes=2)
     one = stage.Stage({**cluster.given, "destination": str(tmp_path), "me": 0})
     one.plan = b"[]"
-    server = one.peers.serve(one.answer, one.digest_of)
+    server = one.peers.serve(one.answer)
 
     def asked(path: str, token: str, *words: str | int, node: str = "1", nonce: str = "a") -> int:
         headers = {
