@@ -74,6 +74,7 @@ class Image(Stage):
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
+        self.proven: set[int] = set()  # pieces whose content was proven in this call
         self.as_it_is = ""  # on the first node the archive that is handed on without the engine
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
@@ -365,6 +366,17 @@ class Image(Stage):
         if error.errno == errno.ENOSPC:
             return StageFault(f"{where} is full. Make room, or set container_image_directory, and run this again")
         return super().not_written(error)
+
+    def arrived(self, number: int, counted: str) -> None:
+        """Note that a piece has come, with its digest."""
+        self.proven.add(number)
+        super().arrived(number, counted)
+
+    def is_right(self, entry: int, path: str) -> bool:
+        """Whether it is the archive that is wanted. It is read for that only if a piece is of an earlier call."""
+        if self.proven and len(self.proven) == len(self.pieces):
+            return os.path.getsize(path) == self.entries[entry].size
+        return super().is_right(entry, path)
 
     def refetch(self, entry: int) -> None:
         """What arrived is not what was sent. Raises Fault."""

@@ -348,6 +348,22 @@ except Fault as fault:
     assert said == "" if there else "where docker keeps images, has" in said, said
 
 
+@pytest.mark.parametrize(("came", "right"), [(2, True), (1, False)])
+def test_what_came_piece_by_piece_with_a_proof_is_not_read_again(cluster: Cluster, came: int, right: bool) -> None:
+    """Its digest is wrong here, which only who reads it finds."""
+    given = {**cluster.given, "destination": str(cluster.places[1]), "me": 1, "ids": ["", "", ""]}
+    program = f"""{IMAGE}
+import wanted
+size = wanted.PIECE + 1
+one.entries = [Entry("image.tar", "id", size, str(size), "0" * 64)]
+one.pieces, one.first, one.left = one.share(), [0], {{0: 3}}
+os.truncate(os.open(one.part_path(0), os.O_RDWR | os.O_CREAT), size)
+for number in range(int(sys.argv[2])):
+    one.arrived(number, "from_peers")
+print(json.dumps(one.is_right(0, one.part_path(0))))"""
+    assert json.loads(cluster.python(1, "-c", program, json.dumps(given), str(came))) is right
+
+
 def test_a_node_that_is_gone_is_done_without(cluster: Cluster) -> None:
     """And gets it the next time."""
     given = {"names": ["node0", "node1"], "addresses": cluster.given["addresses"][:2]}

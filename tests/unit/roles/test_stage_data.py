@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.server
 import importlib.util
@@ -374,6 +375,45 @@ def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("fault", ["", "shorter", "longer", "cut off", "disk full"])
+def test_a_piece_is_put_on_the_disk_as_it_comes(
+    tmp_path: Path, stage: ModuleType, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """All of it or nothing counts; a disk that is full is no peer that is gone."""
+    cluster = Cluster(None, tmp_path, nodes=2)
+    peers = sys.modules[stage.Peers.__module__]
+    body = os.urandom(3 * peers.CHUNK + 7)
+    told = {"shorter": body[:-1], "longer": body + b"x"}.get(fault, body)
+    there = tmp_path / "there"
+    there.write_bytes(b"before" + (told[: peers.CHUNK + 1] if fault == "cut off" else told))
+    answer = peers.Answer(200, b"", None, len(b"before"), len(told), hashlib.sha256(told).hexdigest())
+    giver, taker = (
+        stage.Stage({**cluster.given, "destination": str(place), "me": number})
+        for number, place in enumerate(cluster.places)
+    )
+    entry = stage.Entry("large", "large", len(body) + 5, "tag", "")
+    (cluster.places[1] / ".muster-stage").mkdir(parents=True)
+    taker.entries, taker.pieces, taker.left = [entry], [stage.Piece(0, 5, len(body), 0)], {0: 2}
+    if fault == "disk full":
+        full = OSError(errno.ENOSPC, "No space left on device")
+        monkeypatch.setattr(stage, "write_all", lambda *_words: (_ for _ in ()).throw(full))
+    server = giver.peers.serve(lambda _path: answer._replace(file=there.open("rb")))
+    try:
+        if fault == "disk full":
+            with pytest.raises(stage.Fault, match="is full. Make room"):
+                taker.receive(0, 0)
+        else:
+            assert taker.receive(0, 0) is not bool(fault)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert taker.pieces_here == (set() if fault else {0}) and taker.from_peers == (0 if fault else len(body))
+    assert taker.peers.gone[0] is (fault in ("shorter", "longer"))
+    if not fault:
+        assert Path(taker.part_path(0)).read_bytes() == bytes(5) + body
+        assert taker.digests == {0: answer.digest}, "the digest would be computed again for the next peer"
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "", ".muster-stage/x", "a\0b"])
