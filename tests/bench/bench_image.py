@@ -40,9 +40,9 @@ CORES = 0.6 * len(os.sched_getaffinity(0)) / NODES
 once take 1.5 times as long as one."""
 EXPLANATION = """\
 Seconds of a play with container_image: an archive of {megabytes} MB on this machine, one layer of random bytes, goes
-into Docker on the nodes, a line for each round. Docker is there, and the image is not. received: MB that came in at each
-node's network card meanwhile. Each node has {cores:.1f} of a core and no more, when it is
-alone as well: four machines do not share theirs. For the same reason Docker's directory and muster's lie in memory:
+into Docker on the nodes, a line for each round. Docker is there, and the image is not. received: MB that came in at
+each node's network card meanwhile. Each node has {cores:.1f} of a core and no more, when it is alone as well: four
+machines do not share theirs. For the same reason Docker's directory and muster's lie in memory:
 one disk for four nodes would be what is measured. The bridge between them is this machine's. Docker's storage is vfs,
 which copies a layer no more than others do where there is only one."""
 IN_MEMORY = ("/var/lib/docker", "/var/lib/muster")
