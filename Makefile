@@ -46,7 +46,8 @@ DOCS_VENV := build/docs-venv
 DOCS_READY := $(DOCS_VENV)/.ready
 # A tree in which type checkers find the checkout under its import name.
 TREE := build/tree/ansible_collections/muster/training
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --requirement
+# Without bytecode: Python makes that of what it imports, and most of this is never imported.
+PIP_INSTALL = -m pip install --no-compile --quiet --disable-pip-version-check --requirement
 
 # The targets of `make test` run one after the other, also with -j; what runs side by side says so.
 ifndef SIDE_BY_SIDE

@@ -117,10 +117,18 @@ class ImageHosts(Cluster):
         return drive.start("launch.yml", self.lab.inventory, run_id=run_id, **settings)
 
     def job_reads_the_model(self, run_id: str, launcher: str) -> list[str]:
-        """Run the job with the image's own Python; return what each of its ranks has said of the model's files."""
+        """Run the job with the image's own Python; return what each of its ranks has said of the model's files.
+
+        launcher: with deepspeed's own after a hyphen.
+        """
         self.hub.requests.clear()
-        found = {"PYTHONPATH": str(SITE_PACKAGES)}
-        words: dict[str, Any] = {"launch_launcher": launcher, "launch_python": "python3", "launch_environment": found}
+        launcher, _hyphen, remote = launcher.partition("-")
+        words: dict[str, Any] = {
+            "launch_launcher": launcher,
+            "launch_deepspeed_launcher": remote,
+            "launch_python": "python3",
+            "launch_environment": {"PYTHONPATH": str(SITE_PACKAGES)},
+        }
         play = self.launch(run_id, "reads_model.py", **words).wait()
         assert play.rc == 0, play.output
         assert self.hub.requests == [], "nobody asks the hub"

@@ -8,7 +8,7 @@ SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
 
 
 def make_layer(tar: str) -> str:
-    """Lines of a shell script that put into a tar file what a shell, Python, pip and Open MPI need, with a wheel."""
+    """Lines of a shell script that put into a tar file what a shell, Python, pip, Open MPI and pdsh need, with a wheel."""
     return f"""
 python3 - << 'END'
 import os, zipfile
@@ -22,7 +22,8 @@ END
 tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share --recursion --exclude=perl \\
   --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
   usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels \\
-  etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi
+  etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi \
+  usr/bin/pdsh
 tar -C {SITE_PACKAGES} --transform 's,^,usr/lib/python3.11/,' -rf {tar} pip
 rm -r /wheels
 """

@@ -22,6 +22,7 @@ from email.message import Message
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -397,8 +398,8 @@ def test_a_piece_is_put_on_the_disk_as_it_comes(
     (cluster.places[1] / ".muster-stage").mkdir(parents=True)
     taker.entries, taker.pieces, taker.left = [entry], [stage.Piece(0, 5, len(body), 0)], {0: 2}
     if fault == "disk full":
-        full = OSError(errno.ENOSPC, "No space left on device")
-        monkeypatch.setattr(stage, "write_all", lambda *_words: (_ for _ in ()).throw(full))
+        full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+        monkeypatch.setattr(stage, "write_all", full)
     server = giver.peers.serve(lambda _path: answer._replace(file=there.open("rb")))
     try:
         if fault == "disk full":
