@@ -16,7 +16,7 @@ from typing import Any
 from tests import drive
 from tests.cluster import Cluster
 from tests.hub_server.server import HubServer
-from tests.image_layer import SITE_PACKAGES, make_layer
+from tests.image_layer import make_layer
 
 IMAGE = "team/torch-job:1"
 MODEL = "org/tiny"
@@ -127,13 +127,15 @@ class ImageHosts(Cluster):
             "launch_launcher": launcher,
             "launch_deepspeed_launcher": remote,
             "launch_python": "python3",
-            "launch_environment": {"PYTHONPATH": str(SITE_PACKAGES)},
         }
         play = self.launch(run_id, "reads_model.py", **words).wait()
         assert play.rc == 0, play.output
         assert self.hub.requests == [], "nobody asks the hub"
         said = [
-            self.root(name, f"find ~muster/.muster/runs/{run_id}/node{rank}/ranks -name stdout.log -exec cat {{}} +")
+            self.root(
+                name,
+                f"find ~muster/.muster/runs/{run_id}/node{rank} -name launcher.log -o -name stdout.log | xargs cat",
+            )
             for rank, name in enumerate(self.names)
         ]
         assert [f"rank {rank} of {self.names}: 42, " in one for rank, one in enumerate(said)] == [True] * 3, said

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from tests import drive
 
+PACKAGES = "usr/local/lib/python3.11/dist-packages"
 SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
 
 
 def make_layer(tar: str) -> str:
-    """Lines of a shell script that put into a tar file what a shell, Python, pip, Open MPI and pdsh need, with a wheel."""
+    """Lines of a shell script that put into a tar file what a shell, Python, pip, Open MPI and pdsh need, with a wheel.
+
+    Its Python finds torch and DeepSpeed in the checkout's environment, where that is mounted.
+    """
     return f"""
 python3 - << 'END'
 import os, zipfile
@@ -18,12 +22,15 @@ with zipfile.ZipFile("/wheels/probe-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: probe\\nVersion: 1.0\\n")
     wheel.writestr("probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
     wheel.writestr("probe-1.0.dist-info/RECORD", "")
+os.makedirs("/{PACKAGES}", exist_ok=True)
+with open("/{PACKAGES}/checkout.pth", "w") as paths:
+    paths.write("{SITE_PACKAGES}\\n")
 END
 tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share --recursion --exclude=perl \\
   --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
   usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels \\
   etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi \
-  usr/bin/pdsh
+  usr/bin/pdsh {PACKAGES}/checkout.pth
 tar -C {SITE_PACKAGES} --transform 's,^,usr/lib/python3.11/,' -rf {tar} pip
-rm -r /wheels
+rm -r /wheels /{PACKAGES}/checkout.pth
 """

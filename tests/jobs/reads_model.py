@@ -15,10 +15,11 @@ def main() -> None:
     probe = importlib.import_module("probe")  # of the image alone
     model = Path(huggingface_hub.snapshot_download("org/tiny"))
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir())}
+    rank = os.environ["RANK"] = os.environ.get("RANK") or os.environ["NODE_RANK"]  # with env there is no RANK
     dist.init_process_group("gloo")
     names: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(names, socket.gethostname())
-    print(f"rank {os.environ['RANK']} of {names}: {probe.answer}, {sizes}", flush=True)
+    print(f"rank {rank} of {names}: {probe.answer}, {sizes}", flush=True)
     dist.destroy_process_group()
 
 
