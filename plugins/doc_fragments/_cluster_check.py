@@ -20,7 +20,7 @@ options:
     default: {}
   code_left:
     description:
-      - Why code that differs was left as it is. Empty, it was brought, and all nodes were asked again.
+      - Why code that differs was left as it is. If empty, it was brought, and all nodes were asked again.
       - V(as_is) by a person's wish, V(later) by a check, V(refused) since a node does not answer or is busy.
       - With V(later) and V(refused) what the code is going to bring, such as the script, is taken to be there.
     type: str

@@ -13,13 +13,13 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
+    description: Where the records of runs lie. A relative path begins beside the inventory. If empty, C(runs).
     type: path
     default: ""
   directory:
     description:
       - Where the record lies on the controller. A relative path begins beside the inventory.
-      - Empty, C(.muster/clusters).
+      - If empty, C(.muster/clusters).
     type: path
     default: ""
 """

@@ -37,7 +37,7 @@ options:
     default: torchrun
   deepspeed_launcher:
     description:
-      - For O(launcher=deepspeed), what DeepSpeed on the first node starts the other nodes with. Empty, DeepSpeed is
+      - For O(launcher=deepspeed), what DeepSpeed on the first node starts the other nodes with. If empty, DeepSpeed is
         started on each node instead, which needs nothing else there.
       - Commands travel by way of the supervisors. No login between nodes is needed, and none is made.
     type: str
@@ -72,7 +72,7 @@ options:
       - V(static) numbers the ranks in the order of O(nodes).
       - V(c10d) can restart ranks on all nodes together and lose nodes. It numbers the nodes by their addresses,
         sorted as text.
-      - Left out, V(static), or V(c10d) where O(nnodes) is a range.
+      - If omitted, V(static), or V(c10d) where O(nnodes) is a range.
     type: str
     choices: [static, c10d]
   script:
@@ -93,7 +93,7 @@ options:
     type: str
     default: python3
   working_directory:
-    description: Directory in which the job starts, the same on each node. Empty, the user's home.
+    description: Directory in which the job starts, the same on each node. If empty, the user's home.
     type: str
     default: ""
   master_port:
@@ -128,7 +128,7 @@ options:
     elements: str
     default: [memlock=-1, stack=67108864]
   container_shm_size:
-    description: Size of C(/dev/shm) of the container's own, such as V(16g). Empty, the node's own is used.
+    description: Size of C(/dev/shm) of the container's own, such as V(16g). If empty, the node's own is used.
     type: str
     default: ""
 """

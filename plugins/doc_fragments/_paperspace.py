@@ -18,7 +18,7 @@ options:
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:

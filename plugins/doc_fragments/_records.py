@@ -15,7 +15,7 @@ options:
   directory:
     description:
       - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+      - If empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
     type: path
     default: ""
 """

@@ -17,7 +17,7 @@ options:
     type: str
     default: ~/.muster/runs
   user:
-    description: User who runs the job. Empty, the one who is logged in.
+    description: User who runs the job. If empty, the one who is logged in.
     type: str
     default: ""
 """

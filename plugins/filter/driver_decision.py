@@ -21,11 +21,11 @@ options:
     type: dict
     required: true
   branch:
-    description: The branch to have, such as V(570). Empty, the one that is installed, else the newest that there is.
+    description: The branch to have, such as V(570). If empty, the one that is installed, else the newest that there is.
     type: str
     default: ""
   least:
-    description: The oldest version that will do, such as V(550.54). Empty, any.
+    description: The oldest version that will do, such as V(550.54). If empty, any.
     type: str
     default: ""
   cuda:
@@ -33,7 +33,7 @@ options:
     type: str
     default: ""
   package:
-    description: Name of the package, with C(BRANCH) in it. Empty, by the distribution.
+    description: Name of the package, with C(BRANCH) in it. If empty, by the distribution.
     type: str
     default: ""
   server:

@@ -29,7 +29,7 @@ options:
     elements: dict
     required: true
   own:
-    description: Name of the node whose file it is. Empty, only the names of the inventory are entered.
+    description: Name of the node whose file it is. If empty, only the names of the inventory are entered.
     type: str
     default: ""
   hostname:

@@ -98,7 +98,7 @@ options:
         one. The group C(training) has the variables C(cifs_share_mounts) and C(cifs_share_username) of it then, and
         C(cifs_share_password), which asks the API for the password when it is needed
         (P(muster.training.paperspace_drive_password#lookup)). What stands in C(group_vars) comes before them.
-      - Empty, the drive is left alone.
+      - If empty, the drive is left alone.
     type: str
     default: /mnt/training-data
   machine_types:

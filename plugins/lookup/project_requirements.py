@@ -15,7 +15,7 @@ description:
   - A line that means the project itself, as C(-e .), stands for these dependencies.
 options:
   _terms:
-    description: Directories of projects. Empty, nothing is required.
+    description: Directories of projects. If empty, nothing is required.
     type: list
     elements: str
     required: true

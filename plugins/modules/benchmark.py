@@ -54,16 +54,16 @@ options:
   run_id:
     description:
       - The run that has measured, with O(state=suspected) and O(state=judged).
-      - With O(state=planned) the name that it is to have. Empty, one is made of the time. Fails where there is a run of
-        this name, unless it is a benchmark of the same nodes that was cut off.
+      - With O(state=planned) the name that it is to have. If empty, one is made of the time. Fails where there is a run
+        of this name, unless it is a benchmark of the same nodes that was cut off.
     type: str
     default: ""
   again_run_id:
-    description: The run that has measured again what was suspected. Empty, there was none.
+    description: The run that has measured again what was suspected. If empty, there was none.
     type: str
     default: ""
   baseline:
-    description: An earlier benchmark to compare with; the beginning of its name will do. Empty, none.
+    description: An earlier benchmark to compare with; the beginning of its name will do. If empty, none.
     type: str
     default: ""
   network_gbps:
@@ -76,7 +76,7 @@ options:
   directory:
     description:
       - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+      - If empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
     type: path
     default: ""
   group:

@@ -45,8 +45,8 @@ options:
     default: ""
   access_key_id:
     description: >-
-      Access key. Empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and C(~/.aws).
-      They need to read the source and to write to the target.
+      Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
+      C(~/.aws). They need to read the source and to write to the target.
     type: str
     default: ""
   secret_access_key:

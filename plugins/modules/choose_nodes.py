@@ -33,7 +33,7 @@ options:
   nodes:
     description:
       - Names of the hosts to choose from, each of them in O(group). They keep the order of their C(node_rank).
-      - Empty, all hosts of the group are chosen from.
+      - If empty, all hosts of the group are chosen from.
       - Under C(--limit) all of them have to be taken, so that who limits a play says exactly which nodes a run has.
     type: list
     elements: str

@@ -31,7 +31,7 @@ options:
     required: true
   compared:
     description:
-      - The same of the one that has compared RV(compare). Left out, only RV(compare) is returned.
+      - The same of the one that has compared RV(compare). If omitted, only RV(compare) is returned.
     type: dict
   directory:
     description: Directory on the controller that takes the files, C(nodeRANK) below it for each node.

@@ -26,12 +26,12 @@ options:
     type: dict
     required: true
   keep:
-    description: How many of the newest runs are to stay. Empty, their number does not count.
+    description: How many of the newest runs are to stay. If empty, their number does not count.
     type: str
     default: ""
   older_than:
     description:
-      - How old a run must be to be removed, as V(30d), V(12h), V(90m) or V(2w). Empty, its age does not count.
+      - How old a run must be to be removed, as V(30d), V(12h), V(90m) or V(2w). If empty, its age does not count.
       - Where O(keep) is given too, both must hold.
     type: str
     default: ""

@@ -29,7 +29,7 @@ options:
     type: path
     required: true
   user:
-    description: Whose it is. All is done with the rights of that user. Empty, the one who runs the task.
+    description: Whose it is. All is done with the rights of that user. If empty, the one who runs the task.
     type: str
     default: ""
   exclude:

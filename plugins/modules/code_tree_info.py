@@ -29,7 +29,7 @@ options:
     choices: [listing, hash, files]
     default: hash
   user:
-    description: Whose it is. It is read with the rights of that user. Empty, the one who runs the task.
+    description: Whose it is. It is read with the rights of that user. If empty, the one who runs the task.
     type: str
     default: ""
   exclude:

@@ -18,7 +18,7 @@ extends_documentation_fragment:
   - muster.training._attributes.info
 options:
   engine:
-    description: V(docker) or V(podman). Empty, no engine is asked.
+    description: V(docker) or V(podman). If empty, no engine is asked.
     type: str
     choices: ["", docker, podman]
     default: ""

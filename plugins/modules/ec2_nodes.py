@@ -70,13 +70,13 @@ options:
     elements: str
     default: []
   region:
-    description: Region. Empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
+    description: Region. If empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
     type: str
     default: ""
   zones:
     description:
       - Zones in the order in which to try them. All machines lie in one.
-      - Empty, all that have the type, the cheapest first.
+      - If empty, all that have the type, the cheapest first.
     type: list
     elements: str
     default: []
@@ -99,7 +99,7 @@ options:
     default: 150
   subnet_id:
     description:
-      - Id of the subnet, whose machines must reach the internet. Empty, the subnet that the default network of the
+      - Id of the subnet, whose machines must reach the internet. If empty, the subnet that the default network of the
         region has in the zone.
     type: str
     default: ""
@@ -135,7 +135,7 @@ options:
   ssh_from:
     description:
       - Addresses and networks from which SSH is open, for example V([203.0.113.7, 198.51.100.0/24]).
-      - Empty, the address that this machine has on the internet, as U(https://checkip.amazonaws.com) tells it. Where
+      - If empty, the address that this machine has on the internet, as U(https://checkip.amazonaws.com) tells it. Where
         that has changed since, the rule of before is taken away.
     type: list
     elements: str

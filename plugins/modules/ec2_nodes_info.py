@@ -24,11 +24,11 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   cluster:
-    description: Name of the only cluster to be shown. Empty, all.
+    description: Name of the only cluster to be shown. If empty, all.
     type: str
     default: ""
   region:
-    description: Region. Empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
+    description: Region. If empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
     type: str
     default: ""
   ttl:

@@ -51,11 +51,11 @@ options:
       - Arguments of the job, a list or a text, as O(muster.training.launch_plan#module:args), with C({batch_size})
         where a batch belongs.
       - They should let the job end after some steps, at least three.
-      - With O(state=taken) those of the launch. Empty, those of the search are taken.
+      - With O(state=taken) those of the launch. If empty, those of the search are taken.
     type: raw
     default: []
   confirm_args:
-    description: The same for the last, longer launch. Empty, O(args).
+    description: The same for the last, longer launch. If empty, O(args).
     type: raw
     default: []
   start:

@@ -39,7 +39,7 @@ options:
     type: str
     default: https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION
   sha256:
-    description: Hash of the wheel that fits. Empty, it is not compared. For O(step=choose).
+    description: Hash of the wheel that fits. If empty, it is not compared. For O(step=choose).
     type: str
     default: ""
   build:
@@ -51,11 +51,11 @@ options:
     type: int
     default: 0
   cuda_home:
-    description: Directory of the CUDA by which it is built. Empty, it is looked for. For O(step=choose).
+    description: Directory of the CUDA by which it is built. If empty, it is looked for. For O(step=choose).
     type: str
     default: ""
   capabilities:
-    description: Compute capabilities for which it is built. Empty, as its own build has them. For O(step=choose).
+    description: Compute capabilities for which it is built. If empty, as its own build has them. For O(step=choose).
     type: list
     elements: str
     default: []

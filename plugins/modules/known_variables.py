@@ -29,7 +29,7 @@ options:
   role_path:
     description:
       - The role's directory, C(role_path) within the role. Its last part is the role's name.
-      - Left out, only what is given with C(-e) is looked at.
+      - If omitted, only what is given with C(-e) is looked at.
     type: path
   short_names:
     description:

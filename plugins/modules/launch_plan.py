@@ -56,7 +56,7 @@ options:
     description:
       - Name of the run, of letters, digits, C(.), C(_) and C(-), at most 63, a letter or digit first. A name is used
         once.
-      - Empty, one is made of the script's name, the time and four random digits.
+      - If empty, one is made of the script's name, the time and four random digits.
     type: str
     default: ""
   debug:
@@ -86,7 +86,7 @@ options:
     default: []
   max_restarts:
     description:
-      - How often torchrun starts failed ranks again. Left out, 0, or 3 in an elastic run, where each lost node costs
+      - How often torchrun starts failed ranks again. If omitted, 0, or 3 in an elastic run, where each lost node costs
         one.
     type: int
   start_timeout:

@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   user:
-    description: Whose it is on the nodes. Empty, of the one who logs in.
+    description: Whose it is on the nodes. If empty, of the one who logs in.
     type: str
     default: ""
   requirements:

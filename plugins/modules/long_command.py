@@ -35,7 +35,7 @@ options:
     elements: str
     required: true
   chdir:
-    description: Directory in which it runs. Empty, where a login starts.
+    description: Directory in which it runs. If empty, where a login starts.
     type: path
     default: ""
   stdin:

@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   address:
-    description: The node's own address among the nodes. Empty, nothing that depends on it is read.
+    description: The node's own address among the nodes. If empty, nothing that depends on it is read.
     type: str
     default: ""
   peers:
@@ -51,7 +51,7 @@ options:
     type: raw
     default: []
   working_directory:
-    description: Directory in which the job is to start. Empty, the user's home.
+    description: Directory in which the job is to start. If empty, the user's home.
     type: str
     default: ""
   run_id:
@@ -59,7 +59,7 @@ options:
     type: str
     default: ""
   user:
-    description: User who is to run the job. Empty, the one who is logged in.
+    description: User who is to run the job. If empty, the one who is logged in.
   mounts:
     description: Directories that must be mounted, to be looked at besides what C(/etc/fstab) has.
     type: list
@@ -122,8 +122,8 @@ options:
         required: true
       lifetime:
         description:
-          - Seconds for which peers are awaited. Left out, 30, one more for every four of O(peers), and 15 more for each
-            turn but the first in which Ansible asks them, as many at a time as it has forks.
+          - Seconds for which peers are awaited. If omitted, 30, one more for every four of O(peers), and 15 more for
+            each turn but the first in which Ansible asks them, as many at a time as it has forks.
         type: int
 seealso:
   - module: muster.training.choose_nodes

@@ -27,7 +27,7 @@ options:
     elements: str
     default: []
   user:
-    description: User who runs the jobs. Empty, the one who is logged in.
+    description: User who runs the jobs. If empty, the one who is logged in.
 seealso:
   - module: muster.training.choose_runs
   - module: muster.training.training_run

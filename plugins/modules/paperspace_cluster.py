@@ -102,7 +102,7 @@ options:
   ssh_public_key:
     description:
       - Public key that is let in as user C(paperspace), or the path of its file. Paperspace keeps a script with it.
-      - Empty, the keys of the account are let in, which cannot be read from here.
+      - If empty, the keys of the account are let in, which cannot be read from here.
     type: str
     default: ""
   power_off:

@@ -23,7 +23,7 @@ extends_documentation_fragment:
   - muster.training._paperspace
 options:
   cluster:
-    description: Name of the only cluster to be shown. Empty, all.
+    description: Name of the only cluster to be shown. If empty, all.
     type: str
     default: ""
   ttl:

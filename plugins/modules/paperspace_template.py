@@ -37,7 +37,7 @@ options:
     type: str
     required: true
   node:
-    description: Name of the machine. Empty, C(CLUSTER-0).
+    description: Name of the machine. If empty, C(CLUSTER-0).
     type: str
     default: ""
   state:
@@ -65,7 +65,7 @@ options:
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:

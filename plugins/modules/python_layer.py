@@ -76,7 +76,7 @@ options:
     default: ""
   index_url:
     description:
-      - The index of packages, with a user and a password in it where it asks for them. Empty, that of the
+      - The index of packages, with a user and a password in it where it asks for them. If empty, that of the
         configuration of pip.
     type: str
     default: ""
@@ -146,7 +146,7 @@ options:
     type: bool
     default: false
   lock:
-    description: What O(step=read_lock) or O(step=solve) has returned. Empty, not solved yet.
+    description: What O(step=read_lock) or O(step=solve) has returned. If empty, not solved yet.
     type: dict
     default: {}
   from:

@@ -51,7 +51,7 @@ options:
     description:
       - The same for the second start, with twice as many steps in all, and C({checkpoint}) where the path belongs that
         the job has told of.
-      - Empty, resuming is not tried.
+      - If empty, resuming is not tried.
     type: raw
     default: []
   steps:
@@ -60,12 +60,12 @@ options:
     default: 20
   nnodes:
     description: >-
-      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. Empty, all of O(nodes), else of
+      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. If empty, all of O(nodes), else of
       O(group).
     type: str
     default: ""
   nodes:
-    description: Names of the nodes among which the job is. Empty, all of O(group).
+    description: Names of the nodes among which the job is. If empty, all of O(group).
     type: list
     elements: str
     default: []
@@ -86,7 +86,7 @@ options:
     type: int
     default: 1
   loss:
-    description: Name of the curve that the second start must continue. Empty, one that is called C(loss).
+    description: Name of the curve that the second start must continue. If empty, one that is called C(loss).
     type: str
     default: ""
   checkpoint_bytes:

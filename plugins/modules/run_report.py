@@ -32,27 +32,27 @@ options:
   runs:
     description:
       - The run, or the runs that are compared, 20 at most. The beginning of a name will do where it is that of one run.
-      - Empty, the run that was launched last.
+      - If empty, the run that was launched last.
     type: list
     elements: str
     default: []
   directory:
     description:
       - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+      - If empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
       - A relative path begins beside the inventory of this host.
     type: path
     default: ""
   logbook:
     description:
       - Directory of the log book.
-      - Empty, C(logbook) beside the directory of the records.
+      - If empty, C(logbook) beside the directory of the records.
     type: path
     default: ""
   report_directory:
     description:
       - Directory that takes a comparison.
-      - Empty, one in the log book that is named after the runs.
+      - If empty, one in the log book that is named after the runs.
     type: path
     default: ""
   required:

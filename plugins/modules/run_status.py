@@ -24,11 +24,11 @@ options:
     type: dict
     required: true
   run_id:
-    description: Name of the run that was asked for. Empty, the newest of each node.
+    description: Name of the run that was asked for. If empty, the newest of each node.
     type: str
     default: ""
   json_file:
-    description: File on the controller that takes the status as JSON. Empty, none is written.
+    description: File on the controller that takes the status as JSON. If empty, none is written.
     type: path
     default: ""
   jmespath:

@@ -36,11 +36,11 @@ options:
     type: dict
     required: true
   address:
-    description: Address that the nodes use among themselves. Empty, no variable of the network is set.
+    description: Address that the nodes use among themselves. If empty, no variable of the network is set.
     type: str
     default: ""
   image:
-    description: Image of the job, as O(muster.training.launch_plan#module:image). Empty, there is none.
+    description: Image of the job, as O(muster.training.launch_plan#module:image). If empty, there is none.
     type: str
     default: ""
   container_engine:
@@ -49,11 +49,11 @@ options:
     choices: [docker, podman]
     default: docker
   run_id:
-    description: A run in whose container the shell is to be. Empty, it gets a container of its own.
+    description: A run in whose container the shell is to be. If empty, it gets a container of its own.
     type: str
     default: ""
   user:
-    description: User of the job. Empty, the one who logs in.
+    description: User of the job. If empty, the one who logs in.
     type: str
     default: ""
   json_file:

@@ -17,7 +17,7 @@ extends_documentation_fragment:
   - muster.training._attributes.info
 options:
   user:
-    description: Who is to log in from node to node. Empty, the one who logs in for this task, before becoming root.
+    description: Who is to log in from node to node. If empty, the one who logs in for this task, before becoming root.
     type: str
     default: ""
   key:

@@ -42,7 +42,7 @@ options:
   args:
     description:
       - Arguments of all variants, before their own, a list or a text.
-      - Empty, and without C(args) of a variant, those of the job.
+      - If empty, and without C(args) of a variant, those of the job.
     type: raw
     default: []
   repeats:

@@ -33,7 +33,7 @@ options:
     type: str
     required: true
   cuda:
-    description: The version of CUDA for which it is built. Empty, none.
+    description: The version of CUDA for which it is built. If empty, none.
     type: str
     default: ""
   gpus:

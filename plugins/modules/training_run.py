@@ -35,13 +35,13 @@ options:
       - V(stopped) ends all processes of the run, also those that ignore SIGTERM or have detached themselves, and
         returns once they are gone. Nothing is changed where none is alive.
       - V(absent) does the same and removes the run directory with all logs.
-      - Left out, nothing is changed, and RV(run) tells where the run stands.
+      - If omitted, nothing is changed, and RV(run) tells where the run stands.
     type: str
     choices: [started, stopped, absent]
   run_id:
     description:
       - Name of the run. Of no use with O(state=started), where O(plan) has it.
-      - Empty, O(state=stopped) and O(state=absent) mean each run that belongs to this node, and without a state the
+      - If empty, O(state=stopped) and O(state=absent) mean each run that belongs to this node, and without a state the
         newest is looked at.
     type: str
     default: ""
@@ -69,7 +69,7 @@ options:
     default: ~/.muster/runs
   user:
     description:
-      - User who runs the job. Empty, the one who is logged in. For another one the task needs root by C(become).
+      - User who runs the job. If empty, the one who is logged in. For another one the task needs root by C(become).
     type: str
     default: ""
   replace:

@@ -82,7 +82,7 @@ options:
         type: str
         default: ""
       mark:
-        description: With what O(files[].line) ends; a line that ends so is replaced by it. Empty, the whole line.
+        description: With what O(files[].line) ends; a line that ends so is replaced by it. If empty, the whole line.
         type: str
         default: ""
       user:
