@@ -70,7 +70,7 @@ attributes:
   async: {support: none}
   become: {support: full}
   bypass_host_loop: {support: none}
-  check_mode: {support: partial, details: Says only that it would be run.}
+  check_mode: {support: partial, details: Only reports that the command would run.}
   connection: {support: full}
   delegation: {support: full}
   diff_mode: {support: none}

@@ -13,12 +13,13 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. If empty, C(runs).
+    description: Directory of the records of runs. A relative path starts at the inventory's directory. If empty,
+      C(runs).
     type: path
     default: ""
   directory:
     description:
-      - Where the record lies on the controller. A relative path begins beside the inventory.
+      - Directory of the record on the controller. A relative path starts at the inventory's directory.
       - If empty, C(.muster/clusters).
     type: path
     default: ""

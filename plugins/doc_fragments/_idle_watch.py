@@ -13,11 +13,12 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   idle_after:
-    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
+    description: With O(power_off), how long a machine must be unused before it powers off, for example V(30m). V(off)
+      disables this.
     type: str
     default: 30m
   ttl:
-    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
+    description: With O(power_off), how long after boot a machine powers off in any case. V(off) disables this.
     type: str
     default: 24h
 """

@@ -14,7 +14,7 @@ class ModuleDocFragment:
 options:
   api_key:
     description:
-      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:

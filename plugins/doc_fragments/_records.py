@@ -14,8 +14,8 @@ class ModuleDocFragment:
 options:
   directory:
     description:
-      - Where the records lie on the controller.
-      - If empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+      - Directory of the records on the controller.
+      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
     type: path
     default: ""
 """

@@ -13,11 +13,11 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Where the runs lie on the node.
+    description: Directory of the runs on the node.
     type: str
     default: ~/.muster/runs
   user:
-    description: User who runs the job. If empty, the one who is logged in.
+    description: User who runs the job. If empty, the user who logs in.
     type: str
     default: ""
 """

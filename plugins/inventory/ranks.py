@@ -8,26 +8,26 @@ DOCUMENTATION = r"""
 name: ranks
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Put the hosts of a group in the order of training runs
+short_description: Put the hosts of a group in rank order
 description:
-  - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, where it
-    is known, C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
-  - Adds no hosts. It works on what the sources before it have found, as P(ansible.builtin.constructed#inventory) does,
-    so it comes after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the order of
-    their names.
+  - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, if known,
+    C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
+  - Adds no hosts. It works on the hosts found by the sources before it, as P(ansible.builtin.constructed#inventory)
+    does, so it must come after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the
+    order of their names.
   - The name of the file must end with C(ranks.yml) or C(ranks.yaml).
-  - The whole group is checked. Anything that would keep a run from starting, such as two hosts of the same address or
+  - The whole group is checked. Anything that would keep a run from starting, such as two hosts with the same address or
     a loopback address, is an error that names the hosts.
-  - Where the sources before it were read and have no host at all, as before the machines of a cloud are made, there is
-    nothing to put in order, and that is no error.
-  - A host that has C(node_slots) neither here nor by hand has its slots counted on the machine.
+  - If the sources before it were read and contain no hosts, for example before cloud machines are created, there is
+    nothing to order, and that is not an error.
+  - If C(node_slots) is set neither here nor by hand, slots are counted on the machine.
 notes:
   - Variables of C(group_vars) and C(host_vars) beside the inventory can be used in the expressions.
-  - An inventory that fails is only a warning of Ansible unless C(any_unparsed_is_failed) in the section C([inventory])
-    of C(ansible.cfg) is true.
+  - A failing inventory is only a warning in Ansible unless C(any_unparsed_is_failed) is true in the section
+    C([inventory]) of C(ansible.cfg).
 options:
   plugin:
-    description: Marks the file as one of this plugin.
+    description: Marks the file as one for this plugin.
     type: str
     required: true
     choices: [muster.training.ranks]
@@ -37,37 +37,37 @@ options:
     default: training
   address:
     description:
-      - Jinja expression for the address under which the nodes reach each other, the private one.
+      - Jinja expression for the (private) address at which the nodes reach each other.
       - It must give an IP address.
-      - By default what C(node_address) of the host says, else C(ansible_host), else the name of the host.
+      - By default C(node_address) of the host, else C(ansible_host), else the name of the host.
     type: str
     default: node_address | default(ansible_host) | default(inventory_hostname)
   slots:
     description:
-      - Jinja expression for the number of processes to start on the host, one a GPU.
-      - Where it gives none, or a variable in it is undefined, C(node_slots) is left alone.
+      - Jinja expression for the number of processes to start on the host, one per GPU.
+      - If it gives none, or a variable in it is undefined, C(node_slots) is left alone.
     type: str
     default: node_slots | default(none)
   rank:
     description:
       - Jinja expression for the place of the host in the group, from 0.
-      - It must give a number for all hosts of the group, or none for all. Then O(order) decides.
-      - By default a host keeps the C(node_rank) that it has.
+      - It must give a number for all hosts of the group, or none for all, in which case O(order) decides.
+      - By default, a host keeps its C(node_rank).
     type: str
     default: node_rank | default(none)
   order:
     description:
-      - The order of the hosts where O(rank) gives none.
+      - Order of the hosts if O(rank) gives none.
       - V(inventory) keeps the order of the inventory. V(name) sorts by name, C(node2) before C(node10).
     type: str
     choices: [inventory, name]
     default: inventory
   rank0:
     description:
-      - Name of the host to get rank 0, whatever else decides. The others keep their order and are numbered after it.
+      - Name of the host that gets rank 0 in any case. The others keep their order and are numbered after it.
     type: str
   strict:
-    description: Whether an undefined variable in O(slots) or O(rank) is an error.
+    description: Treat an undefined variable in O(slots) or O(rank) as an error.
     type: bool
     default: false
 """
