@@ -13,8 +13,8 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Directory of the records of runs. A relative path starts at the inventory's directory. If empty,
-      C(runs).
+    description:
+      - Directory of the records of runs. A relative path starts at the inventory's directory. If empty, C(runs).
     type: path
     default: ""
   directory:

@@ -13,8 +13,9 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   idle_after:
-    description: With O(power_off), how long a machine must be unused before it powers off, for example V(30m). V(off)
-      disables this.
+    description:
+      - With O(power_off), how long a machine must be unused before it powers off, for example V(30m). V(off) disables
+        this.
     type: str
     default: 30m
   ttl:

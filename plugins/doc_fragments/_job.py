@@ -126,8 +126,8 @@ options:
     elements: str
     default: []
   container_ulimits:
-    description: Limits inside the container. Give none if the node may not raise limits because it is a container
-      itself.
+    description:
+      - Limits inside the container. Give none if the node may not raise limits because it is a container itself.
     type: list
     elements: str
     default: [memlock=-1, stack=67108864]

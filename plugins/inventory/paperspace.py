@@ -143,8 +143,8 @@ options:
     type: str
     default: paperspace
   hostnames:
-    description: What a host is named after. The first of these that a machine has is used; the id is always the last
-      resort.
+    description:
+      - What a host is named after. The first of these that a machine has is used; the id is always the last resort.
     type: list
     elements: str
     choices: [name, id, private_ip, public_ip]

@@ -45,8 +45,9 @@ options:
     default: ""
   access_key_id:
     description: >-
-      Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
-      C(~/.aws). They need to read the source and to write to the target.
+      description:
+        - Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
+          C(~/.aws). They need to read the source and to write to the target.
     type: str
     default: ""
   secret_access_key:
@@ -59,8 +60,9 @@ options:
     default: ""
   replace:
     description: >-
-      Whether objects of the target that have another content than the source's are written over. Otherwise they are
-      named, and nothing is copied.
+      description:
+        - Whether objects of the target that have another content than the source's are written over. Otherwise they are
+          named, and nothing is copied.
     type: bool
     default: false
   workers:
@@ -69,15 +71,17 @@ options:
     default: 16
   price_per_gb:
     description: >-
-      Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions in the United
-      States and Europe in January 2026, by U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look your regions
-      up at U(https://aws.amazon.com/s3/pricing/). Within a region nothing is charged.
+      description:
+        - Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions in the United
+          States and Europe in January 2026, by U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look your
+          regions up at U(https://aws.amazon.com/s3/pricing/). Within a region nothing is charged.
     type: float
     default: 0.02
   price_per_1000_requests:
     description: >-
-      Price of 1000 requests that copy or list, in USD. The default is that of the class Standard in us-east-1, by
-      U(https://aws.amazon.com/s3/pricing/).
+      description:
+        - Price of 1000 requests that copy or list, in USD. The default is that of the class Standard in us-east-1, by
+          U(https://aws.amazon.com/s3/pricing/).
     type: float
     default: 0.005
   show_every:

@@ -61,8 +61,9 @@ EXAMPLES = r"""
 RETURN = r"""
 directory:
   description: >-
-    The directory that has taken the logs, V(null) where the node knows of no such run, or gave nothing that was not
-    O(required).
+    description:
+      - The directory that has taken the logs, V(null) where the node knows of no such run, or gave nothing that was not
+        O(required).
   returned: success
   type: str
   sample: logs/first-try
