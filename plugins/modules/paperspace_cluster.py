@@ -129,8 +129,8 @@ options:
   force:
     description: >-
       description:
-        - Whether machines may be stopped or removed while a run may be alive on them, which is one whose record in
-          O(runs_directory) has no end.
+        - description: - Whether machines may be stopped or removed while a run may be alive on them, which is one whose
+          record in O(runs_directory) has no end.
     type: bool
     default: false
   retries:

@@ -61,8 +61,8 @@ options:
   nnodes:
     description: >-
       description:
-        - How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. If empty, all of O(nodes), else of
-          O(group).
+        - description: - How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. If empty, all of
+          O(nodes), else of O(group).
     type: str
     default: ""
   nodes:
