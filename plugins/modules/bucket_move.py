@@ -45,9 +45,8 @@ options:
     default: ""
   access_key_id:
     description: >-
-      description:
-        - description: - Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID),
-          C(AWS_PROFILE) and C(~/.aws). They must allow reading the source and writing to the target.
+      Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
+      C(~/.aws). They must allow reading the source and writing to the target.
     type: str
     default: ""
   secret_access_key:
@@ -60,9 +59,8 @@ options:
     default: ""
   replace:
     description: >-
-      description:
-        - description: - Overwrite objects in the target whose content differs from the source's. Otherwise they are
-          named, and nothing is copied.
+      Overwrite objects in the target whose content differs from the source's. Otherwise they are named, and nothing is
+      copied.
     type: bool
     default: false
   workers:
@@ -71,18 +69,15 @@ options:
     default: 16
   price_per_gb:
     description: >-
-      description:
-        - description: - Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions
-          in the United States and Europe in January 2026, according to
-          U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look up your regions at
-          U(https://aws.amazon.com/s3/pricing/). Transfer within a region is free.
+      Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions in the United
+      States and Europe in January 2026, according to U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look up
+      your regions at U(https://aws.amazon.com/s3/pricing/). Transfer within a region is free.
     type: float
     default: 0.02
   price_per_1000_requests:
     description: >-
-      description:
-        - description: - Price of 1000 copy or list requests, in USD. The default is that of the Standard class in
-          us-east-1, according to U(https://aws.amazon.com/s3/pricing/).
+      Price of 1000 copy or list requests, in USD. The default is that of the Standard class in us-east-1, according to
+      U(https://aws.amazon.com/s3/pricing/).
     type: float
     default: 0.005
   show_every:

@@ -72,12 +72,12 @@ label:
   sample: ""
 root:
   description: Directory where the engine keeps images.
-  returned: when an engine answers
+  returned: if an engine answers
   type: str
   sample: /var/lib/docker
 free:
   description: Free bytes there.
-  returned: when an engine answers
+  returned: if an engine answers
   type: int
   sample: 64424509440
 archive:

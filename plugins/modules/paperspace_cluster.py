@@ -128,9 +128,8 @@ options:
     default: false
   force:
     description: >-
-      description:
-        - description: - Whether machines may be stopped or removed while a run may be alive on them, which is one whose
-          record in O(runs_directory) has no end.
+      Whether machines may be stopped or removed while a run may be alive on them, which is one whose record in
+      O(runs_directory) has no end.
     type: bool
     default: false
   retries:

@@ -60,9 +60,8 @@ options:
     default: 20
   nnodes:
     description: >-
-      description:
-        - description: - How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. If empty, all of
-          O(nodes), else of O(group).
+      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. If empty, all of O(nodes), else of
+      O(group).
     type: str
     default: ""
   nodes:

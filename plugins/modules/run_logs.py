@@ -61,9 +61,8 @@ EXAMPLES = r"""
 RETURN = r"""
 directory:
   description: >-
-    description:
-      - description: - The directory that has taken the logs, V(null) where the node knows of no such run, or gave
-        nothing that was not O(required).
+    The directory that has taken the logs, V(null) where the node knows of no such run, or gave nothing that was not
+    O(required).
   returned: success
   type: str
   sample: logs/first-try
