@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that judge a cluster before a job starts."""
+"""Options of modules that check a cluster before a job starts."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What is looked at, and what of it is told."""
+    """What is checked, and which findings are reported."""
 
     DOCUMENTATION = r"""
 options:

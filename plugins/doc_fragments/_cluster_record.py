@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where what was made for a cluster is recorded, and which runs may be alive on it."""
+"""Where a cluster's resources are recorded, and which runs may be running on it."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of modules that change machines of a cluster."""
+    """The options of modules that change the machines of a cluster."""
 
     DOCUMENTATION = r"""
 options:

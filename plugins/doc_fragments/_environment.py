@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where it is, and what it holds."""
+    """Where it is, and what it contains."""
 
     DOCUMENTATION = r"""
 options:

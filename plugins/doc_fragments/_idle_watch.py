@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of modules that make machines which power themselves off."""
+"""The options of modules that create machines which power themselves off."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """After how long they do."""
+    """How long they wait before they do."""
 
     DOCUMENTATION = r"""
 options:

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that are told of a job."""
+"""Options of modules that take a job."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What a job is, as far as it is checked and planned, and the container in which it runs."""
+    """A job as far as it is checked and planned, and the container in which it runs."""
 
     DOCUMENTATION = r"""
 options:

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The option of modules that write records beside those of runs."""
+"""The option of modules that write records next to those of runs."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where records lie."""
+    """Where records are kept."""
 
     DOCUMENTATION = r"""
 options:

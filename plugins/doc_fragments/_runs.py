@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that look at runs on nodes."""
+"""Options of modules that inspect runs on nodes."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What stands for runs on a node."""
+    """Where the runs on a node are, and whose."""
 
     DOCUMENTATION = r"""
 options:

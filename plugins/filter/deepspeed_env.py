@@ -45,7 +45,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.muster.training.plugins.module_utils._job import VARIABLE_NAME
 
-# What DeepSpeed leaves without quotes (launcher/multinode_runner.py, add_export), less %, which pdsh replaces.
+# What DeepSpeed leaves unquoted (launcher/multinode_runner.py, add_export), except %, which pdsh replaces.
 PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./-]*\Z")
 
 

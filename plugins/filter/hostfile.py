@@ -37,7 +37,7 @@ options:
   use:
     description:
       - How the launcher reaches the hosts. Names must resolve on the node that launches.
-      - IPv6 addresses cannot be listed, since readers of a hostfile cut them at the colons.
+      - IPv6 addresses cannot be listed, since hostfile parsers split them at the colons.
       - Not used with O(format=etc_hosts), which has both.
     type: str
     choices: [name, address]

@@ -32,7 +32,7 @@ options:
     type: int
   nnodes:
     description:
-      - Number of nodes to take, the first ones in the order.
+      - Number of nodes to take, from the start of the order.
       - If omitted, all hosts are taken.
     type: int
   order:
@@ -66,7 +66,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The nodes in the order of their ranks.
+  description: The nodes in rank order.
   type: list
   elements: dict
   contains:
@@ -106,7 +106,7 @@ def rank_table(
     order: str = "inventory",
     rank0: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The nodes of a run as plain data, in the order of their ranks."""
+    """The nodes of a run as plain data, in rank order."""
     if hostvars is not None and not isinstance(hosts, (str, Mapping)):
         hosts = [_host(name, hostvars, default_slots) for name in hosts]
     try:

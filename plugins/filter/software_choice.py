@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: software_choice
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Choose Python, torch, its CUDA and flash-attention together
+short_description: Choose matching versions of Python, torch, CUDA and flash-attention
 description:
   - Chooses the newest torch that the nodes can run, given their Pythons, NVIDIA drivers, GPUs and C libraries, with the
     matching Python and CUDA build.
@@ -46,7 +46,7 @@ options:
     type: str
     default: /opt/muster
   flash_attention:
-    description: Release of flash-attention for which there must be a wheel, V(auto) for any, empty for none.
+    description: Release of flash-attention that must have a wheel, V(auto) for any, empty for none.
     type: str
     default: ""
   packages:
@@ -100,7 +100,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import c
 
 
 def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
-    """What counts of a node's facts."""
+    """The relevant part of a node's facts."""
     gpus, software = facts["gpus"], facts.get("software") or {}
     devices = tuple(
         (device["name"], (device["compute_capability"][0], device["compute_capability"][1]))

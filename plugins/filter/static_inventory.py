@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._given_hosts impor
 
 
 def address_of(name: str) -> str:
-    """The IPv4 address of a name as this machine knows it, "" where it knows none that others could use."""
+    """The IPv4 address that this machine resolves a name to, "" if there is none that others could use."""
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError):
@@ -64,7 +64,7 @@ def address_of(name: str) -> str:
 
 
 def static_inventory(given: str | list[str], source: str = "-e machines") -> str:
-    """An inventory of what people have."""
+    """An inventory made from a hostfile or a list of hosts."""
     lines, what = (given.splitlines(), "line") if isinstance(given, str) else (map(str, given), "host")
     try:
         return inventory_of(read_hosts(lines, what), source, address_of)

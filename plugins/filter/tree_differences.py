@@ -49,7 +49,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
-    """A line for each file that differs."""
+    """One line for each file that differs."""
     lines = []
     for path in sorted(set().union(*trees.values())):
         has = {node: tree[path] for node, tree in trees.items() if path in tree}

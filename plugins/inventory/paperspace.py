@@ -168,7 +168,7 @@ EXAMPLES = r"""
 #   ansible-playbook muster.training.site -i paperspace.yml
 plugin: muster.training.paperspace
 ---
-# One cluster of several.
+# One of several clusters.
 plugin: muster.training.paperspace
 region: ny2
 private_network: my-team-net
@@ -179,11 +179,11 @@ names: ["bert-*"]
 plugin: muster.training.paperspace
 cluster: bert
 ---
-# What costs less than 4 dollars an hour and is named neither old nor test.
+# Machines that cost less than 4 dollars per hour and are named neither old nor test.
 plugin: muster.training.paperspace
 query: "[?usageRate < `4` && !contains(name, 'old') && !contains(name, 'test')]"
 ---
-# Asked for at most every ten minutes; the key is read by a program.
+# Queried at most every ten minutes; a program reads the key.
 plugin: muster.training.paperspace
 api_key: "{{ lookup('ansible.builtin.pipe', 'pass show paperspace') }}"
 cache: true
@@ -233,7 +233,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts 
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Options in, hosts out; what is asked and what it means is in the two private files."""
+    """Options in, hosts out; the requests and their meaning are in the two private files."""
 
     NAME = "muster.training.paperspace"
 
@@ -249,7 +249,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             answer = self._answer(path, cache)
             chosen = self._choose(answer)
         except (PaperspaceError, SelectionError) as error:
-            # The message is whole by itself; a chain of causes would repeat it.
+            # The message is complete; a chain of causes would repeat it.
             raise AnsibleParserError(f"{self.NAME}: {error}") from None
         self.inventory.add_group(GROUP)
         for host in chosen:
@@ -257,7 +257,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._add_drive({host.variables["paperspace_network_id"] for host in chosen}, answer)
 
     def _answer(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
-        """The API's raw answer, from the cache where that is wanted and has it: no option goes into the cache."""
+        """The API's raw answer, from the cache if enabled and present; no option is stored in the cache."""
         caching = self.get_option("cache")
         key = self.get_cache_key(path)
         wants_drive = self.get_option("cluster") and self.get_option("drive_path")
@@ -271,7 +271,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 pass  # none, expired, or written by something else: ask again
         client = self._client()
         answer = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
-        if wants_drive:  # as documents that have no password
+        if wants_drive:  # as the listing has no password
             answer["drives"] = [dict(one) for one in read_drives(client)]
         if caching:
             self._cache[key] = answer

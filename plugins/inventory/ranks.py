@@ -22,7 +22,7 @@ description:
     nothing to order, and that is not an error.
   - If C(node_slots) is set neither here nor by hand, slots are counted on the machine.
 notes:
-  - Variables of C(group_vars) and C(host_vars) beside the inventory can be used in the expressions.
+  - Variables of C(group_vars) and C(host_vars) next to the inventory can be used in the expressions.
   - A failing inventory is only a warning in Ansible unless C(any_unparsed_is_failed) is true in the section
     C([inventory]) of C(ansible.cfg).
 options:
@@ -32,7 +32,7 @@ options:
     required: true
     choices: [muster.training.ranks]
   group:
-    description: The group of the hosts that train together.
+    description: Group of the hosts that train together.
     type: str
     default: training
   address:
@@ -50,7 +50,7 @@ options:
     default: node_slots | default(none)
   rank:
     description:
-      - Jinja expression for the place of the host in the group, from 0.
+      - Jinja expression for the position of the host in the group, from 0.
       - It must give a number for all hosts of the group, or none for all, in which case O(order) decides.
       - By default, a host keeps its C(node_rank).
     type: str
@@ -74,7 +74,7 @@ options:
 
 EXAMPLES = r"""
 ---
-# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host of each
+# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host for each
 plugin: muster.training.ranks
 
 ---
@@ -87,7 +87,7 @@ order: name
 rank0: node7
 
 ---
-# ranks.yml: the rank is a label of the machine; a machine without the label is an error
+# ranks.yml: the rank is a label on the machine; a machine without the label is an error
 plugin: muster.training.ranks
 rank: tags.rank
 strict: true
@@ -122,14 +122,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.ranks"
 
     def verify_file(self, path: str) -> bool:
-        """Whether the name of the file says that it is meant for this plugin."""
+        """Whether the file's name marks it as one for this plugin."""
         return super().verify_file(path) and path.endswith(("ranks.yml", "ranks.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
         """Read the options from the file and set the variables."""
         super().parse(inventory, loader, path, cache=cache)
         unknown = set(self._read_config_data(path)) - set(self.get_options())
-        if unknown:  # Ansible would pass over them, and a misspelt `rank0` would be no rank0
+        if unknown:  # Ansible would ignore them, and a misspelt `rank0` would have no effect
             raise AnsibleParserError(
                 f"{self.NAME}: there is no option {some(sorted(unknown))}. "
                 f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
@@ -140,7 +140,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         try:
             given = self._evaluate_all(hosts, _VariablesOf(loader, [*inventory.processed_sources, path]))
             table = build_rank_table(
-                # Slots that nobody gave are counted on the node, and any number will do for the order.
+                # Slots that were not given are counted on the node; for the order, any number will do.
                 [replace(host, slots=1) if host.slots is None else host for host in given],
                 order=self.get_option("order"),
                 rank0=self.get_option("rank0"),
@@ -155,7 +155,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
-        """The hosts of the group; none only where the machines of a cloud are still to be made."""
+        """The hosts of the group; none only if the cloud machines are not created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
         not_made_yet = group is None and not self.inventory.hosts and self.inventory.processed_sources
@@ -169,7 +169,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return hosts
 
     def _evaluate_all(self, hosts: list[InventoryHost], variables_of: _VariablesOf) -> list[Host]:
-        """What the expressions give for each host, still unchecked. Raises one error for all that fail."""
+        """The results of the expressions for each host, still unchecked. Raises one error for all that fail."""
         problems: list[Problem] = []
         given: list[Host] = []
         for host in hosts:
@@ -192,7 +192,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def _one_line(text: str) -> str:
-    """A message of Ansible's, which may quote what an API said, without line ends and control characters."""
+    """An Ansible message, which may quote an API, without line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
 
 

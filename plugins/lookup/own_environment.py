@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._own_environment i
 
 
 class LookupModule(LookupBase):
-    """A lookup, not a filter: of those Ansible loads all that a collection has, for each node again."""
+    """A lookup, not a filter: Ansible loads all filters of a collection, again for each node."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
         """Return one dictionary."""

@@ -83,7 +83,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.operat
 
 
 class LookupModule(LookupBase):
-    """One request a drive."""
+    """One request per drive."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """Return the passwords."""

@@ -50,7 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project_requireme
 
 
 class LookupModule(LookupBase):
-    """Reads files of the controller."""
+    """Reads files on the controller."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         """Return what each requires."""

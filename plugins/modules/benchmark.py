@@ -47,7 +47,7 @@ options:
     default: [all_reduce, all_gather, reduce_scatter, all_to_all, broadcast]
   largest:
     description:
-      - Bytes of the largest buffer of a collective.
+      - Size in bytes of the largest buffer of a collective.
       - V(0) means 1 GiB or an eighth of a GPU's free memory; 64 MiB without GPUs.
     type: int
     default: 0

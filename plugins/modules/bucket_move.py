@@ -81,7 +81,7 @@ options:
     type: float
     default: 0.005
   show_every:
-    description: Seconds between two lines of progress.
+    description: Seconds between two progress lines.
     type: int
     default: 10
 """

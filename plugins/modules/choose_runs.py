@@ -82,7 +82,7 @@ runs:
       type: str
       sample: succeeded
     alive:
-      description: Whether a supervisor of it runs on any node.
+      description: Whether one of its supervisors is running on any node.
       type: bool
       sample: false
     started:

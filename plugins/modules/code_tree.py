@@ -82,7 +82,7 @@ removed:
   elements: str
   sample: [old.py]
 copied:
-  description: What was copied, in the words of C(rsync --itemize-changes).
+  description: What was copied, in the format of C(rsync --itemize-changes).
   returned: success
   type: list
   elements: str

@@ -105,7 +105,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def look(params: dict[str, Any]) -> dict[str, Any]:
-    """What is asked for."""
+    """The requested part of the result."""
     if params["read"] == "listing":
         return {"listing": json.dumps(_code_tree.entries(params["path"], params["exclude"]))}
     files = _code_tree.hashes(params["path"], params["exclude"], params["git"])

@@ -53,13 +53,13 @@ options:
     type: dict
     suboptions:
       access_key:
-        description: Access key of S3.
+        description: S3 access key.
         type: str
       secret_key:
-        description: Secret key of S3.
+        description: S3 secret key.
         type: str
       session_token:
-        description: Session token of S3, for temporary keys.
+        description: S3 session token, for temporary keys.
         type: str
       username:
         description: User of a share.
@@ -187,11 +187,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 NO_SECRETS = ("username", "domain")
-"""What of the credentials may be seen."""
+"""The part of the credentials that may be shown."""
 
 
 def wanted_of(params: dict[str, Any]) -> Wanted:
-    """The mount that the parameters ask for."""
+    """The mount described by the parameters."""
     try:
         user = pwd.getpwnam(params["user"])
     except KeyError as error:
@@ -212,7 +212,7 @@ def wanted_of(params: dict[str, Any]) -> Wanted:
 
 
 def bring(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the mount into its state."""
+    """Bring the mount into the desired state."""
     if os.geteuid() != 0:
         raise MountError(f"{params['path']}: mounting needs root. Set become: true")
     kind, wanted = KINDS[params["kind"]], wanted_of(params)
@@ -225,7 +225,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     for name in NO_SECRETS:
-        # else each path with this word in it would be hidden
+        # otherwise every path containing this word would be hidden
         module.no_log_values.discard((module.params["credentials"] or {}).get(name))
     try:
         result = bring(module.params, module.check_mode)

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: launch_plan
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Plan a run over several nodes
+short_description: Plan a run across several nodes
 description:
   - Plans a run from nodes, their facts and a job. The plan consists of the rank table, hostfiles, and for each node the
     command, the environment and the files that M(muster.training.training_run) writes there.
@@ -129,7 +129,7 @@ seealso:
 
 EXAMPLES = r"""
 # A whole launch by hand, in a play over the nodes of the run.
-# The role muster.training.launch does the same, and shows the run.
+# The role muster.training.launch does the same and shows the run.
 - name: Choose the nodes
   muster.training.choose_nodes:
     nnodes: 4
@@ -168,7 +168,7 @@ EXAMPLES = r"""
       NCCL_DEBUG: INFO
     token: "{{ token }}"
 
-# An elastic run of Python's own module, that goes on while two nodes live
+# An elastic run of Python's own module, which continues while two nodes are alive
 - name: Plan an elastic run
   muster.training.launch_plan:
     nodes: "{{ chosen.nodes }}"

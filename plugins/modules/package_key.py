@@ -68,7 +68,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def shown(ring: bytes) -> str:
-    """The fingerprints of a keyring, a line each."""
+    """The fingerprints of a keyring, one per line."""
     try:
         return "".join(f"{name}\n" for name in _package_key.keys(ring))
     except ValueError:
@@ -76,7 +76,7 @@ def shown(ring: bytes) -> str:
 
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Have the keyring; in check mode, tell whether there is none yet."""
+    """Ensure the keyring exists; in check mode, tell whether it is missing."""
     path = params["path"]
     if check:
         return {"changed": not os.path.exists(path)}

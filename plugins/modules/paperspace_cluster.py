@@ -34,7 +34,7 @@ extends_documentation_fragment:
 options:
   cluster:
     description:
-      - Name of the cluster. A lower-case letter, then up to 30 lower-case letters, digits and hyphens.
+      - Name of the cluster. A lower-case letter followed by up to 30 lower-case letters, digits and hyphens.
     type: str
     required: true
   state:
@@ -187,7 +187,7 @@ drive:
   returned: success
   type: dict
 steps:
-  description: What was done; in check mode, what would be.
+  description: What was done, or in check mode would be.
   returned: success
   type: list
   elements: str

@@ -175,7 +175,7 @@ ARGUMENT_SPEC = {
 
 
 def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the authority up to date; in check mode, tell what would be."""
+    """Bring the authority up to date; in check mode, tell what would change."""
     directory = Path(params["directory"])
     valid_for, renew_before = seconds_of(params["valid_for"]), seconds_of(params["renew_before"])
     if renew_before >= valid_for:
@@ -195,7 +195,7 @@ def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 def brought(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
-    """Do so, while nobody else does; durations in seconds."""
+    """Do so under an exclusive lock; durations in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:

@@ -11,7 +11,7 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Start, stop, remove or inspect a run on a node
 description:
-  - Brings one node's part of a run into the wanted state, in one call.
+  - Brings one node's part of a run into the desired state, in one call.
   - A supervisor on the node keeps it alive, in a systemd unit C(muster-RUN_ID) if systemd is available. The supervisors
     of a run stay in contact, so that it ends on all nodes when it ends on one, even if nobody is watching.
   - Needs Python 3.8 or newer on the node, and nothing else there.

@@ -189,7 +189,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def absolute(path: str, home: str) -> str:
-    """A path that may begin with ~/ as an absolute one; raises UserFileError where it is none."""
+    """Make a path that may begin with ~/ absolute; raise UserFileError if it is invalid."""
     path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
     if not path.startswith("/"):
         raise UserFileError(f"the path is {path!r}. Needed: an absolute one, or one that begins with ~/")
@@ -197,7 +197,7 @@ def absolute(path: str, home: str) -> str:
 
 
 def octal(mode: str | None) -> int | None:
-    """Permissions as a number; raises UserFileError where they are none."""
+    """Permissions as a number; raise UserFileError if they are invalid."""
     try:
         return None if mode is None else int(mode, 8)
     except ValueError:
@@ -205,7 +205,7 @@ def octal(mode: str | None) -> int | None:
 
 
 def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
-    """Have a directory; return whether that was, or would be, a change."""
+    """Ensure a directory exists; return whether that was, or would be, a change."""
     path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
     if wanted["only_root"] and entry.pw_uid == _root_path.ROOT:
         refuse_what_others_can_exchange(path)
@@ -229,9 +229,9 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 
 def refuse_what_others_can_exchange(path: str) -> None:
-    """Raise UserFileError where somebody else than root could change a directory, or put another one in its place."""
-    fault = _root_path.parent_fault(os.path.join(path, "."))  # the directory itself, too
-    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky is enough on the way alone
+    """Raise UserFileError if anybody but root could change or replace a directory."""
+    fault = _root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
+    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky suffices for parents only
         fault = f"{path} can be written by others than root"
     if fault:
         raise UserFileError(
@@ -241,7 +241,7 @@ def refuse_what_others_can_exchange(path: str) -> None:
 
 
 def shown(text: str) -> str:
-    """What is shown of a content: what is no text by its size, and of other bytes that are no UTF-8 a mark for each."""
+    """How content is shown: binary by its size, and otherwise a mark for each byte that is not UTF-8."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"
@@ -249,7 +249,7 @@ def shown(text: str) -> str:
 
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Bring all into the wanted state; in check mode, tell what would be."""
+    """Bring everything into the desired state; in check mode, tell what would change."""
     changed, diff, written = False, [], []
     for wanted in params["directories"]:
         changed |= ensure_directory(entry_of(wanted["user"] or params["user"]), wanted, check)
