@@ -30,8 +30,8 @@ options:
         later task) or contact with it was lost.
       - V(succeeded) fails if a run did not succeed, according to O(verdict). It shows and writes nothing.
       - V(judged) is for a run that nobody watched to its end. It shows the verdict, and writes it if it is missing. It
-        does nothing if the run is still going (except show what it costs, if the prices are known), if the rank 0 node
-        and another one could not be read, or without a record. The outcome of the run never fails the task.
+        does nothing if the run is still going (except to show what it costs, if the prices are known), if the rank 0
+        node and another one could not be read, or without a record. The outcome of the run never fails the task.
     type: str
     choices: [opened, dropped, read, closed, judged, succeeded]
     required: true

@@ -122,7 +122,7 @@ EXAMPLES = r"""
 RETURN = r"""
 unreached:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable); RV(msg) says why.
-  returned: when O(state) is left out
+  returned: when O(state) is omitted
   type: bool
   sample: true
 msg:
@@ -131,7 +131,7 @@ msg:
   type: str
 run:
   description: Status of the run on this node, V(null) if there is none.
-  returned: when O(state) is left out
+  returned: when O(state) is omitted
   type: dict
   contains:
     run_id:
