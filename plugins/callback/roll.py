@@ -61,9 +61,9 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
 
 SHOWN_NODES = 8
-TAIL = 10  # lines of what a program said that failed
+TAIL = 10  # lines of output shown from a failed program
 WATCH = "muster.training.training_watch"
-THEIR_OWN_WORDS = tuple(  # they tell how far they are
+THEIR_OWN_WORDS = tuple(  # they report their own progress
     f"muster.training.{name}"
     for name in (
         *("training_watch", "long_command", "torch_proof", "deepspeed_proof", "flash_attention", "python_layer"),
@@ -72,19 +72,19 @@ THEIR_OWN_WORDS = tuple(  # they tell how far they are
 )
 ASKING = ("pause", "ansible.builtin.pause")
 CONTROL = {number: None for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"}
-LOOKING = (  # of a role that is switched off there is nothing else
+LOOKING = (  # a role that is switched off has nothing else
     *("include_tasks", "include_role", "import_tasks", "import_role", "validate_argument_spec", "set_fact"),
     "known_variables",
 )
-# What Ansible puts before the words of a plugin that refuses something.
+# Ansible's prefix for the message of a plugin that refuses something.
 AROUND = re.compile(r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PROGRAMS = (".py", ".sh")
-OF_NO_USE = "Module remote_tmp "  # a warning of root's first task on each machine, from which nothing follows
+OF_NO_USE = "Module remote_tmp "  # a harmless warning from root's first task on each machine
 
 
 def names(nodes: Iterable[str]) -> str:
-    """The names of some nodes in a line, shortened where they are many."""
+    """The names of some nodes on one line, shortened if there are many."""
     found = list(dict.fromkeys(nodes))
     if len(found) <= SHOWN_NODES:
         return " ".join(found)
@@ -92,7 +92,7 @@ def names(nodes: Iterable[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Seconds in human-readable form."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -101,17 +101,17 @@ def duration(seconds: float) -> str:
 
 
 def plain(text: str) -> str:
-    """A text without what steers a terminal: it may come from a node or a job."""
+    """A text without terminal control sequences: it may come from a node or a job."""
     return text.translate(CONTROL)
 
 
 def without_name(node: str, text: str) -> str:
-    """A text without the name of the node that says it, which stands before it anyway."""
+    """A text without the name of its node, which is shown before it anyway."""
     return text.removeprefix(f"{node}: ")
 
 
 def program(diff: Mapping[str, Any]) -> str:
-    """The name and the length of a program of which a diff tells, "" where it tells of something else."""
+    """The name and length of the program that a diff is about, "" if it is about something else."""
     heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
     name = next((head for head in heads if head.endswith(PROGRAMS)), "")
     number = len(str(diff.get("after") or "").splitlines())
@@ -119,14 +119,14 @@ def program(diff: Mapping[str, Any]) -> str:
 
 
 def last_lines(text: str) -> str:
-    """The end of what a program said."""
+    """The end of a program's output."""
     lines = text.rstrip().splitlines()
     return "\n".join([*(["..."] if len(lines) > TAIL else []), *lines[-TAIL:]])
 
 
 def reason(result: Mapping[str, Any]) -> str:
-    """What is told of a result that is a failure: its message, and what the program that failed said, once."""
-    # censored: of a task with no_log; reason: of a file that cannot be included, in ansible-core 2.19
+    """What is shown for a failed result: its message and the output of the failed program, once."""
+    # censored: from a task with no_log; reason: from a file that cannot be included, in ansible-core 2.19
     told = str(result.get("msg") or result.get("censored") or result.get("reason") or "").strip()
     parts = [AROUND.sub("", told)]
     for key in ("module_stderr", "stderr", "module_stdout", "stdout"):
@@ -137,13 +137,13 @@ def reason(result: Mapping[str, Any]) -> str:
 
 
 def without_way(node: str, result: Mapping[str, Any]) -> str:
-    """What is told of a node that does not answer: why, as far as that is known, and what to do."""
+    """What is shown for a node that does not answer: why, if known, and what to do."""
     trouble = trouble_of(node, reason(result))
     return plain(f"{trouble.found}\nneeded: {trouble.needed}\ndo:     {trouble.todo}")
 
 
 def with_rescue(task: Any, part: str) -> str:
-    """The block with a rescue in whose part a task stands, by its uuid, "" without one; part: block or rescue."""
+    """The uuid of the block with a rescue that contains a task in this part (block or rescue), "" without one."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         # a result's task is a copy
@@ -154,14 +154,14 @@ def with_rescue(task: Any, part: str) -> str:
 
 
 def role_of(task: Any) -> str:
-    """The name of a task's role without its collection, "" of one that has none."""
+    """The name of a task's role without its collection, "" if it has none."""
     role = getattr(task, "_role", None)
     return str(role.get_name()).rpartition(".")[2] if role else ""
 
 
 @dataclass
 class Stage:
-    """A role, from its first task on."""
+    """A role, from its first task onwards."""
 
     role: str
     started: float
@@ -171,7 +171,7 @@ class Stage:
 
 
 def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
-    """Have Ansible's own callback answer where -v asks for all that it says."""
+    """Let Ansible's own callback answer if -v asks for its full output."""
 
     @functools.wraps(method)
     def either(self: CallbackModule, *args: Any, **kwargs: Any) -> None:
@@ -184,7 +184,7 @@ def unless_verbose(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class CallbackModule(Default):
-    """Show a line a role, and each failure once."""
+    """Show one line per role, and each failure once."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -195,7 +195,7 @@ class CallbackModule(Default):
         self.playbook = ""
         self.started = time.monotonic()
         self.check = False
-        self.with_roles = False  # a play that lists roles; what has none speaks by its modules
+        self.with_roles = False  # a play that lists roles; others speak through their modules
         self.headed = False
         self.nodes: list[str] = []  # of the play
         self.all_nodes: dict[str, None] = {}  # of all plays with roles
@@ -203,18 +203,18 @@ class CallbackModule(Default):
         self.task: Any = None
         self.failures: dict[str, list[str]] = {}  # of this task: text to nodes
         self.messages: dict[str, list[str]] = {}
-        self.named: set[str] = set()  # those in which the node named itself
+        self.named: set[str] = set()  # texts in which the node named itself
         self.diffs: dict[str, list[str]] = {}
-        self.items: dict[str, list[str]] = {}  # node to the reasons of its items that have failed
-        self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason for which its rescue goes on there
+        self.items: dict[str, list[str]] = {}  # node to the reasons why its items failed
+        self.rescued: dict[tuple[str, str], str] = {}  # block and node to the reason why its rescue runs there
         self.seen: set[str] = set()  # roles that have had a line
-        self.left_behind: tuple[str, str] | None = None  # a run that is not at its end, and its commands
+        self.left_behind: tuple[str, str] | None = None  # a run that has not ended, and its commands
         self.watched = False  # that run
-        if isinstance(sys.stdout, io.TextIOWrapper):  # else who pipes it into a file or tee sees a run after its end
+        if isinstance(sys.stdout, io.TextIOWrapper):  # else a pipe to a file or tee shows a run only after its end
             sys.stdout.reconfigure(line_buffering=True)
-        # A worker is no heir of the timer's handler: Ansible refuses tasks with a time limit where it finds one.
+        # A worker does not inherit the timer's handler: Ansible refuses tasks with a time limit if it finds one.
         os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
-        atexit.register(self.end)  # also where nothing else is called any more, as after Ctrl-C
+        atexit.register(self.end)  # even if nothing else is called, as after Ctrl-C
 
     # --- what is shown
 
@@ -226,7 +226,7 @@ class CallbackModule(Default):
         self.say("\n".join([title, *(f"    {line}".rstrip() for line in text.splitlines())]), color)
 
     def where(self, nodes: Iterable[str]) -> str:
-        """Where something happened: nodes in the order of the inventory, "" for all of several."""
+        """Where something happened: nodes in inventory order, "" if on all of several."""
         found = set(nodes)
         everywhere = len(found) > 1 and len(found) == len(self.nodes)
         return "" if everywhere else self.names(found)
@@ -236,15 +236,15 @@ class CallbackModule(Default):
         return names(sorted(nodes, key=self.place))
 
     def place(self, node: str) -> int:
-        """The place of a node in its play; of one that another node has added, the last."""
+        """The position of a node in its play; the last for one that another node added."""
         return self.nodes.index(node) if node in self.nodes else len(self.nodes)
 
     def in_order(self, said: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
-        """Texts with the nodes that said them, as the nodes stand in their play and not as they answered."""
+        """Texts with the nodes they came from, in play order rather than in order of answers."""
         return sorted(said.items(), key=lambda one: min(self.place(node) for node in one[1]))
 
     def end_task(self) -> None:
-        """Show what the task that ends here has to say, nodes with the same words together."""
+        """Show the messages of the task that ends here, grouping nodes with the same text."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for text, nodes in self.in_order(self.diffs):
             self.say(f"  {self.names(nodes)}:\n{text}")
@@ -261,7 +261,7 @@ class CallbackModule(Default):
         """Show the line of the role that ends here."""
         stage = self.stage
         if not self.with_roles or not stage.role or not stage.ok or stage.failed:
-            return  # what has failed stands above
+            return  # failures are shown above
         if stage.changed:
             changed = "would change" if self.check else "changed"
             state, color = f"{changed} {self.where(stage.changed)}", C.COLOR_CHANGED
@@ -273,7 +273,7 @@ class CallbackModule(Default):
         self.say(f"  {stage.role:<18}{state.rstrip():<40}  {duration(time.monotonic() - stage.started):>12}", color)
 
     def end(self) -> None:
-        """Show what is left to say, also of a run that goes on without this command."""
+        """Show what remains, including a run that continues without this command."""
         self.end_task()
         if self.left_behind:
             run_id, commands = self.left_behind
@@ -291,8 +291,8 @@ class CallbackModule(Default):
             signal.setitimer(signal.ITIMER_REAL, self.get_option("lasting"))
 
     def still(self, _number: int, _frame: object) -> None:
-        """Name the task that lasts. By a timer of this process, which its workers do not have."""
-        with contextlib.suppress(RuntimeError):  # it interrupts a line that is being written
+        """Name a task that takes long. Uses a timer in this process, which its workers do not have."""
+        with contextlib.suppress(RuntimeError):  # it may interrupt a line being written
             self.say(f"  {self.stage.role or self.playbook:<18}{self.task.get_name().rpartition(' : ')[2]} ...")
 
     def done(self, result: Any) -> None:
@@ -308,14 +308,14 @@ class CallbackModule(Default):
                 self.named.add(text)
 
     def keep_in_mind(self, result: Any) -> None:
-        """Know of a run that goes on where nobody sees it to its end."""
+        """Remember a run that continues without anybody watching its end."""
         if result.result.get("goes_on"):
             self.left_behind = (str(result.result["run_id"]), str(result.result["goes_on"]))
-        elif result.task.action == WATCH and not result.result.get("lost"):  # else the other nodes are asked now
+        elif result.task.action == WATCH and not result.result.get("lost"):  # otherwise the other nodes are asked next
             self.left_behind = None
 
     def message(self, result: Any) -> str:
-        """What a task says that is there to say something."""
+        """The message of a task whose purpose is to show one."""
         if "msg" not in result.result:  # of a variable
             self._clean_results(result.result, result.task.action)
             return str(self._dump_results(result.result)).strip()
@@ -323,7 +323,7 @@ class CallbackModule(Default):
         return plain("\n".join(str(line) for line in said) if isinstance(said, list) else str(said).strip())
 
     def fail(self, result: Any, why: str) -> None:
-        """Keep why a task has failed on a node, until all have been heard."""
+        """Remember why a task failed on a node, until all have answered."""
         node = result.host.get_name()
         texts = list(dict.fromkeys(self.items.pop(node, []))) or [why]
         block = with_rescue(result.task, "block")
@@ -353,7 +353,7 @@ class CallbackModule(Default):
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self.end_task()
         self.end_stage()
-        self.left_behind, self.watched = None, False  # of a run that was to be left, this has been said
+        self.left_behind, self.watched = None, False  # for a run left on purpose, this has been shown
         self.stage = Stage("", time.monotonic())
         self.check = bool(play.check_mode)
         self.with_roles = bool((play.get_ds() or {}).get("roles"))

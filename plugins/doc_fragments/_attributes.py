@@ -2,16 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What modules support. Each stands beside the attributes of ansible.builtin, which explain them.
+"""What modules support. Used together with the attributes of ansible.builtin, which explain them.
 
-A module says itself what is otherwise with it.
+A module documents its own deviations.
 """
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """By who does the work, and where."""
+    """One fragment for each way of doing the work."""
 
     # A module that reads a node and changes nothing.
     INFO = r"""
@@ -21,7 +21,7 @@ attributes:
   platform: {platforms: posix}
 """
 
-    # An action that runs on the controller alone.
+    # An action that runs only on the controller.
     CONTROLLER = r"""
 attributes:
   action: {support: full}
@@ -35,7 +35,7 @@ attributes:
   platform: {platforms: posix}
 """
 
-    # An action that runs on the controller alone, and shows what it changes.
+    # An action that runs only on the controller and shows what it changes.
     CONTROLLER_DIFF = r"""
 attributes:
   action: {support: full}
@@ -49,7 +49,7 @@ attributes:
   platform: {platforms: posix}
 """
 
-    # An action that runs code of ours on the node, in one round trip.
+    # An action that runs this collection's code on the node, in one round trip.
     NODE = r"""
 attributes:
   action: {support: full}
@@ -63,14 +63,14 @@ attributes:
   platform: {platforms: linux}
 """
 
-    # An action that follows on the node what takes long.
+    # An action that follows a long-running command on the node.
     LONG = r"""
 attributes:
   action: {support: full}
   async: {support: none}
   become: {support: full}
   bypass_host_loop: {support: none}
-  check_mode: {support: partial, details: Says only that it would be run.}
+  check_mode: {support: partial, details: Only reports that the command would run.}
   connection: {support: full}
   delegation: {support: full}
   diff_mode: {support: none}

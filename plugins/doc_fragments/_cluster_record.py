@@ -2,24 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where what was made for a cluster is recorded, and which runs may be alive on it."""
+"""Where a cluster's resources are recorded, and which runs may be running on it."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of modules that change machines of a cluster."""
+    """The options of modules that change the machines of a cluster."""
 
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Where the records of runs lie. A relative path begins beside the inventory. Empty, C(runs).
+    description:
+      - Directory of the records of runs. A relative path starts at the inventory's directory. If empty, C(runs).
     type: path
     default: ""
   directory:
     description:
-      - Where the record lies on the controller. A relative path begins beside the inventory.
-      - Empty, C(.muster/clusters).
+      - Directory of the record on the controller. A relative path starts at the inventory's directory.
+      - If empty, C(.muster/clusters).
     type: path
     default: ""
 """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where it is, and what it holds."""
+    """Where it is, and what it contains."""
 
     DOCUMENTATION = r"""
 options:
   directory:
-    description: The directory of the environment, as P(muster.training.python_env#role) makes it.
+    description: Directory of the environment, as made by P(muster.training.python_env#role).
     type: path
     required: true
 """
@@ -21,7 +21,7 @@ options:
     KEY = r"""
 options:
   key:
-    description: What stands for all that is installed. Another one, and it is proved again.
+    description: Key that stands for everything installed. When it changes, the proof is run again.
     type: str
     required: true
 """

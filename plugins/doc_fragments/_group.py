@@ -13,7 +13,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   group:
-    description: Group of the inventory that holds the machines.
+    description: Inventory group that holds the machines.
     type: str
     default: training
 """

@@ -2,22 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of modules that make machines which power themselves off."""
+"""The options of modules that create machines which power themselves off."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """After how long they do."""
+    """How long they wait before they do."""
 
     DOCUMENTATION = r"""
 options:
   idle_after:
-    description: With O(power_off), how long nobody has used a machine then, for example V(30m). V(off), however long.
+    description:
+      - With O(power_off), how long a machine must be unused before it powers off, for example V(30m). V(off) disables
+        this.
     type: str
     default: 30m
   ttl:
-    description: With O(power_off), how long after its boot a machine goes off in any case. V(off), never.
+    description: With O(power_off), how long after boot a machine powers off in any case. V(off) disables this.
     type: str
     default: 24h
 """

@@ -2,67 +2,69 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that are told of a job."""
+"""Options of modules that take a job."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What a job is, as far as it is checked and planned, and the container in which it runs."""
+    """A job as far as it is checked and planned, and the container in which it runs."""
 
     DOCUMENTATION = r"""
 options:
   nnodes:
     description:
-      - How many of O(nodes) to take, from the first. Empty or left out, all.
-      - A range such as V(2:4) makes the run elastic. It starts with as many nodes as the upper number, and goes on
-        while as many as the lower number are left. Needs O(rdzv_backend=c10d), which is then the default. Put it into
-        quotes, since YAML reads C(2:4) without them as the number 124.
+      - Number of O(nodes) to take, starting with the first. If empty or omitted, all.
+      - A range such as V(2:4) makes the run elastic. It starts with the upper number of nodes and continues while at
+        least the lower number are left. Needs O(rdzv_backend=c10d), which is then the default. Quote a range, since
+        YAML reads C(2:4) without quotes as the number 124.
     type: raw
   launcher:
     description:
-      - What starts the processes.
-      - V(torchrun) starts one process a slot with torch's own launcher.
-      - V(env) starts one process a node, which finds C(MASTER_ADDR), C(MASTER_PORT), C(NODE_RANK) and C(WORLD_SIZE)
-        (processes, not nodes) in its environment. That is what Lightning and scripts that start their own processes
-        want. Needs the same slots on each node.
-      - V(deepspeed) starts one process a slot with DeepSpeed's launcher, one launcher on each node. See
+      - Launcher that starts the processes.
+      - V(torchrun) starts one process per slot with torch's own launcher.
+      - V(env) starts one process per node, which finds C(MASTER_ADDR), C(MASTER_PORT), C(NODE_RANK) and C(WORLD_SIZE)
+        (processes, not nodes) in its environment. Lightning and scripts that start their own processes expect this.
+        Needs the same number of slots on each node.
+      - V(deepspeed) starts one process per slot with DeepSpeed's launcher, one launcher on each node. See
         O(deepspeed_launcher).
-      - V(mpirun) starts one process a slot with Open MPI, from the first node. Processes find what torch reads besides
-        what MPI sets. Needs IPv4 addresses. The nodes need not be able to log in at each other.
-      - V(accelerate) starts one process a slot with C(accelerate launch) on each node, by a configuration file that is
-        made of the nodes. Needs the same slots on each node. See O(accelerate_config).
+      - V(mpirun) starts one process per slot with Open MPI, from the first node. Processes find the variables that
+        torch reads in addition to those that MPI sets. Needs IPv4 addresses. The nodes need not be able to log in to
+        each other.
+      - V(accelerate) starts one process per slot with C(accelerate launch) on each node, using a configuration file
+        generated from the nodes. Needs the same number of slots on each node. See O(accelerate_config).
     type: str
     choices: [torchrun, env, deepspeed, mpirun, accelerate]
     default: torchrun
   deepspeed_launcher:
     description:
-      - For O(launcher=deepspeed), what DeepSpeed on the first node starts the other nodes with. Empty, DeepSpeed is
-        started on each node instead, which needs nothing else there.
-      - Commands travel by way of the supervisors. No login between nodes is needed, and none is made.
+      - For O(launcher=deepspeed), the program with which DeepSpeed on the first node starts the others. If empty,
+        DeepSpeed is started on each node instead, which needs nothing else there.
+      - Commands travel through the supervisors. No login between nodes is needed, and none is set up.
     type: str
     choices: ["", pdsh, openmpi]
     default: ""
   accelerate_config:
     description:
-      - For O(launcher=accelerate), keys of Accelerate's configuration file besides what the nodes say, such as
-        C(mixed_precision), C(distributed_type) or C(fsdp_config).
+      - For O(launcher=accelerate), keys of Accelerate's configuration file in addition to those derived from the nodes,
+        such as C(mixed_precision), C(distributed_type) or C(fsdp_config).
     type: dict
     default: {}
   no_python:
-    description: Whether the script is a program of its own, such as a compiled one, instead of one for O(interpreter).
+    description: Run the script as a program of its own, such as a compiled one, instead of with O(interpreter).
     type: bool
     default: false
   image:
     description:
-      - Image of a container in which the launcher and the ranks of each node run, in the foreground of the run's unit.
-        It ends with the run. O(interpreter) is then one inside the image, with colons between the last one.
-      - The run directory, O(working_directory) and the directory of O(script) are there at the same paths, and the
-        network is the node's own. GPUs are there where the node has some.
+      - Container image in which the launcher and the ranks of each node run, in the foreground of the run's unit. The
+        container ends with the run. O(interpreter) is then one inside the image; of several separated by colons, the
+        last one.
+      - The run directory, O(working_directory) and the directory of O(script) are available at the same paths, and the
+        network is the node's own. GPUs are available if the node has any.
     type: str
     default: ""
   container_engine:
-    description: What runs the container. The run's user must be allowed to use it.
+    description: Program that runs the container. The run's user must be allowed to use it.
     type: str
     choices: [docker, podman]
     default: docker
@@ -70,22 +72,23 @@ options:
     description:
       - How the nodes of O(launcher=torchrun) find each other.
       - V(static) numbers the ranks in the order of O(nodes).
-      - V(c10d) can restart ranks on all nodes together and lose nodes. It numbers the nodes by their addresses,
-        sorted as text.
-      - Left out, V(static), or V(c10d) where O(nnodes) is a range.
+      - V(c10d) can restart ranks on all nodes together and survive the loss of nodes. It numbers the nodes by their
+        addresses, sorted as text.
+      - If omitted, V(static), or V(c10d) where O(nnodes) is a range.
     type: str
     choices: [static, c10d]
   script:
     description:
-      - Path of the script on the nodes. A relative one is below O(working_directory). A job has a script or a module.
+      - Path of the script on the nodes. A relative path starts at O(working_directory). A job has either a script or a
+        module.
     type: str
     default: ""
   args:
     description:
-      - Arguments of the script or module. A list, each item of which is one argument, or a text, which is split into
-        words as a POSIX shell does. Nothing is expanded.
-      - A number or a date arrives as it is written where it stands, C(007) as C(007). Where that is not known, and with
-        C(yes), C(null) and the like, the module fails and asks for quotes.
+      - Arguments of the script or module. A list with one argument per item, or a string, which is split into words as
+        a POSIX shell does. Nothing is expanded.
+      - A number or a date is passed exactly as written, C(007) as C(007). If its spelling is not known, and for C(yes),
+        C(null) and the like, the module fails and asks for quotes.
     type: raw
     default: []
   interpreter:
@@ -93,7 +96,7 @@ options:
     type: str
     default: python3
   working_directory:
-    description: Directory in which the job starts, the same on each node. Empty, the user's home.
+    description: Directory in which the job starts, the same on each node. If empty, the user's home.
     type: str
     default: ""
   master_port:
@@ -101,7 +104,7 @@ options:
     type: int
     default: 29500
   lifeline_port:
-    description: TCP port on the first node by which the nodes know that the others live, from 1024 to 65535.
+    description: TCP port on the first node through which the nodes know that the others are alive, from 1024 to 65535.
     type: int
     default: 29499
 """
@@ -109,7 +112,7 @@ options:
     CONTAINER_OPTIONS = r"""
 options:
   container_options:
-    description: Further words for C(docker run) or C(podman run).
+    description: Further arguments for C(docker run) or C(podman run).
     type: list
     elements: str
     default: []
@@ -118,17 +121,18 @@ options:
     CONTAINER = r"""
 options:
   container_mounts:
-    description: Further directories for the container, as C(/data:/data:ro).
+    description: Further directories to mount into the container, such as C(/data:/data:ro).
     type: list
     elements: str
     default: []
   container_ulimits:
-    description: Limits inside the container. Give none where the node may not raise limits, being a container itself.
+    description:
+      - Limits inside the container. Give none if the node may not raise limits because it is a container itself.
     type: list
     elements: str
     default: [memlock=-1, stack=67108864]
   container_shm_size:
-    description: Size of C(/dev/shm) of the container's own, such as V(16g). Empty, the node's own is used.
+    description: Size of a C(/dev/shm) of the container's own, such as V(16g). If empty, the node's own is used.
     type: str
     default: ""
 """

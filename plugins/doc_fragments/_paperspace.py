@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that ask Paperspace."""
+"""Options of modules that use the Paperspace API."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ModuleDocFragment:
 options:
   api_key:
     description:
-      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:

@@ -2,22 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Options of modules that look at runs on nodes."""
+"""Options of modules that inspect runs on nodes."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What stands for runs on a node."""
+    """Where the runs on a node are, and whose."""
 
     DOCUMENTATION = r"""
 options:
   runs_directory:
-    description: Where the runs lie on the node.
+    description: Directory of the runs on the node.
     type: str
     default: ~/.muster/runs
   user:
-    description: User who runs the job. Empty, the one who is logged in.
+    description: User who runs the job. If empty, the user who logs in.
     type: str
     default: ""
 """

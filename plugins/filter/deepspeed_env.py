@@ -10,14 +10,14 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Render variables as a .deepspeed_env
 description:
-  - Makes the text of the file C(.deepspeed_env), by which C(deepspeed --hostfile) hands variables on to other nodes.
-  - DeepSpeed puts what stands there into command lines, in quotes that only some of its launchers remove. What would
-    not arrive as it is, is refused. Do not write secrets there, since every process list shows them.
-  - The role P(muster.training.launch#role) does without this file. It is for those who start DeepSpeed by hand.
+  - Produces the text of the file C(.deepspeed_env), with which C(deepspeed --hostfile) passes variables to other nodes.
+  - DeepSpeed puts these values into command lines, in quotes that only some of its launchers remove. Values that would
+    not arrive unchanged are refused. Do not put secrets there, since every process list shows them.
+  - The role P(muster.training.launch#role) does not need this file. It is for starting DeepSpeed by hand.
 positional: _input
 options:
   _input:
-    description: The variables, by their names.
+    description: The variables, by name.
     type: dict
     required: true
 """
@@ -45,7 +45,7 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.muster.training.plugins.module_utils._job import VARIABLE_NAME
 
-# What DeepSpeed leaves without quotes (launcher/multinode_runner.py, add_export), less %, which pdsh replaces.
+# What DeepSpeed leaves unquoted (launcher/multinode_runner.py, add_export), except %, which pdsh replaces.
 PLAIN = re.compile(r"[A-Za-z0-9_@+=:,./-]*\Z")
 
 

@@ -10,46 +10,45 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Decide what to do about the NVIDIA driver of a node
 description:
-  - Takes what was read on a node, and returns what is to be done next, with the reason. Then the node is to be read
-    again.
+  - Takes the facts of a node and returns the next action, with the reason. After that action, read the node again.
   - C(action) is C(nothing), C(load), C(reload), C(rebuild), C(reinstall), C(install), C(purge), C(reboot) or
     C(refuse).
 positional: _input
 options:
   _input:
-    description: The facts of the node with the parts V(gpus) and V(driver), as of M(muster.training.node_facts).
+    description: Facts of the node with the parts V(gpus) and V(driver), from M(muster.training.node_facts).
     type: dict
     required: true
   branch:
-    description: The branch to have, such as V(570). Empty, the one that is installed, else the newest that there is.
+    description: Wanted driver branch, such as V(570). If empty, the installed one, else the newest available.
     type: str
     default: ""
   least:
-    description: The oldest version that will do, such as V(550.54). Empty, any.
+    description: Oldest acceptable version, such as V(550.54). If empty, any.
     type: str
     default: ""
   cuda:
-    description: The version of CUDA that is to run, such as V(12.4), which sets the oldest version too.
+    description: Version of CUDA that must run, such as V(12.4), which also sets the oldest version.
     type: str
     default: ""
   package:
-    description: Name of the package, with C(BRANCH) in it. Empty, by the distribution.
+    description: Name of the package, with C(BRANCH) in it. If empty, chosen by distribution.
     type: str
     default: ""
   server:
-    description: Whether Ubuntu's branch for servers is meant.
+    description: Use Ubuntu's server branch.
     type: bool
     default: false
   open:
-    description: Whether the open kernel modules are meant.
+    description: Use the open kernel modules.
     type: bool
     default: false
   reboot:
-    description: Whether the node may be rebooted.
+    description: Allow a reboot of the node.
     type: bool
     default: false
   hold_kernel:
-    description: Whether the packages of the kernel are held as well.
+    description: Hold the kernel packages as well.
     type: bool
     default: false
 seealso:
@@ -71,8 +70,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(action) and C(reason), the C(packages) that it is about, the C(kernels) to build the module for, and the
-      packages that are to be held (C(hold)) and are held (C(held)).
+    - C(action) and C(reason), the C(packages) it concerns, the C(kernels) to build the module for, and the packages to
+      hold (C(hold)) and already held (C(held)).
   type: dict
   sample:
     action: reload

@@ -8,9 +8,10 @@ DOCUMENTATION = r"""
 name: driver_removals
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the packages that apt would remove along with the NVIDIA driver
+short_description: Name the other packages that apt would remove along with the NVIDIA driver
 description:
-  - Takes what C(apt-get --simulate) prints, and returns the packages that would be removed and are not the driver's.
+  - Takes the output of C(apt-get --simulate) and returns the packages that would be removed but do not belong to the
+    driver.
 positional: _input
 options:
   _input:
@@ -23,7 +24,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show what would go along
+- name: Show what else would be removed
   ansible.builtin.debug:
     msg: "{{ 'Purg libnvidia-compute-570 [570.211]\nRemv my-tool [1.0]\n' | muster.training.driver_removals }}"
 """

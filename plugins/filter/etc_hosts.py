@@ -8,17 +8,17 @@ DOCUMENTATION = r"""
 name: etc_hosts
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Enter the nodes of a cluster into the text of /etc/hosts
+short_description: Add the nodes of a cluster to the text of /etc/hosts
 description:
-  - Puts one block with a line a node in front, and takes the names of the nodes from all other lines, among them
-    C(127.0.1.1). All else stays as it is.
-  - After that every name of the cluster leads to the C(node_address) of its node, on the node itself as well.
-  - The names of the cluster are those of the inventory. What a machine calls itself stands in its own file only.
-  - Fails where the machine calls itself C(localhost), or has the name of another node.
+  - Puts a block with one line per node at the top, and removes the names of the nodes from all other lines, including
+    C(127.0.1.1). Everything else stays as it is.
+  - After that, every name of the cluster resolves to the C(node_address) of its node, also on the node itself.
+  - The names of the cluster are those of the inventory. A machine's own hostname appears in its own file only.
+  - Fails if the machine calls itself C(localhost) or by the name of another node.
 positional: _input, nodes
 options:
   _input:
-    description: The present text of C(/etc/hosts). An empty text gives the block alone.
+    description: Current text of C(/etc/hosts). An empty text gives the block alone.
     type: str
     required: true
   nodes:
@@ -29,11 +29,11 @@ options:
     elements: dict
     required: true
   own:
-    description: Name of the node whose file it is. Empty, only the names of the inventory are entered.
+    description: Name of the node whose file it is. If empty, only the names of the inventory are added.
     type: str
     default: ""
   hostname:
-    description: What C(uname -n) says on that node. It is entered behind all others.
+    description: What C(uname -n) says on that node. It is added after all others.
     type: str
     default: ""
 seealso:
@@ -79,7 +79,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 def etc_hosts(text: str, nodes: Iterable[Mapping[str, Any]], own: str = "", hostname: str = "") -> str:
     """The text of /etc/hosts with the cluster in it."""
     try:
-        table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots play no part here
+        table = build_rank_table([{**node, "slots": 1} for node in nodes])  # slots do not matter here
         return merge_etc_hosts(text, table, own, hostname)
     except RankTableError as exc:
         raise AnsibleFilterError(f"These nodes cannot know each other by name.\n{exc}") from exc

@@ -10,10 +10,10 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Read a hostfile of DeepSpeed or Open MPI, strictly
 description:
-  - Reads lines C(host slots=N), empty lines, and comments after C(#).
-  - Takes only what DeepSpeed and Open MPI read alike and as it is meant. Fails with the number of each line that one of
-    them would refuse, or would read as something else without a word, such as line ends of Windows, text after the
-    slots, C(slots=0), user names, patterns, IPv6 addresses, or two hosts of the same short name.
+  - Reads lines of the form C(host slots=N), empty lines, and comments after C(#).
+  - Accepts only what DeepSpeed and Open MPI both read as intended. Fails with the number of each line that one of them
+    would refuse or silently read as something else, such as Windows line endings, text after the slots, C(slots=0),
+    user names, patterns, IPv6 addresses, or two hosts with the same short name.
 positional: _input
 options:
   _input:

@@ -10,35 +10,35 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Render the nodes of a run as a hostfile
 description:
-  - Makes the text of a file that lists the nodes, one line a node in the order of the ranks.
+  - Produces the text of a file that lists the nodes, one line per node in rank order.
   - The formats are not interchangeable. DeepSpeed and Open MPI read C(host slots=N), MPICH and Intel MPI C(host:N).
 positional: _input, format
 options:
   _input:
     description:
       - The hosts, as P(muster.training.rank_table#filter) returns them.
-      - A list of dictionaries with C(name), C(address), C(slots) and, on all of them or on none, C(rank) will do as
-        well; without ranks the order of the list is the order of the nodes.
+      - A list of dictionaries with C(name), C(address), C(slots) and, on all of them or on none, C(rank) also works;
+        without ranks, the order of the list is the order of the nodes.
     type: list
     elements: dict
     required: true
   format:
     description:
-      - V(deepspeed) for C(deepspeed --hostfile). Only what DeepSpeed and Open MPI read alike is written; anything else
-        is an error that names the hosts.
+      - V(deepspeed) for C(deepspeed --hostfile). Writes only what DeepSpeed and Open MPI read alike; anything else is
+        an error that names the hosts.
       - V(openmpi) for C(mpirun --hostfile) of Open MPI. Start it on the first node. Version 4 gives the first ranks to
-        the host on which it runs, wherever the file lists that.
+        the host it runs on, wherever that host is listed.
       - V(mpich) for C(mpiexec -f) of MPICH and Intel MPI.
       - V(etc_hosts) for lines of C(/etc/hosts), with the address, the name and, where the name has a domain, the short
-        name. A host whose name is an address gets no line. Slots play no part and may be left out.
+        name. A host whose name is an address gets no line. Slots are ignored and may be left out.
     type: str
     choices: [deepspeed, openmpi, mpich, etc_hosts]
     default: deepspeed
   use:
     description:
-      - What the launcher is to reach the hosts by. Names must be known on the node that launches.
-      - IPv6 addresses cannot be listed, since readers of a hostfile cut them at the colons.
-      - Of no use with O(format=etc_hosts), which has both.
+      - How the launcher reaches the hosts. Names must resolve on the node that launches.
+      - IPv6 addresses cannot be listed, since hostfile parsers split them at the colons.
+      - Not used with O(format=etc_hosts), which has both.
     type: str
     choices: [name, address]
     default: name

@@ -8,14 +8,14 @@ DOCUMENTATION = r"""
 name: listing_differences
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the mounts in which nodes do not see the same
+short_description: Name the mounts whose contents differ between nodes
 description:
-  - Compares what M(muster.training.data_mount) has listed on several nodes. What most nodes see is taken for the right
-    one, among equals what the first node sees.
+  - Compares what M(muster.training.data_mount) listed on several nodes. What most nodes see counts as right; in a tie,
+    what the first node sees.
 positional: _input
 options:
   _input:
-    description: By the name of a node, in the order of the nodes, the count and digest of each listing by its mount.
+    description: For each node by name, in node order, the count and digest of each listing by mount.
     type: dict
     required: true
 """
@@ -32,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: A line for each mount that is not the same on all nodes that have it. Empty where all are.
+  description: One line for each mount that differs between the nodes that have it. Empty if none does.
   type: list
   elements: str
   sample: ["/mnt/data: 12 names on node0, 0 names on node1"]

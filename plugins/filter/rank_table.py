@@ -8,42 +8,42 @@ DOCUMENTATION = r"""
 name: rank_table
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Put the hosts of a group in the order of a training run
+short_description: Put the hosts of a group in rank order
 description:
-  - Checks the hosts of a cluster, puts them in order and numbers them, as everything else in this collection does.
-  - Fails with all that is wrong at once, for each fault what was found, on which host, and what to do.
+  - Checks the hosts of a cluster, orders them and numbers them, as everything else in this collection does.
+  - Reports all problems at once, each with what was found, on which host, and what to do.
 positional: _input, hostvars
 options:
   _input:
     description:
-      - Names of hosts, whose C(node_address), C(node_slots) and C(node_rank) are then looked up in O(hostvars).
+      - Names of hosts, whose C(node_address), C(node_slots) and C(node_rank) are looked up in O(hostvars).
       - Or a list of dictionaries with C(name), C(address) (an IP address), C(slots) (processes to start on the host)
         and, on all of them or on none, C(rank).
     type: list
     elements: raw
     required: true
   hostvars:
-    description: The variables of all hosts, by name. Needed when names are given.
+    description: Variables of all hosts, by name. Required if names are given.
     type: dict
   default_slots:
     description:
-      - Processes to start on a host of O(hostvars) that has no C(node_slots).
-      - Without it such a host is an error.
+      - Number of processes to start on a host of O(hostvars) without C(node_slots).
+      - If omitted, such a host is an error.
     type: int
   nnodes:
     description:
-      - Number of nodes to take, the first ones in the order.
-      - Without it all hosts are taken.
+      - Number of nodes to take, from the start of the order.
+      - If omitted, all hosts are taken.
     type: int
   order:
     description:
-      - The order of hosts that have no rank.
+      - Order of hosts that have no rank.
       - V(inventory) keeps the order in which they are given. V(name) sorts by name, C(node2) before C(node10).
     type: str
     choices: [inventory, name]
     default: inventory
   rank0:
-    description: Name of the host to put first, whatever the order of the others.
+    description: Name of the host to put first, regardless of the order of the others.
     type: str
 seealso:
   - plugin: muster.training.ranks
@@ -51,11 +51,11 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Show who runs what when the first four nodes train
+- name: Show which ranks the first four nodes run
   ansible.builtin.debug:
     msg: "{{ groups['training'] | muster.training.rank_table(hostvars, nnodes=4) }}"
 
-- name: Show the same of hosts that are in no inventory
+- name: Show the ranks of hosts that are in no inventory
   ansible.builtin.debug:
     msg: "{{ hosts | muster.training.rank_table(rank0='node1') }}"
   vars:
@@ -66,7 +66,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The nodes in the order of their ranks.
+  description: The nodes in rank order.
   type: list
   elements: dict
   contains:
@@ -106,7 +106,7 @@ def rank_table(
     order: str = "inventory",
     rank0: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The nodes of a run as plain data, in the order of their ranks."""
+    """The nodes of a run as plain data, in rank order."""
     if hostvars is not None and not isinstance(hosts, (str, Mapping)):
         hosts = [_host(name, hostvars, default_slots) for name in hosts]
     try:

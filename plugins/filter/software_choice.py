@@ -8,17 +8,16 @@ DOCUMENTATION = r"""
 name: software_choice
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Choose Python, torch, its CUDA and flash-attention together
+short_description: Choose matching versions of Python, torch, CUDA and flash-attention
 description:
-  - Chooses the newest torch that the nodes can run, by their Pythons, NVIDIA drivers, GPUs and C libraries, with the
-    Python and the build for CUDA that go with it.
-  - What is set is kept, and only checked. Of what cannot be, C(refusal) says why, and what would fit.
+  - Chooses the newest torch that the nodes can run, given their Pythons, NVIDIA drivers, GPUs and C libraries, with the
+    matching Python and CUDA build.
+  - What you set is kept and only checked. If it cannot work, C(refusal) says why and what would fit.
 positional: _input
 options:
   _input:
     description:
-      - What M(muster.training.node_facts) returns as C(facts) with the parts C(gpus) and C(software), by the names of
-        the nodes.
+      - The C(facts) that M(muster.training.node_facts) returns with the parts C(gpus) and C(software), by node name.
     type: dict
     required: true
   version:
@@ -27,32 +26,31 @@ options:
     default: auto
   cuda:
     description:
-      - Version of CUDA, such as V(12.4), or V(cpu).
-      - With V(auto) the newest that all drivers run and that has kernels for all GPUs, and V(cpu) where no node has a
-        GPU.
+      - CUDA version, such as V(12.4), or V(cpu).
+      - V(auto) takes the newest that all drivers run and that has kernels for all GPUs, or V(cpu) if no node has a GPU.
     type: str
     default: auto
   python:
     description:
       - Name, path or version of an interpreter.
-      - With V(auto) the nodes' own, or one that O(manager) brings where that one is too old or too new.
+      - V(auto) takes the nodes' own, or one that O(manager) provides if that one is too old or too new.
     type: str
     default: auto
   manager:
-    description: What makes the environment.
+    description: Tool that creates the environment.
     type: str
     choices: [uv, venv, conda]
     default: uv
   directory:
-    description: Where it lies. The Python of one that is there already is kept.
+    description: Directory of the environment. An existing environment keeps its Python.
     type: str
     default: /opt/muster
   flash_attention:
-    description: Release of flash-attention for which there must be a wheel, V(auto) for any, empty for none.
+    description: Release of flash-attention that must have a wheel, V(auto) for any, empty for none.
     type: str
     default: ""
   packages:
-    description: What else is to be installed from torch's index, such as C(torchvision).
+    description: Further packages to install from torch's index, such as C(torchvision).
     type: list
     elements: str
     default: []
@@ -76,9 +74,9 @@ RETURN = r"""
 _value:
   description:
     - The name of the interpreter (C(python)), the release of torch (C(version)), the name of its index (C(build)), its
-      C(cuda), empty for the CPU, the C(requirements) as pip takes them, the release of C(flash_attention), and the
-      C(reasons), a line each.
-    - Where nothing fits, only the C(refusal), which is empty otherwise.
+      C(cuda), empty for the CPU, the C(requirements) in pip's format, the release of C(flash_attention), and the
+      C(reasons), one line each.
+    - If nothing fits, only the C(refusal), which is empty otherwise.
   type: dict
   sample:
     refusal: ""
@@ -102,7 +100,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._software import c
 
 
 def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
-    """What counts of a node's facts."""
+    """The relevant part of a node's facts."""
     gpus, software = facts["gpus"], facts.get("software") or {}
     devices = tuple(
         (device["name"], (device["compute_capability"][0], device["compute_capability"][1]))

@@ -8,13 +8,13 @@ DOCUMENTATION = r"""
 name: static_inventory
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Make an inventory of a hostfile, or of a few addresses
+short_description: Make an inventory from a hostfile or a list of addresses
 description:
   - Reads the hostfiles of DeepSpeed and Open MPI (C(host slots=N)), of MPICH (C(host:N)), and lists of hosts without
-    slots, with comments after C(#), as they stand in guides. A line C(localhost slots=2) alone is this machine.
-  - Returns the text of an inventory with the group C(training), to be read together with one of
-    P(muster.training.ranks#inventory). The addresses of names are looked up here; one that is not found is left to be
-    filled in.
+    slots, with comments after C(#), as found in guides. A single line C(localhost slots=2) means this machine.
+  - Returns the text of an inventory with the group C(training), to be used together with one of
+    P(muster.training.ranks#inventory). Names are resolved here; an address that is not found is left for you to fill
+    in.
   - Fails with the number of each line that cannot be read.
 positional: _input
 options:
@@ -23,7 +23,7 @@ options:
     type: raw
     required: true
   source:
-    description: What the inventory says of where the machines come from.
+    description: Origin of the machines, as noted in the inventory.
     type: str
     default: -e machines
 seealso:
@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._given_hosts impor
 
 
 def address_of(name: str) -> str:
-    """The IPv4 address of a name as this machine knows it, "" where it knows none that others could use."""
+    """The IPv4 address that this machine resolves a name to, "" if there is none that others could use."""
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError):
@@ -64,7 +64,7 @@ def address_of(name: str) -> str:
 
 
 def static_inventory(given: str | list[str], source: str = "-e machines") -> str:
-    """An inventory of what people have."""
+    """An inventory made from a hostfile or a list of hosts."""
     lines, what = (given.splitlines(), "line") if isinstance(given, str) else (map(str, given), "host")
     try:
         return inventory_of(read_hosts(lines, what), source, address_of)

@@ -8,18 +8,18 @@ DOCUMENTATION = r"""
 name: tree_differences
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name the files in which the working trees of nodes differ
+short_description: Name the files that differ between the nodes' working trees
 description:
-  - Compares the hashes of files on several nodes. The content that most nodes have is taken for the right one, among
-    equals that of the first node.
+  - Compares the hashes of files on several nodes. The content that most nodes have counts as right; in a tie, that of
+    the first node.
 positional: _input
 options:
   _input:
-    description: By the name of a node, in the order of the nodes, the hash of each file by its path.
+    description: For each node by name, in node order, the hash of each file by path.
     type: dict
     required: true
   most:
-    description: The number of lines. What is more is counted in the last one.
+    description: Maximum number of lines. The last one counts the rest.
     type: int
     default: 50
 """
@@ -36,7 +36,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: A line for each file that is not the same on all nodes, in the order of their paths. Empty where all are.
+  description: One line for each file that differs between nodes, sorted by path. Empty if none does.
   type: list
   elements: str
   sample: ["train.py: other content on node3", "utils/new.py: only on node0", "model.py: missing on node2"]
@@ -49,7 +49,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def tree_differences(trees: Mapping[str, Mapping[str, str]], most: int = 50) -> list[str]:
-    """A line for each file that differs."""
+    """One line for each file that differs."""
     lines = []
     for path in sorted(set().union(*trees.values())):
         has = {node: tree[path] for node, tree in trees.items() if path in tree}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: paperspace
-short_description: Machines of a Paperspace account as the nodes of one training cluster
+short_description: Use the machines of a Paperspace account as nodes of a training cluster
 version_added: 0.1.0
 author: muster contributors (@muster)
 description:
-  - Asks the Paperspace API (version 1) for the machines of an account and puts those that the options choose into the
-    group C(training), as C(ansible-playbook muster.training.site) and C(... muster.training.launch) want them.
-  - The inventory file is a YAML file whose name ends with C(paperspace.yml) or C(paperspace.yaml). The one line
-    C(plugin) is enough where all machines of the account that are switched on belong to the cluster.
-  - All pages of the answer are read before the first host is added. When anything fails there is no host at all, and
-    one line says what failed and what to do. Ansible itself goes on after such a failure and ends with success,
-    unless C(any_unparsed_is_failed = true) stands in the section C([inventory]) of C(ansible.cfg).
-  - Nothing is changed at Paperspace. Machines that are switched off are left alone and left out (O(states)).
+  - Asks the Paperspace API (version 1) for the machines of an account and puts those selected by the options into the
+    group C(training), as C(ansible-playbook muster.training.site) and C(... muster.training.launch) expect.
+  - The inventory file is a YAML file whose name ends with C(paperspace.yml) or C(paperspace.yaml). The C(plugin) line
+    alone is enough if all machines of the account that are on belong to the cluster.
+  - All pages of the answer are read before the first host is added. If anything fails, there are no hosts at all, and
+    one line says what failed and what to do. Ansible itself carries on after such a failure and exits successfully,
+    unless C(any_unparsed_is_failed = true) is set in the section C([inventory]) of C(ansible.cfg).
+  - Nothing is changed at Paperspace. Machines that are off are left alone and left out (O(states)).
 notes:
   - "Host variables that other parts of this collection read: C(node_address) (the private address), C(node_slots) (the
     number of GPUs; 1 for a machine without one, which then runs one process on its CPU) and C(node_rank) (0, 1, 2 ...
@@ -26,52 +26,51 @@ notes:
   - "Further host variables: C(ansible_host), C(ansible_user), C(paperspace_id), C(paperspace_name),
     C(paperspace_state), C(paperspace_machine_type), C(paperspace_gpu_count), C(paperspace_gpu_model),
     C(paperspace_gpu_memory) (bytes), C(paperspace_region) (C(ny2), C(ca1), C(ams1)), C(paperspace_region_name) (as
-    the API says it), C(paperspace_network_id), C(paperspace_network_name) (none for Paperspace's shared default
+    given by the API), C(paperspace_network_id), C(paperspace_network_name) (none for Paperspace's shared default
     network), C(paperspace_private_ip), C(paperspace_public_ip), C(paperspace_public_ip_type), C(paperspace_os),
     C(paperspace_agent_type), C(paperspace_cpus), C(paperspace_ram), C(paperspace_storage_total),
     C(paperspace_storage_used) (bytes), C(paperspace_auto_shutdown_enabled), C(paperspace_auto_shutdown_timeout)
-    (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars an hour), C(paperspace_created)."
-  - "C(node_price_per_hour) is what a machine costs an hour while it is on, in US dollars. It is the sum of the two
-    rates, or the first alone where the API does not tell the second. That the second is for an hour, too, is not
-    documented, and is taken from its size."
-  - What the API says is data and never a template. Control characters in it become blanks, and texts of more than
-    255 characters are shortened.
-  - A machine is called by its name. Names that are not unique at Paperspace, that hold other characters than letters,
-    digits, C(.), C(_) and C(-), or that Ansible would take for something else (C(localhost), C(all), C(training))
-    are made legal and get the machine's id appended, for example C(gpu-node-psucgene4).
-  - C(node_rank) changes when a machine is added, removed or switched off, so that the ranks have no holes.
-  - Machines in different regions or private networks cannot reach each other. Where the options choose such machines,
-    this is an error that names them.
-  - The dynamic public address of a machine changes whenever it is started. With a cache, run with C(--flush-cache)
-    after a machine was started, created or removed.
+    (hours), C(paperspace_usage_rate), C(paperspace_storage_rate) (US dollars per hour), C(paperspace_created)."
+  - "C(node_price_per_hour) is the cost of a machine per hour while it is on, in US dollars. It is the sum of the two
+    rates, or the first alone if the API does not give the second. That the second is also per hour is not documented,
+    but inferred from its size."
+  - What the API returns is treated as data, never as a template. Control characters become spaces, and strings longer
+    than 255 characters are shortened.
+  - A host gets the machine's name. Names that are not unique at Paperspace, that contain characters other than letters,
+    digits, C(.), C(_) and C(-), or that Ansible would take for something else (C(localhost), C(all), C(training)) are
+    made valid and get the machine's id appended, for example C(gpu-node-psucgene4).
+  - C(node_rank) changes when a machine is added, removed or switched off, so that the ranks have no gaps.
+  - Machines in different regions or private networks cannot reach each other. If the options select such machines, this
+    is an error that names them.
+  - The dynamic public address of a machine changes whenever it is started. With a cache, use C(--flush-cache) after a
+    machine was started, created or removed.
 seealso:
   - plugin: muster.training.ranks
     plugin_type: inventory
   - name: Paperspace API reference
-    description: The API that this plugin asks.
+    description: The API that this plugin queries.
     link: https://docs.digitalocean.com/reference/paperspace/api-reference/
 extends_documentation_fragment:
   - constructed
   - inventory_cache
 options:
   plugin:
-    description: Says that the file belongs to this plugin.
+    description: Marks the file as one for this plugin.
     type: str
     required: true
     choices: [muster.training.paperspace]
   api_key:
     description:
-      - The API key of the team that owns the machines. Keys are made at
-        U(https://console.paperspace.com/settings/apikeys).
-      - Best left out of the file. Without it the key is taken from the environment variable E(PAPERSPACE_API_KEY), else
-        from C(~/.paperspace/credentials.toml), which C(pspace login) writes (the key of the team that
-        C(pspace config set team) chose), else from C(~/.paperspace/config.json) of the old command-line tool.
+      - API key of the team that owns the machines. Create keys at U(https://console.paperspace.com/settings/apikeys).
+      - Best left out of the file. The key is then taken from the environment variable E(PAPERSPACE_API_KEY), else from
+        C(~/.paperspace/credentials.toml), which C(pspace login) writes (the key of the team that C(pspace config set
+        team) chose), else from C(~/.paperspace/config.json) of the old command-line tool.
       - May be a template, for example a lookup, or a value encrypted by Ansible Vault.
       - The key is sent to O(api_url) only, and appears in no message, log or cache.
     # No `env` here: ansible-config dump would print the key.
     type: str
   api_url:
-    description: Address of the API. C(http://) is accepted for this machine only (C(localhost)), as tests need it.
+    description: Address of the API. C(http://) is accepted for this machine only (C(localhost)), for tests.
     type: str
     default: https://api.paperspace.com/v1
     env:
@@ -79,31 +78,31 @@ options:
   region:
     description:
       - Only machines of this region, by code or full name. V(ny2), V(NY2) and V(East Coast (NY2\)) are the same.
-      - Every region by default; but the machines chosen must all be of one.
+      - Every region by default, but the selected machines must all be in one.
     type: str
   private_network:
     description:
       - Only machines of this private network, by its name or id.
-      - Every network by default; but the machines chosen must all be in one.
+      - Every network by default, but the selected machines must all be in one.
     type: str
   cluster:
     description:
-      - Only the machines of this cluster, which M(muster.training.paperspace_cluster) made. They are those named
-        C(CLUSTER-NUMBER) in the private network C(muster-CLUSTER).
-      - A cluster that is not there yet has no machines, which is a warning and no error.
+      - Only the machines of this cluster, made by M(muster.training.paperspace_cluster). These are named
+        C(CLUSTER-NUMBER) and are in the private network C(muster-CLUSTER).
+      - A cluster that does not exist yet has no machines, which is a warning, not an error.
     type: str
   drive_path:
     description:
-      - With O(cluster), where the cluster's network drive is mounted on the nodes by the role C(cifs_share), if it has
-        one. The group C(training) has the variables C(cifs_share_mounts) and C(cifs_share_username) of it then, and
+      - With O(cluster), where the role C(cifs_share) mounts the cluster's network drive on the nodes, if it has one.
+        The group C(training) then gets the variables C(cifs_share_mounts), C(cifs_share_username) and
         C(cifs_share_password), which asks the API for the password when it is needed
-        (P(muster.training.paperspace_drive_password#lookup)). What stands in C(group_vars) comes before them.
-      - Empty, the drive is left alone.
+        (P(muster.training.paperspace_drive_password#lookup)). Values in C(group_vars) take precedence.
+      - If empty, the drive is left alone.
     type: str
     default: /mnt/training-data
   machine_types:
     description:
-      - Only machines of these types, for example V(A100-80Gx8). Upper and lower case are the same.
+      - Only machines of these types, for example V(A100-80Gx8). Case does not matter.
       - Every type by default.
     type: list
     elements: str
@@ -111,40 +110,41 @@ options:
   names:
     description:
       - Only machines whose name matches one of these patterns. V(*) stands for any text, V(?) for one character,
-        V([12]) for one of these. Every name by default.
+        V([12]) for one of these characters. Every name by default.
     type: list
     elements: str
     default: []
   query:
     description:
-      - Only machines that this question in JMESPath (U(https://jmespath.org)) finds. It is put to the list of those
-        that the options before it have chosen, as the API describes them, and gives machines, or their ids.
-      - The Python library C(jmespath) is needed on the controller for it.
+      - Only machines that this JMESPath query (U(https://jmespath.org)) returns. It is applied to the list of machines
+        selected by the options above, as the API describes them, and must return machines or their ids.
+      - Needs the Python library C(jmespath) on the controller.
     type: str
   states:
     description:
-      - Only machines in one of these states. V(ready) is switched on and usable; V(serviceready) is nearly so.
-      - An empty list chooses machines in every state, most of which cannot be reached.
+      - Only machines in one of these states. V(ready) is on and usable; V(serviceready) is nearly so.
+      - An empty list selects machines in every state, most of which cannot be reached.
     type: list
     elements: str
     choices: ["off", starting, stopping, restarting, serviceready, ready, upgrading, provisioning]
     default: [ready]
   connect_with:
     description:
-      - Which address Ansible connects to. The nodes themselves always use the private one among each other.
-      - V(private) needs a way from here into the private network, for example a VPN or a jump host.
-      - A machine without the address chosen is an error that names it.
+      - Which address Ansible connects to. The nodes always use the private one among themselves.
+      - V(private) needs a route from here into the private network, for example a VPN or a jump host.
+      - A machine without the chosen address is an error that names it.
     type: str
     choices: [public, private]
     default: public
   user:
     description:
-      - The user to log in as. All of Paperspace's templates have V(paperspace).
+      - User to log in as. All of Paperspace's templates use V(paperspace).
       - Empty leaves the choice to Ansible.
     type: str
     default: paperspace
   hostnames:
-    description: What a host is called by. The first of these that a machine has counts; the id comes last in any case.
+    description:
+      - What a host is named after. The first of these that a machine has is used; the id is always the last resort.
     type: list
     elements: str
     choices: [name, id, private_ip, public_ip]
@@ -155,8 +155,8 @@ options:
     default: 30
   retries:
     description:
-      - How often a request is sent again after a passing failure (connection, timeout, HTTP 429 and 5xx), with waits of
-        1, 2, 4 ... seconds, or what the API asks for in C(Retry-After), up to 60 seconds. V(0) turns this off.
+      - Number of retries after a temporary failure (connection, timeout, HTTP 429 and 5xx), with waits of 1, 2, 4 ...
+        seconds, or what the API asks for in C(Retry-After), up to 60 seconds. V(0) disables retries.
     type: int
     default: 4
 """
@@ -168,7 +168,7 @@ EXAMPLES = r"""
 #   ansible-playbook muster.training.site -i paperspace.yml
 plugin: muster.training.paperspace
 ---
-# One cluster of several.
+# One of several clusters.
 plugin: muster.training.paperspace
 region: ny2
 private_network: my-team-net
@@ -179,11 +179,11 @@ names: ["bert-*"]
 plugin: muster.training.paperspace
 cluster: bert
 ---
-# What costs less than 4 dollars an hour and is named neither old nor test.
+# Machines that cost less than 4 dollars per hour and are named neither old nor test.
 plugin: muster.training.paperspace
 query: "[?usageRate < `4` && !contains(name, 'old') && !contains(name, 'test')]"
 ---
-# Asked for at most every ten minutes; the key is read by a program.
+# Queried at most every ten minutes; a program reads the key.
 plugin: muster.training.paperspace
 api_key: "{{ lookup('ansible.builtin.pipe', 'pass show paperspace') }}"
 cache: true
@@ -233,7 +233,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_hosts 
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Options in, hosts out; what is asked and what it means is in the two private files."""
+    """Options in, hosts out; the requests and their meaning are in the two private files."""
 
     NAME = "muster.training.paperspace"
 
@@ -249,7 +249,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             answer = self._answer(path, cache)
             chosen = self._choose(answer)
         except (PaperspaceError, SelectionError) as error:
-            # The message is whole by itself; a chain of causes would repeat it.
+            # The message is complete; a chain of causes would repeat it.
             raise AnsibleParserError(f"{self.NAME}: {error}") from None
         self.inventory.add_group(GROUP)
         for host in chosen:
@@ -257,7 +257,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._add_drive({host.variables["paperspace_network_id"] for host in chosen}, answer)
 
     def _answer(self, path: str, cache: bool) -> dict[str, list[dict[str, t.Any]]]:
-        """The API's raw answer, from the cache where that is wanted and has it: no option goes into the cache."""
+        """The API's raw answer, from the cache if enabled and present; no option is stored in the cache."""
         caching = self.get_option("cache")
         key = self.get_cache_key(path)
         wants_drive = self.get_option("cluster") and self.get_option("drive_path")
@@ -271,7 +271,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 pass  # none, expired, or written by something else: ask again
         client = self._client()
         answer = {"machines": client.list_all("/machines"), "networks": client.list_all("/private-networks")}
-        if wants_drive:  # as documents that have no password
+        if wants_drive:  # as the listing has no password
             answer["drives"] = [dict(one) for one in read_drives(client)]
         if caching:
             self._cache[key] = answer

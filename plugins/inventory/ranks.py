@@ -8,73 +8,73 @@ DOCUMENTATION = r"""
 name: ranks
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Put the hosts of a group in the order of training runs
+short_description: Put the hosts of a group in rank order
 description:
-  - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, where it
-    is known, C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
-  - Adds no hosts. It works on what the sources before it have found, as P(ansible.builtin.constructed#inventory) does,
-    so it comes after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the order of
-    their names.
+  - Gives each host of a group C(node_rank) (0, 1, 2 ...), C(node_address) (its address among the nodes) and, if known,
+    C(node_slots) (processes to start on it). This collection reads nothing else of an inventory.
+  - Adds no hosts. It works on the hosts found by the sources before it, as P(ansible.builtin.constructed#inventory)
+    does, so it must come after them, as in C(-i aws_ec2.yml -i ranks.yml). Sources in one directory are read in the
+    order of their names.
   - The name of the file must end with C(ranks.yml) or C(ranks.yaml).
-  - The whole group is checked. Anything that would keep a run from starting, such as two hosts of the same address or
+  - The whole group is checked. Anything that would keep a run from starting, such as two hosts with the same address or
     a loopback address, is an error that names the hosts.
-  - Where the sources before it were read and have no host at all, as before the machines of a cloud are made, there is
-    nothing to put in order, and that is no error.
-  - A host that has C(node_slots) neither here nor by hand has its slots counted on the machine.
+  - If the sources before it were read and contain no hosts, for example before cloud machines are created, there is
+    nothing to order, and that is not an error.
+  - If C(node_slots) is set neither here nor by hand, slots are counted on the machine.
 notes:
-  - Variables of C(group_vars) and C(host_vars) beside the inventory can be used in the expressions.
-  - An inventory that fails is only a warning of Ansible unless C(any_unparsed_is_failed) in the section C([inventory])
-    of C(ansible.cfg) is true.
+  - Variables of C(group_vars) and C(host_vars) next to the inventory can be used in the expressions.
+  - A failing inventory is only a warning in Ansible unless C(any_unparsed_is_failed) is true in the section
+    C([inventory]) of C(ansible.cfg).
 options:
   plugin:
-    description: Marks the file as one of this plugin.
+    description: Marks the file as one for this plugin.
     type: str
     required: true
     choices: [muster.training.ranks]
   group:
-    description: The group of the hosts that train together.
+    description: Group of the hosts that train together.
     type: str
     default: training
   address:
     description:
-      - Jinja expression for the address under which the nodes reach each other, the private one.
+      - Jinja expression for the (private) address at which the nodes reach each other.
       - It must give an IP address.
-      - By default what C(node_address) of the host says, else C(ansible_host), else the name of the host.
+      - By default C(node_address) of the host, else C(ansible_host), else the name of the host.
     type: str
     default: node_address | default(ansible_host) | default(inventory_hostname)
   slots:
     description:
-      - Jinja expression for the number of processes to start on the host, one a GPU.
-      - Where it gives none, or a variable in it is undefined, C(node_slots) is left alone.
+      - Jinja expression for the number of processes to start on the host, one per GPU.
+      - If it gives none, or a variable in it is undefined, C(node_slots) is left alone.
     type: str
     default: node_slots | default(none)
   rank:
     description:
-      - Jinja expression for the place of the host in the group, from 0.
-      - It must give a number for all hosts of the group, or none for all. Then O(order) decides.
-      - By default a host keeps the C(node_rank) that it has.
+      - Jinja expression for the position of the host in the group, from 0.
+      - It must give a number for all hosts of the group, or none for all, in which case O(order) decides.
+      - By default, a host keeps its C(node_rank).
     type: str
     default: node_rank | default(none)
   order:
     description:
-      - The order of the hosts where O(rank) gives none.
+      - Order of the hosts if O(rank) gives none.
       - V(inventory) keeps the order of the inventory. V(name) sorts by name, C(node2) before C(node10).
     type: str
     choices: [inventory, name]
     default: inventory
   rank0:
     description:
-      - Name of the host to get rank 0, whatever else decides. The others keep their order and are numbered after it.
+      - Name of the host that gets rank 0 in any case. The others keep their order and are numbered after it.
     type: str
   strict:
-    description: Whether an undefined variable in O(slots) or O(rank) is an error.
+    description: Treat an undefined variable in O(slots) or O(rank) as an error.
     type: bool
     default: false
 """
 
 EXAMPLES = r"""
 ---
-# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host of each
+# ranks.yml: hosts in the order of the inventory, which has node_address or ansible_host for each
 plugin: muster.training.ranks
 
 ---
@@ -87,7 +87,7 @@ order: name
 rank0: node7
 
 ---
-# ranks.yml: the rank is a label of the machine; a machine without the label is an error
+# ranks.yml: the rank is a label on the machine; a machine without the label is an error
 plugin: muster.training.ranks
 rank: tags.rank
 strict: true
@@ -122,14 +122,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     NAME = "muster.training.ranks"
 
     def verify_file(self, path: str) -> bool:
-        """Whether the name of the file says that it is meant for this plugin."""
+        """Whether the file's name marks it as one for this plugin."""
         return super().verify_file(path) and path.endswith(("ranks.yml", "ranks.yaml"))
 
     def parse(self, inventory: InventoryData, loader: DataLoader, path: str, cache: bool = False) -> None:
         """Read the options from the file and set the variables."""
         super().parse(inventory, loader, path, cache=cache)
         unknown = set(self._read_config_data(path)) - set(self.get_options())
-        if unknown:  # Ansible would pass over them, and a misspelt `rank0` would be no rank0
+        if unknown:  # Ansible would ignore them, and a misspelt `rank0` would have no effect
             raise AnsibleParserError(
                 f"{self.NAME}: there is no option {some(sorted(unknown))}. "
                 f"Needed: {', '.join(sorted(self.get_options()))}. Correct the spelling."
@@ -140,7 +140,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         try:
             given = self._evaluate_all(hosts, _VariablesOf(loader, [*inventory.processed_sources, path]))
             table = build_rank_table(
-                # Slots that nobody gave are counted on the node, and any number will do for the order.
+                # Slots that were not given are counted on the node; for the order, any number will do.
                 [replace(host, slots=1) if host.slots is None else host for host in given],
                 order=self.get_option("order"),
                 rank0=self.get_option("rank0"),
@@ -155,7 +155,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 inventory.set_variable(node.name, "node_slots", node.slots)
 
     def _members(self, name: str) -> list[InventoryHost]:
-        """The hosts of the group; none only where the machines of a cloud are still to be made."""
+        """The hosts of the group; none only if the cloud machines are not created yet."""
         group = self.inventory.groups.get(name)
         hosts = group.get_hosts() if group else []
         not_made_yet = group is None and not self.inventory.hosts and self.inventory.processed_sources
@@ -169,7 +169,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return hosts
 
     def _evaluate_all(self, hosts: list[InventoryHost], variables_of: _VariablesOf) -> list[Host]:
-        """What the expressions give for each host, still unchecked. Raises one error for all that fail."""
+        """The results of the expressions for each host, still unchecked. Raises one error for all that fail."""
         problems: list[Problem] = []
         given: list[Host] = []
         for host in hosts:
@@ -192,7 +192,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
 
 def _one_line(text: str) -> str:
-    """A message of Ansible's, which may quote what an API said, without line ends and control characters."""
+    """An Ansible message, which may quote an API, without line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
 
 

@@ -8,12 +8,12 @@ DOCUMENTATION = r"""
 name: inventory_cloud
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Tell from which cloud the machines of the inventory come
+short_description: Tell which cloud the machines of the inventory come from
 description:
-  - Reads the files that were given with C(-i), or by C(inventory) in C(ansible.cfg), and those of directories, and
-    tells whether one is a source for C(amazon.aws.aws_ec2) or for P(muster.training.paperspace#inventory).
-  - Where there is neither, it is Paperspace. Where there are both, it is an error, as machines would be made at one of
-    them by chance.
+  - Reads the files given with C(-i) or by C(inventory) in C(ansible.cfg), including those in directories, and tells
+    whether one is a source for C(amazon.aws.aws_ec2) or for P(muster.training.paperspace#inventory).
+  - If there is neither, the answer is Paperspace. If there are both, it fails, since machines would be created at one
+    of them by chance.
 """
 
 EXAMPLES = r"""
@@ -25,7 +25,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - One dictionary with C(cloud) (V(ec2) or V(paperspace)) and C(region) (of EC2, where the source names exactly one,
+    - One dictionary with C(cloud) (V(ec2) or V(paperspace)) and C(region) (of EC2, if the source names exactly one,
       else empty).
   type: list
   elements: dict

@@ -8,20 +8,20 @@ DOCUMENTATION = r"""
 name: own_environment
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Take variables of this machine's environment by name or pattern
+short_description: Take variables from this machine's environment by name or pattern
 description:
-  - Gives those variables of the environment of C(ansible-playbook) whose names match, and no others, as one dictionary.
+  - Returns the variables of C(ansible-playbook)'s environment whose names match, and no others, as one dictionary.
   - A name that is not set is an error, unless O(missing=ignore). A pattern may match nothing.
 options:
   _terms:
     description:
       - Names, such as V(HF_TOKEN), and patterns with C(*) and C(?), such as V(WANDB_*).
-      - Each may also be a list of such, or text with commas or blanks between them, as C(-e) gives it.
+      - Each may also be a list of these, or a string separated by commas or spaces, as C(-e) gives it.
     type: list
     elements: raw
     required: true
   missing:
-    description: What to do about a name that is not set. V(ignore) leaves it out.
+    description: What to do if a name is not set. V(ignore) leaves it out.
     type: str
     choices: [error, ignore]
     default: error
@@ -35,7 +35,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The variables, by their names.
+  description: The variables, by name.
   type: list
   elements: dict
   sample: [{HF_TOKEN: hf_0123456789}]
@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._own_environment i
 
 
 class LookupModule(LookupBase):
-    """A lookup, not a filter: of those Ansible loads all that a collection has, for each node again."""
+    """A lookup, not a filter: Ansible loads all filters of a collection, again for each node."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, str]]:
         """Return one dictionary."""

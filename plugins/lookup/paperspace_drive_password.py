@@ -10,19 +10,19 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Ask Paperspace for the password of a network drive
 description:
-  - Asks the Paperspace API for the password of a network drive, each time that it is looked up. So it need not be
-    written down, and no listing of an inventory has it.
-  - P(muster.training.paperspace#inventory) sets C(cifs_share_password) to this lookup, where its cluster has a drive.
-  - Use it in what is a secret itself, such as an option that is not logged.
+  - Asks the Paperspace API for the password of a network drive on each lookup, so that it need not be written down and
+    appears in no inventory listing.
+  - P(muster.training.paperspace#inventory) sets C(cifs_share_password) to this lookup if its cluster has a drive.
+  - Use it only where a secret is expected, such as in an option that is not logged.
 options:
   _terms:
-    description: Ids of drives, as the inventory or the console shows them.
+    description: IDs of drives, as shown by the inventory or the console.
     type: list
     elements: str
     required: true
   api_key:
     description:
-      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
@@ -36,7 +36,7 @@ options:
     type: float
     default: 30
   retries:
-    description: How often a request is sent again after a passing failure.
+    description: Number of retries after a temporary failure.
     type: int
     default: 4
 seealso:
@@ -61,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The password of each drive, empty where it has none.
+  description: The password of each drive, empty if it has none.
   type: list
   elements: str
 """
@@ -83,7 +83,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.operat
 
 
 class LookupModule(LookupBase):
-    """One request a drive."""
+    """One request per drive."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
         """Return the passwords."""

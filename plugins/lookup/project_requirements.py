@@ -8,21 +8,21 @@ DOCUMENTATION = r"""
 name: project_requirements
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a project says that it requires
+short_description: Read the requirements that a project declares
 description:
-  - Reads C(requirements.txt) of a directory of this machine, with the files that it names, else the C(dependencies) in
-    its C(pyproject.toml).
-  - A line that means the project itself, as C(-e .), stands for these dependencies.
+  - Reads C(requirements.txt) in a directory on this machine, with the files it includes, else the C(dependencies) in
+    C(pyproject.toml).
+  - A line that refers to the project itself, such as C(-e .), stands for these dependencies.
 options:
   _terms:
-    description: Directories of projects. Empty, nothing is required.
+    description: Directories of projects. If empty, nothing is required.
     type: list
     elements: str
     required: true
 """
 
 EXAMPLES = r"""
-- name: Show which file of a project says what it requires
+- name: Show which file of a project lists its requirements
   ansible.builtin.debug:
     msg: "{{ lookup('muster.training.project_requirements', '~/project').file | default('none') }}"
 """
@@ -30,8 +30,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - For each directory its C(file) with the requirements, the C(texts) of the files for pip with the C(main) one, and
-      a C(digest) of them. Empty where nothing is required.
+    - For each directory, its C(file) with the requirements, the C(texts) of the files for pip, the C(main) one of them,
+      and a C(digest). Empty if nothing is required.
   type: list
   elements: dict
   sample:
@@ -50,7 +50,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._project_requireme
 
 
 class LookupModule(LookupBase):
-    """Reads files of the controller."""
+    """Reads files on the controller."""
 
     def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
         """Return what each requires."""

@@ -8,35 +8,35 @@ DOCUMENTATION = r"""
 module: base_packages_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Wait until nobody else installs packages, then read what a machine lacks
+short_description: Wait for other package installs to finish, then read what a machine lacks
 description:
-  - Waits for the end of cloud-init and of other programs that hold the locks of apt and dpkg, then reads what is wrong
-    with the package management, and which packages, kernel settings, limits and how much shared memory are missing.
-    Changes nothing. Needs root.
+  - Waits for cloud-init and other programs that hold the locks of apt and dpkg to finish, then reads what is wrong with
+    package management, and which packages, kernel settings, limits and how much shared memory are missing. Changes
+    nothing. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   wait:
-    description: Seconds to wait for cloud-init, and as long for each lock.
+    description: Seconds to wait for cloud-init, and again for each lock.
     type: int
     default: 900
   packages:
-    description: Names of packages that are wanted, as apt takes them.
+    description: Names of the wanted packages, as apt takes them.
     type: list
     elements: str
     default: []
   sources:
-    description: Files of package sources that may be broken. Each that is there is asked for its lists.
+    description: Package source files that may be broken. The lists of each existing one are requested.
     type: list
     elements: str
     default: []
   sysctl:
-    description: Kernel settings, each with the least that it should be.
+    description: Kernel settings, each with its minimum value.
     type: dict
     default: {}
   shm_size:
-    description: The least size of C(/dev/shm), a share of memory as V(50%), or a size as V(64G).
+    description: Minimum size of C(/dev/shm), as a share of memory such as V(50%) or a size such as V(64G).
     type: str
     default: 50%
 """
@@ -54,60 +54,60 @@ EXAMPLES = r"""
 RETURN = r"""
 fault:
   description:
-    - Why the machine cannot be worked on, where the system is neither Debian nor Ubuntu, or others do not come to an
-      end in time. Nothing else is returned then.
-  returned: where there is one
+    - Why the machine cannot be set up, if the system is neither Debian nor Ubuntu or other programs do not finish in
+      time. Nothing else is returned then.
+  returned: if there is one
   type: str
   sample: "the system is Rocky Linux 9.4. Needed: Debian or Ubuntu"
 missing:
-  description: Packages that are not installed. One that is not given by its plain name is always among them.
+  description: Packages that are not installed. Any that is not given by its plain name is always listed.
   returned: without a fault
   type: list
   elements: str
   sample: [git]
 damaged:
-  description: Installed packages whose list of files dpkg cannot read, with the path of that list.
+  description: Installed packages whose file list dpkg cannot read, with the path of that list.
   returned: without a fault
   type: dict
   sample: {}
 interrupted:
-  description: Whether dpkg left something half done.
+  description: Whether dpkg was interrupted midway.
   returned: without a fault
   type: bool
   sample: false
 has_lists:
-  description: Whether apt has lists of packages.
+  description: Whether apt has package lists.
   returned: without a fault
   type: bool
   sample: true
 broken_sources:
-  description: Of O(sources) those that apt refuses, with what it says.
+  description: The O(sources) that apt rejects, with its message.
   returned: without a fault
   type: dict
   sample: {}
 clocks:
-  description: Services that set the clock and are enabled.
+  description: Enabled services that set the clock.
   returned: without a fault
   type: list
   elements: str
   sample: [systemd-timesyncd.service]
 low:
-  description: Of O(sysctl) those that are lower, with the value that is wanted.
+  description: The O(sysctl) settings that are too low, with the wanted value.
   returned: without a fault
   type: dict
   sample: {net.core.somaxconn: 4096}
 limits_wait:
-  description: Whether systemd has not read the limits of C(/etc/systemd/system.conf.d/90-muster.conf) yet.
+  description: Whether systemd has yet to read the limits in C(/etc/systemd/system.conf.d/90-muster.conf).
   returned: without a fault
   type: bool
   sample: false
 most_files:
-  description: The most open files that root can allow on this machine; -1 where there is no such limit.
+  description: Maximum number of open files that root can allow on this machine; -1 if unlimited.
   returned: without a fault
   type: int
   sample: -1
 most_memlock:
-  description: The most locked memory, in KiB, that root can allow; -1 where there is no such limit.
+  description: Maximum locked memory, in KiB, that root can allow; -1 if unlimited.
   returned: without a fault
   type: int
   sample: -1

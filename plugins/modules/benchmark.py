@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: benchmark
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Say what a benchmark measures, and judge what it has measured
+short_description: Plan the measurements of a benchmark and judge the results
 description:
-  - With O(state=planned) it says what the job of the role P(muster.training.benchmark#role) is to measure, and refuses
-    what cannot be.
-  - With O(state=suspected) it says what of a benchmark looks slow, so that it can be measured again by itself.
-  - With O(state=judged) it names slow GPUs, nodes and links, shows all figures beside what is to be expected, compares
-    them with an earlier benchmark, and writes C(benchmark.json) into the record. What was not measured again by itself
-    is not accused.
+  - O(state=planned) returns what the job of the role P(muster.training.benchmark#role) is to measure, and rejects what
+    is impossible.
+  - O(state=suspected) returns what looks slow in a benchmark, so that it can be measured again on its own.
+  - O(state=judged) names slow GPUs, nodes and links, shows all figures next to the expected ones, compares them with an
+    earlier benchmark, and writes C(benchmark.json) into the record. Only what was measured again on its own is called
+    slow.
   - Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -30,57 +30,58 @@ options:
     choices: [planned, suspected, judged]
     required: true
   nodes:
-    description: Names of the nodes that take part, with O(state=planned).
+    description: Names of the participating nodes, with O(state=planned).
     type: list
     elements: str
     default: []
   seconds:
     description:
-      - How many seconds all phases of the first look have together, from 5 to 400.
-      - The second look has a quarter of it.
+      - Total seconds for all phases of the first pass, from 5 to 400.
+      - The second pass gets a quarter of it.
     type: float
     default: 300.0
   collectives:
-    description: Which operations of torch.distributed are measured.
+    description: The torch.distributed operations to measure.
     type: list
     elements: str
     default: [all_reduce, all_gather, reduce_scatter, all_to_all, broadcast]
   largest:
     description:
-      - Bytes of the largest buffer of a collective.
-      - V(0), 1 GiB or an eighth of a GPU's free memory; 64 MiB without GPUs.
+      - Size in bytes of the largest buffer of a collective.
+      - V(0) means 1 GiB or an eighth of a GPU's free memory; 64 MiB without GPUs.
     type: int
     default: 0
   run_id:
     description:
-      - The run that has measured, with O(state=suspected) and O(state=judged).
-      - With O(state=planned) the name that it is to have. Empty, one is made of the time. Fails where there is a run of
-        this name, unless it is a benchmark of the same nodes that was cut off.
+      - With O(state=suspected) and O(state=judged), the run that took the measurements.
+      - With O(state=planned), the name it will have. If empty, one is made from the time. Fails if there is a run of
+        this name, unless it is an interrupted benchmark of the same nodes.
     type: str
     default: ""
   again_run_id:
-    description: The run that has measured again what was suspected. Empty, there was none.
+    description: The run that measured the suspects again. If empty, there was none.
     type: str
     default: ""
   baseline:
-    description: An earlier benchmark to compare with; the beginning of its name will do. Empty, none.
+    description: Earlier benchmark to compare with; the beginning of its name is enough. If empty, none.
     type: str
     default: ""
   network_gbps:
-    description: What all network cards of a node do together in one direction, in Gb/s. Without it the nodes are asked.
+    description:
+      - Combined bandwidth of all network cards of a node in one direction, in Gb/s. If omitted, the nodes are asked.
     type: float
   fail_on_slow:
-    description: Whether the task fails where there is a problem.
+    description: Fail if there is a problem.
     type: bool
     default: false
   directory:
     description:
-      - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
+      - Directory of the records on the controller.
+      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
     type: path
     default: ""
   group:
-    description: Group of the inventory that holds the machines.
+    description: Inventory group that holds the machines.
     type: str
     default: training
 seealso:
@@ -105,7 +106,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 work:
-  description: What the job is to measure, as JSON. Empty where nothing is suspected.
+  description: What the job is to measure, as JSON. Empty if nothing is suspected.
   returned: O(state=planned) or O(state=suspected)
   type: str
   sample: '{"seconds": {"matmul": 45.0}, "rounds": [[[0, 1]]]}'
@@ -115,18 +116,18 @@ run_id:
   type: str
   sample: benchmark-20261125-094640
 begun:
-  description: Whether there is such a run already, which was cut off, or which nobody watches any more.
+  description: Whether such a run already exists that was interrupted or is no longer watched.
   returned: O(state=planned) or O(state=suspected)
   type: bool
 findings:
   description:
-    - What is worth knowing, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and
+    - What is worth knowing, with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found), C(remedy) and
       C(numbers).
   returned: O(state=judged)
   type: list
   elements: dict
 verdict:
-  description: What the benchmark says, in a line.
+  description: The result of the benchmark, in one line.
   returned: O(state=judged)
   type: str
   sample: nothing is slow among these nodes

@@ -9,16 +9,16 @@ DOCUMENTATION = r"""
 module: bucket_move
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Copy a bucket of S3 into another region
+short_description: Copy an S3 bucket to another region
 description:
-  - Makes a bucket in the region and has S3 copy all objects into it, in parallel. No object comes through the machine
-    on which Ansible runs. Metadata, tags and storage classes are kept.
-  - Run again after an interruption, it goes on where it was. Objects that are there with the same size and checksum
-    are left.
-  - Proves at the end that number, sizes and checksums of all objects are the same.
+  - Creates a bucket in the region and has S3 copy all objects into it, in parallel. No object passes through the
+    machine that runs Ansible. Metadata, tags and storage classes are kept.
+  - Run again after an interruption, it continues where it stopped. Objects already there with the same size and
+    checksum are skipped.
+  - Finally verifies that the number, sizes and checksums of all objects are the same.
   - The source is never changed, and nothing is deleted. Only current versions of objects are copied, without
     access control lists.
-  - In check mode it tells the number of objects, bytes and requests, and the price, and copies nothing.
+  - In check mode, shows the number of objects, bytes and requests, and the price, and copies nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -28,11 +28,11 @@ requirements:
   - boto3 in the Python of C(ansible-playbook)
 options:
   source:
-    description: Name of the bucket to be copied.
+    description: Name of the bucket to copy.
     type: str
     required: true
   target:
-    description: Name of the new bucket. It is made where it is not there.
+    description: Name of the new bucket. Created if missing.
     type: str
     required: true
   region:
@@ -40,13 +40,13 @@ options:
     type: str
     required: true
   endpoint_url:
-    description: URL of an S3 that is not Amazon's.
+    description: URL of an S3 service other than Amazon's.
     type: str
     default: ""
   access_key_id:
     description: >-
-      Access key. Empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and C(~/.aws).
-      They need to read the source and to write to the target.
+      Access key. If empty, boto3 looks for credentials itself, as in C(AWS_ACCESS_KEY_ID), C(AWS_PROFILE) and
+      C(~/.aws). They must allow reading the source and writing to the target.
     type: str
     default: ""
   secret_access_key:
@@ -59,35 +59,35 @@ options:
     default: ""
   replace:
     description: >-
-      Whether objects of the target that have another content than the source's are written over. Otherwise they are
-      named, and nothing is copied.
+      Overwrite objects in the target whose content differs from the source's. Otherwise they are named, and nothing is
+      copied.
     type: bool
     default: false
   workers:
-    description: Requests at a time.
+    description: Number of concurrent requests.
     type: int
     default: 16
   price_per_gb:
     description: >-
       Price of 10^9 bytes from region to region, in USD. The default is that of most pairs of regions in the United
-      States and Europe in January 2026, by U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look your regions
-      up at U(https://aws.amazon.com/s3/pricing/). Within a region nothing is charged.
+      States and Europe in January 2026, according to U(https://repost.aws/articles/ARjzluyMS8RbeOOK4MGXRG6Q/). Look up
+      your regions at U(https://aws.amazon.com/s3/pricing/). Transfer within a region is free.
     type: float
     default: 0.02
   price_per_1000_requests:
     description: >-
-      Price of 1000 requests that copy or list, in USD. The default is that of the class Standard in us-east-1, by
+      Price of 1000 copy or list requests, in USD. The default is that of the Standard class in us-east-1, according to
       U(https://aws.amazon.com/s3/pricing/).
     type: float
     default: 0.005
   show_every:
-    description: Seconds between two lines of progress.
+    description: Seconds between two progress lines.
     type: int
     default: 10
 """
 
 EXAMPLES = r"""
-- name: Move the training data to where the GPUs are
+- name: Copy the training data to the region of the GPUs
   muster.training.bucket_move:
     source: my-data-frankfurt
     target: my-data-virginia
@@ -96,12 +96,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 created:
-  description: Whether the target was not there, and was made.
+  description: Whether the target was missing and has been created.
   returned: success
   type: bool
   sample: true
 objects:
-  description: Objects in the source.
+  description: Number of objects in the source.
   returned: success
   type: int
   sample: 120000
@@ -111,7 +111,7 @@ bytes:
   type: int
   sample: 2000000000000
 copied:
-  description: Objects that were copied; in check mode, that would be.
+  description: Number of objects that were copied, or in check mode would be.
   returned: success
   type: int
   sample: 120000
@@ -121,27 +121,27 @@ copied_bytes:
   type: int
   sample: 2000000000000
 requests:
-  description: Requests that are charged.
+  description: Number of requests charged.
   returned: success
   type: int
   sample: 120360
 price:
-  description: What is charged for transfer and requests, in USD.
+  description: Price of transfer and requests, in USD.
   returned: success
   type: float
   sample: 40.6
 verified:
-  description: Objects that were compared at the end.
+  description: Number of objects compared at the end.
   returned: when not in check mode
   type: int
   sample: 120000
 verified_by_size:
-  description: Those of them of which only the sizes could be compared, since they are encrypted with keys of KMS.
+  description: Number of these that could be compared by size only, since they are encrypted with KMS keys.
   returned: when not in check mode
   type: int
   sample: 0
 extra:
-  description: Objects that only the target has.
+  description: Number of objects that exist only in the target.
   returned: when not in check mode
   type: int
   sample: 0

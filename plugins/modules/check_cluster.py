@@ -9,13 +9,12 @@ DOCUMENTATION = r"""
 module: check_cluster
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Name what would keep a job from running on some nodes
+short_description: Check whether a job can run on a set of nodes
 description:
-  - Judges the facts of all nodes together, names, addresses, routes, connections between each two nodes, versions, GPUs
-    and drivers, mounts, space, limits and clocks, and shows all that is wrong as a table, worst first.
-  - Runs on the controller, connects to nothing and changes nothing. Does not fail for what it finds. See
-    RV(error_count).
-  - M(muster.training.launch_plan) makes the same checks for a job.
+  - Checks the facts of all nodes together (names, addresses, routes, connections between each pair of nodes, versions,
+    GPUs and drivers, mounts, space, limits and clocks) and shows all problems as a table, worst first.
+  - Runs on the controller, connects to nothing and changes nothing. Does not fail on findings; see RV(error_count).
+  - M(muster.training.launch_plan) runs the same checks for a job.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -27,29 +26,29 @@ extends_documentation_fragment:
 options:
   nodes:
     description:
-      - The nodes in the order of their ranks, as RV(muster.training.choose_nodes#module:nodes) gives them.
+      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) gives them.
     type: list
     elements: dict
     required: true
   facts:
     description:
-      - For each name of a node the registered result of M(muster.training.node_facts). A node without facts counts as
-        unreachable. Parts that were not read are not judged.
+      - Registered result of M(muster.training.node_facts) for each node, by node name. A node without facts counts as
+        unreachable. Parts that were not read are not checked.
     type: dict
     default: {}
   names:
     description:
-      - Whether each node must know each node by name, and its own name must not mean its loopback. Runs that
-        M(muster.training.launch_plan) plans for torchrun do without names.
+      - Require that each node resolves every node by name, and its own name not to loopback. Runs that
+        M(muster.training.launch_plan) plans for torchrun do not need names.
     type: bool
     default: true
   json_file:
-    description: File on the controller that takes the nodes and what is returned here as JSON.
+    description: File on the controller to which the nodes and the return values are written as JSON.
     type: path
   jmespath:
     description:
-      - Question in JMESPath to what O(json_file) has. Its answer is shown as JSON, in place of the table, and written
-        there in place of all.
+      - JMESPath query on the content of O(json_file). Its result is shown as JSON instead of the table, and written
+        there instead of everything.
     type: str
     default: ""
 seealso:
@@ -77,12 +76,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 error_count:
-  description: Number of findings with which a run cannot start.
+  description: Number of findings that keep a run from starting.
   returned: success
   type: int
   sample: 1
 warning_count:
-  description: Number of findings with which a run can start, but perhaps not as it was meant.
+  description: Number of findings with which a run can start, but perhaps not as intended.
   returned: success
   type: int
   sample: 0
@@ -97,11 +96,11 @@ findings:
       type: str
       sample: error
     id:
-      description: The check that has found it.
+      description: The check that found it.
       type: str
       sample: own-name-loopback
     nodes:
-      description: Names of the nodes that have it, none where it is the whole cluster's.
+      description: Names of the nodes concerned; empty if it concerns the whole cluster.
       type: list
       elements: str
       sample: [node3]

@@ -9,18 +9,18 @@ DOCUMENTATION = r"""
 module: check_site
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Refuse what has no effect, before the roles of a play change anything
+short_description: Reject options without effect before the roles of a play change anything
 description:
-  - Compares the roles of this collection in the play with what was asked for by C(--tags), C(--skip-tags) and C(-e).
-  - Fails where a variable is misspelt, as M(muster.training.known_variables) does, for all roles at once, also for
-    those that are switched off.
-  - Fails where a tag of C(--tags) leads only to roles that are off, where C(-e) switches a role on that the tags leave
-    out, and where no role is left.
-  - Where the playbook holds nothing else, also fails where no role has a tag, and where nothing reads a variable that
-    was typed behind C(-e). Variables of a file (C(-e @FILE)) may serve other playbooks and are not compared.
-  - Fails where the directory C(code_source) does not exist on this machine, and where a collection is not installed
-    whose modules the roles use.
-  - All that is wrong is told at once. One task with C(run_once) and the tag C(always) does. Connects to nothing.
+  - Compares the roles of this collection in the play with C(--tags), C(--skip-tags) and C(-e).
+  - Fails if a variable is misspelt, as M(muster.training.known_variables) does, for all roles at once, including those
+    that are switched off.
+  - Fails if a tag in C(--tags) selects only roles that are off, if C(-e) switches on a role that the tags leave out,
+    and if no role is left.
+  - If the playbook contains nothing else, also fails if no role has a tag, and if nothing reads a variable given after
+    C(-e). Variables from a file (C(-e @FILE)) may serve other playbooks and are not checked.
+  - Fails if the directory C(code_source) does not exist on this machine, and if a collection whose modules the roles
+    use is not installed.
+  - Reports all problems at once. One task with C(run_once) and the tag C(always) is enough. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow

@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: choose_nodes
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Take the nodes of a run from a group of the inventory
+short_description: Choose the nodes of a run from an inventory group
 description:
   - Checks the hosts of a group as one cluster, orders them by C(node_rank), and takes the first O(nnodes) of them.
-  - Reads C(node_address) (else C(ansible_host)), C(node_slots) and C(node_rank) of each host, which stand in the
-    inventory or come from P(muster.training.ranks#inventory). Connects to nothing.
-  - All that is wrong with the group is named at once, host by host, among it equal addresses, loopback addresses on
-    several machines, a gap in C(node_rank), and more nodes wanted than there are.
+  - Reads C(node_address) (else C(ansible_host)), C(node_slots) and C(node_rank) of each host, from the inventory or
+    from P(muster.training.ranks#inventory). Connects to nothing.
+  - Reports all problems of the group at once, host by host, such as equal addresses, loopback addresses on several
+    machines, a gap in C(node_rank), and more nodes wanted than there are.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -25,21 +25,21 @@ extends_documentation_fragment:
 options:
   nnodes:
     description:
-      - How many nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which as many as the
-        upper number are taken.
-      - Empty or left out, all of O(nodes) or of the group are taken.
-      - Put a range into quotes, since YAML reads C(2:4) without them as the number 124.
+      - Number of nodes to take, such as V(4), or a range such as V(2:4) for an elastic run, of which the upper number
+        is taken.
+      - If empty or omitted, all of O(nodes) or of the group are taken.
+      - Quote a range, since YAML reads C(2:4) without quotes as the number 124.
     type: raw
   nodes:
     description:
       - Names of the hosts to choose from, each of them in O(group). They keep the order of their C(node_rank).
-      - Empty, all hosts of the group are chosen from.
-      - Under C(--limit) all of them have to be taken, so that who limits a play says exactly which nodes a run has.
+      - If empty, all hosts of the group are chosen from.
+      - Under C(--limit), all of them must be taken, so that limiting a play determines exactly which nodes a run has.
     type: list
     elements: str
     default: []
   ports:
-    description: TCP ports that a run needs on the node of rank 0.
+    description: TCP ports that a run needs on the rank 0 node.
     type: list
     elements: int
     default: []
@@ -65,25 +65,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 names:
-  description: Names of the chosen hosts in the order of their ranks.
+  description: Names of the chosen hosts, in rank order.
   returned: success
   type: list
   elements: str
   sample: [node0, node1]
 addresses:
-  description: The address of each chosen host among the nodes.
+  description: Address of each chosen host among the nodes.
   returned: success
   type: dict
   sample: {node0: 10.0.0.10, node1: 10.0.0.11}
 prices:
-  description: The variable C(node_price_per_hour) of each chosen host, V(null) where it has none.
+  description: C(node_price_per_hour) of each chosen host, V(null) if unset.
   returned: success
   type: dict
   sample: {node0: 2.49, node1: null}
 ports:
   description:
-    - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d rank 0 goes to the
-      node whose address sorts first.
+    - O(ports) for each chosen host that may get rank 0, nothing for the others. With torchrun's c10d, rank 0 goes to
+      the node whose address sorts first.
   returned: success
   type: dict
   sample: {node0: [29500, 29499], node1: []}
@@ -102,28 +102,28 @@ nodes:
       type: str
       sample: 10.0.0.10
     slots:
-      description: What the inventory has as C(node_slots), V(null) where it has none.
+      description: C(node_slots) from the inventory, V(null) if unset.
       type: raw
       sample: 8
     node_rank:
-      description: Its place among the chosen, from 0. Only where the inventory has a C(node_rank) for it.
+      description: Its position among the chosen hosts, from 0. Only if the inventory has a C(node_rank) for it.
       type: int
       sample: 0
 probe:
   description:
-    - What the nodes need to find each other once, a fresh secret and ports, as
+    - What the nodes need to find each other once (a fresh secret and ports), as
       O(muster.training.node_facts#module:probe) takes it.
   returned: success
   type: dict
   contains:
     token_file:
       description:
-        - File of this machine with the secret by which a node tells a peer from a stranger. It is gone with the end of
-          the play's process.
+        - File on this machine with the secret by which a node tells a peer from a stranger. It is deleted when the
+          play's process ends.
       type: str
       sample: /home/me/.ansible/tmp/ansible-local-4711x/muster-probe-a1b2
     candidates:
-      description: Ephemeral TCP ports, of which each node listens on the first that is free.
+      description: Ephemeral TCP ports; each node listens on the first that is free.
       type: list
       elements: int
       sample: [41234, 52345, 33456]

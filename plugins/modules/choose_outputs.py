@@ -9,10 +9,10 @@ DOCUMENTATION = r"""
 module: choose_outputs
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Choose which files that a job has written are brought, and from which node
+short_description: Choose which of a job's output files to fetch, and from which node
 description:
-  - Of files that several nodes have with the same name, size and content only those of the first node are chosen.
-  - Tells how much there is, how much of it is here already, and how much is about to be brought.
+  - If several nodes have a file with the same name, size and content, only the first node's is chosen.
+  - Shows how much there is, how much of it is here already, and how much will be fetched.
   - Runs on the controller and connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -21,24 +21,27 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   nodes:
-    description: Names of all nodes of the run, in the order of their ranks.
+    description: Names of all nodes of the run, in rank order.
     type: list
     elements: str
     required: true
   told:
-    description: By the name of a node, the registered result of M(muster.training.run_outputs) that has listed them.
+    description:
+      - Registered result of M(muster.training.run_outputs) with O(muster.training.run_outputs#module:state=listed) for
+        each node, by node name.
     type: dict
     required: true
   compared:
     description:
-      - The same of the one that has compared RV(compare). Left out, only RV(compare) is returned.
+      - The same with O(muster.training.run_outputs#module:state=compared) for RV(compare). If omitted, only RV(compare)
+        is returned.
     type: dict
   directory:
-    description: Directory on the controller that takes the files, C(nodeRANK) below it for each node.
+    description: Directory on the controller for the files, with C(nodeRANK) below it for each node.
     type: path
     required: true
   confirm:
-    description: Whether nobody is to be asked, however much it is.
+    description: Never ask for confirmation, however much there is.
     type: bool
     default: false
 seealso:
@@ -59,28 +62,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 compare:
-  description: By the name of a node, names of files that other nodes have with the same name and size.
+  description: For each node, names of files that other nodes have with the same name and size.
   returned: without O(compared)
   type: dict
   sample: {node0: [run/last.pt], node1: [run/last.pt]}
 wanted:
   description:
-    - By the name of a node, the C(directory) for its files and its C(files) as
-      O(muster.training.run_outputs#module:files) takes them.
+    - For each node, the C(directory) for its files and its C(files) as O(muster.training.run_outputs#module:files)
+      takes them.
   returned: with O(compared)
   type: dict
 count:
-  description: How many files are about to be brought.
+  description: Number of files to fetch.
   returned: with O(compared)
   type: int
   sample: 3
 size:
-  description: How many bytes that is.
+  description: Number of bytes to fetch.
   returned: with O(compared)
   type: int
   sample: 2471000000
 ask:
-  description: Whether somebody is to be asked first, since it is more than 1 GB and O(confirm) does not say so.
+  description: Whether to ask for confirmation first, since it is more than 1 GB and O(confirm) is not set.
   returned: with O(compared)
   type: bool
   sample: true

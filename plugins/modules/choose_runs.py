@@ -9,10 +9,9 @@ DOCUMENTATION = r"""
 module: choose_runs
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show the runs of all nodes, and tell which are old
+short_description: Show the runs of all nodes, and which of them are old
 description:
-  - Shows one table of the runs that lie on the nodes, the newest first, and returns which of them are old enough to be
-    removed.
+  - Shows one table of the runs on the nodes, newest first, and returns which of them are old enough to be removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -22,22 +21,22 @@ attributes:
   platform: {platforms: all}
 options:
   reads:
-    description: Registered results of M(muster.training.node_runs), by the names of the nodes.
+    description: Registered results of M(muster.training.node_runs), by node name.
     type: dict
     required: true
   keep:
-    description: How many of the newest runs are to stay. Empty, their number does not count.
+    description: Number of newest runs to keep. If empty, their number does not count.
     type: str
     default: ""
   older_than:
     description:
-      - How old a run must be to be removed, as V(30d), V(12h), V(90m) or V(2w). Empty, its age does not count.
-      - Where O(keep) is given too, both must hold.
+      - Age from which a run may be removed, such as V(30d), V(12h), V(90m) or V(2w). If empty, its age does not count.
+      - If O(keep) is given too, both must hold.
     type: str
     default: ""
   jmespath:
     description:
-      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
+      - JMESPath query on the return values. Its result is shown as JSON instead of the table.
     type: str
     default: ""
 seealso:
@@ -59,7 +58,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs:
-  description: The runs, the newest first.
+  description: The runs, newest first.
   returned: success
   type: list
   elements: dict
@@ -69,35 +68,35 @@ runs:
       type: str
       sample: train-20261121-040152-d06f
     nodes:
-      description: Names of all nodes of the run, in the order of their ranks.
+      description: Names of all nodes of the run, in rank order.
       type: list
       elements: str
       sample: [gpu1, gpu2]
     "on":
-      description: Names of the nodes on which it lies.
+      description: Names of the nodes that have it.
       type: list
       elements: str
       sample: [gpu1, gpu2]
     state:
-      description: V(running) while it is alive on any node, else how it ended, as far as its first node knows.
+      description: V(running) while it runs on any node, else how it ended, as far as its first node knows.
       type: str
       sample: succeeded
     alive:
-      description: Whether a supervisor of it runs on any node.
+      description: Whether one of its supervisors is running on any node.
       type: bool
       sample: false
     started:
-      description: When it was started, in seconds since 1970.
+      description: Start time, in seconds since 1970.
       type: float
       sample: 1795234086.7
     size:
-      description: Bytes of its directories on all nodes.
+      description: Size of its directories on all nodes, in bytes.
       type: int
       sample: 1048576
 old:
   description:
-    - Names of the runs to remove. Empty where neither O(keep) nor O(older_than) is given. A run that is alive, or that
-      has a node which did not answer, is never among them.
+    - Names of the runs to remove. Empty if neither O(keep) nor O(older_than) is given. Never includes a run that is
+      still running or has a node that did not answer.
   returned: success
   type: list
   elements: str

@@ -8,17 +8,17 @@ DOCUMENTATION = r"""
 module: code_tree
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Bring a working tree to a node, and nothing that lies beside it
+short_description: Copy a working tree to a node without touching other files there
 description:
-  - On the first node, with O(listing), it removes what an earlier copy brought and the source no longer has. The copy
-    itself is rsync's from the controller.
-  - On the others, with O(source), it does the same and copies from the first node what was brought there.
-  - What was brought stands in C(.muster-code.json) in the tree. What a job has written, or changed since, is in no
-    list, and is neither copied on nor removed.
+  - On the first node, with O(listing), removes what an earlier copy brought and the source no longer has. The copy
+    itself is done by rsync from the controller.
+  - On the other nodes, with O(source), does the same and copies from the first node what was brought there.
+  - What was brought is listed in C(.muster-code.json) in the tree. What a job has written or changed since is not
+    listed, and is neither copied nor removed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
-  check_mode: {support: partial, details: With O(source) nothing is said of what would be copied.}
+  check_mode: {support: partial, details: With O(source) it does not report what would be copied.}
   diff_mode: {support: partial, details: What is removed.}
   platform: {platforms: posix}
 seealso:
@@ -29,31 +29,31 @@ options:
     type: path
     required: true
   user:
-    description: Whose it is. All is done with the rights of that user. Empty, the one who runs the task.
+    description: Owner of the tree. Everything is done with this user's rights. If empty, the user who runs the task.
     type: str
     default: ""
   exclude:
-    description: Patterns of rsync for what is no part of the tree.
+    description: Patterns of rsync for what is not part of the tree.
     type: list
     elements: str
     default: []
   delete:
-    description: Whether all that the source does not have is removed, but for what O(exclude) leaves out.
+    description: Remove everything that the source does not have, except for what O(exclude) leaves out.
     type: bool
     default: false
   listing:
-    description: What the source has, as M(muster.training.code_tree_info) returns it.
+    description: Content of the source, as returned by M(muster.training.code_tree_info).
     type: str
   source:
     description: The tree of the first node, as rsync takes it.
     type: str
   rsync_options:
-    description: Further words of rsync's command. For O(source).
+    description: Further arguments for rsync. For O(source).
     type: list
     elements: str
     default: []
   shell:
-    description: The command by which rsync gets to the first node.
+    description: Command with which rsync connects to the first node.
     type: str
     default: ssh -o BatchMode=yes
 """
@@ -76,13 +76,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 removed:
-  description: Names of what was removed, or in check mode would be.
+  description: Names of files that were removed, or in check mode would be.
   returned: success
   type: list
   elements: str
   sample: [old.py]
 copied:
-  description: What was copied, in the words of C(rsync --itemize-changes).
+  description: What was copied, in the format of C(rsync --itemize-changes).
   returned: success
   type: list
   elements: str

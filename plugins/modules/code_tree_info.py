@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 module: code_tree_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a working tree has
+short_description: Read the content of a working tree
 description:
-  - Lists what rsync would copy of a source, or hashes what M(muster.training.code_tree) has brought to a node, or what
-    git has there. Changes nothing.
+  - Lists what rsync would copy from a source, or hashes what M(muster.training.code_tree) brought to a node, or what
+    git tracks there. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -24,21 +24,21 @@ options:
     required: true
   read:
     description:
-      - V(listing), what rsync would copy of it; V(hash), one hash of what was brought; V(files), that of each file.
+      - V(listing) is what rsync would copy of it; V(hash) one hash of what was brought; V(files) the hash of each file.
     type: str
     choices: [listing, hash, files]
     default: hash
   user:
-    description: Whose it is. It is read with the rights of that user. Empty, the one who runs the task.
+    description: Owner of the tree, which is read with this user's rights. If empty, the user who runs the task.
     type: str
     default: ""
   exclude:
-    description: Patterns of rsync for what is no part of the tree.
+    description: Patterns of rsync for what is not part of the tree.
     type: list
     elements: str
     default: []
   git:
-    description: Whether the files that git has are hashed, in the place of those that were brought.
+    description: Hash the files that git tracks instead of those that were brought.
     type: bool
     default: false
 """
@@ -63,8 +63,8 @@ EXAMPLES = r"""
 RETURN = r"""
 listing:
   description:
-    - JSON, by the name of each file size and time, of each link where it leads, of each directory null.
-    - It is a text since names are bytes, of which some are no text.
+    - JSON with, by name, the size and time of each file, the target of each link, and null for each directory.
+    - It is a string because names are bytes, some of which are not valid text.
   returned: for O(read=listing)
   type: str
   sample: '{"train.py": [1204, 1764061295], "package/": null}'
@@ -74,12 +74,12 @@ hash:
   type: str
   sample: 6b86b273ff34fce1
 count:
-  description: The number of files.
+  description: Number of files.
   returned: for O(read=hash)
   type: int
   sample: 12
 files:
-  description: JSON, the hash of each file by its name.
+  description: JSON with the hash of each file by name.
   returned: for O(read=files)
   type: str
   sample: '{"train.py": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"}'
@@ -105,7 +105,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def look(params: dict[str, Any]) -> dict[str, Any]:
-    """What is asked for."""
+    """The requested part of the result."""
     if params["read"] == "listing":
         return {"listing": json.dumps(_code_tree.entries(params["path"], params["exclude"]))}
     files = _code_tree.hashes(params["path"], params["exclude"], params["git"])

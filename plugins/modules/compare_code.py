@@ -9,12 +9,13 @@ DOCUMENTATION = r"""
 module: compare_code
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Say whether code has to be brought to the nodes
+short_description: Tell whether code must be copied to the nodes
 description:
-  - Judges what M(muster.training.node_facts) has found of the nodes' copies of the code, and says in a few lines what
-    is about to be brought.
-  - Code is not brought where a node does not answer, since no run can start then, nor where a run lives that uses it.
-  - In check mode nothing is brought. Runs on the controller, connects to nothing and changes nothing.
+  - Evaluates what M(muster.training.node_facts) found of the nodes' copies of the code, and shows in a few lines what
+    will be copied.
+  - Code is not copied if a node does not answer, since no run can start then, or if a run that uses it is still
+    running.
+  - In check mode nothing is copied. Runs on the controller, connects to nothing and changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -27,11 +28,11 @@ options:
     elements: dict
     required: true
   facts:
-    description: By the name of a node what M(muster.training.node_facts) returned for it.
+    description: What M(muster.training.node_facts) returned for each node, by node name.
     type: dict
     default: {}
   facts_from:
-    description: Name of the variable with that of each node, in place of O(facts).
+    description: Name of the variable that holds this for each node, instead of O(facts).
     type: str
     default: ""
   code:
@@ -44,7 +45,7 @@ options:
     choices: [synced, as_is]
     default: synced
   busy_is_right:
-    description: Whether code is brought where another run lives, which is going to be stopped, or shares the node.
+    description: Copy code even if another run is running, because that run will be stopped or shares the node.
     type: bool
     default: false
 seealso:
@@ -69,12 +70,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 bring:
-  description: Whether the code has to be brought now.
+  description: Whether the code must be copied now.
   returned: success
   type: bool
   sample: true
 left:
-  description: Why it would not be, as O(muster.training.launch_plan#module:code_left).
+  description: Why it is not copied, as O(muster.training.launch_plan#module:code_left).
   returned: success
   type: str
   sample: ""

@@ -8,17 +8,17 @@ DOCUMENTATION = r"""
 module: container_engine_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a container engine has of an image
+short_description: Read what a container engine knows about an image
 description:
-  - Asks docker or podman for an image, as the user who runs the module, and looks at an archive and at a directory with
+  - Looks up an image in docker or podman, as the user who runs the module, and examines an archive and a directory with
     a Dockerfile from which it could be made. Changes nothing.
-  - An archive and a directory that are not on this machine are left out of the answer.
+  - An archive or directory that is not on this machine is left out of the result.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   engine:
-    description: V(docker) or V(podman). Empty, no engine is asked.
+    description: V(docker) or V(podman). If empty, no engine is asked.
     type: str
     choices: ["", docker, podman]
     default: ""
@@ -51,37 +51,37 @@ EXAMPLES = r"""
 
 RETURN = r"""
 fault:
-  description: What is wrong with the engine or the archive, empty where nothing is.
+  description: What is wrong with the engine or the archive, empty if nothing is.
   returned: success
   type: str
   sample: there is no docker
 id:
-  description: Digest of the image in hexadecimal digits, empty where the engine does not have it.
+  description: Digest of the image in hexadecimal, empty if the engine does not have it.
   returned: success
   type: str
   sample: 6b2c9ad6d7b1c0ee0f3bd1a50c9b3a5b2f1c30fb2a28f02d7c8f1d5c2cf8e6a1
 size:
-  description: Bytes that it takes.
+  description: Size of the image in bytes.
   returned: success
   type: int
   sample: 7516192768
 label:
-  description: Hash of what it was built from, of one that was built here.
+  description: Hash of what it was built from, if it was built here.
   returned: success
   type: str
   sample: ""
 root:
-  description: Directory in which the engine keeps images.
-  returned: when an engine answers
+  description: Directory where the engine keeps images.
+  returned: if an engine answers
   type: str
   sample: /var/lib/docker
 free:
-  description: Bytes that are free there.
-  returned: when an engine answers
+  description: Free bytes there.
+  returned: if an engine answers
   type: int
   sample: 64424509440
 archive:
-  description: Digests by which an engine may know the image of the archive.
+  description: Digests under which an engine may know the archive's image.
   returned: success
   type: list
   elements: str

@@ -8,87 +8,86 @@ DOCUMENTATION = r"""
 module: data_mount
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Mount a bucket or a share, at every boot, and prove that it can be used
+short_description: Mount a bucket or a share at every boot, and verify that it works
 description:
-  - Writes a mount unit of systemd and, for root alone, a file with the credentials. Enables and starts the unit.
-  - Then it is proved, for programs that mount say that all is well when it is not. It is looked at, listed, and where
-    that can be undone something is written, read and removed, all as O(user) and within O(timeout).
-  - A boot never waits for such a mount. A machine starts, and can be logged in to, when the server is gone.
-  - A mount that is dead is taken down and brought back. Where that fails, nothing is mounted, and the task fails with
-    the cause that the journal tells and with what to do. The unit stays enabled, so that the next boot or run tries
-    again.
-  - Mounts of others and directories that are not empty are left alone. Data are never removed.
+  - Writes a systemd mount unit and a file with the credentials that only root can read. Enables and starts the unit.
+  - Then verifies the mount, since mount programs may report success when it does not work. Stats it, lists it and, if
+    that can be undone, writes, reads and removes something, all as O(user) and within O(timeout).
+  - A boot never waits for such a mount. A machine starts and accepts logins even if the server is gone.
+  - A dead mount is unmounted and mounted again. If that fails, nothing is mounted, and the task fails with the cause
+    from the journal and what to do. The unit stays enabled, so that the next boot or run tries again.
+  - Leaves alone mounts made by others and directories that are not empty. Never removes data.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: full, details: Of credentials it is shown only that they change.}
+  diff_mode: {support: full, details: For credentials it shows only that they change.}
   platform: {platforms: linux}
 options:
   path:
     description:
-      - Mount point, an absolute path without links, in a directory that only root can change. Made if missing.
+      - Mount point, an absolute path without links, in a directory that only root can change. Created if missing.
     type: str
     required: true
   kind:
     description:
-      - How it is mounted. The program must be there, which the role of the same name installs, for V(cifs) the role
+      - Program that mounts it. It must be installed, which the role of the same name does; for V(cifs), the role
         C(cifs_share).
     type: str
     required: true
     choices: [cifs, s3fs, mount-s3]
   source:
     description:
-      - A bucket, as V(BUCKET) or V(BUCKET:/PREFIX).
-      - Or a share, as V(//ADDRESS/SHARE), or with backslashes as Windows and Paperspace write it.
+      - A bucket, such as V(BUCKET) or V(BUCKET:/PREFIX).
+      - Or a share, such as V(//ADDRESS/SHARE), or with backslashes as Windows and Paperspace write it.
     type: str
     required: true
   options:
     description:
-      - Options of the program by their names, besides those that are always set. V(true) is an option without a value,
-        V(false) and null leave it out.
+      - Options of the program by name, in addition to those that are always set. V(true) means an option without a
+        value; V(false) and null leave it out.
     type: dict
     default: {}
   credentials:
-    description: Credentials. Without any, those of the machine's role are used for a bucket, and a share takes a guest.
+    description: Credentials. If omitted, a bucket uses those of the machine's role, and a share is mounted as guest.
     type: dict
     suboptions:
       access_key:
-        description: Access key of S3.
+        description: S3 access key.
         type: str
       secret_key:
-        description: Secret key of S3.
+        description: S3 secret key.
         type: str
       session_token:
-        description: Session token of S3, for temporary keys.
+        description: S3 session token, for temporary keys.
         type: str
       username:
         description: User of a share.
         type: str
       password:
-        description: Password of this user. Any characters but line breaks, at most 512 bytes.
+        description: Password of this user. Any characters except line breaks, at most 512 bytes.
         type: str
       domain:
-        description: Domain of this user, where the server has one.
+        description: Domain of this user, if the server has one.
         type: str
   read_only:
-    description: Whether nothing can be written there.
+    description: Mount it read-only.
     type: bool
     default: false
   user:
-    description: User to whom the files belong, and as whom the mount is proved.
+    description: User who owns the files and as whom the mount is verified.
     type: str
     default: root
   state:
     description:
-      - V(mounted) now and after each boot.
-      - V(unmounted) now and after each boot; unit and credentials stay.
-      - V(absent) is V(unmounted), and unit and credentials are removed.
+      - V(mounted) mounts it now and at each boot.
+      - V(unmounted) keeps it unmounted now and after each boot; unit and credentials stay.
+      - V(absent) is V(unmounted), and also removes unit and credentials.
     type: str
     choices: [mounted, unmounted, absent]
     default: mounted
   timeout:
-    description: Seconds within which it must be mounted and proved, 5 to 300.
+    description: Seconds within which it must be mounted and verified, from 5 to 300.
     type: int
     default: 30
 """
@@ -123,7 +122,7 @@ EXAMPLES = r"""
     user: ubuntu
   become: true
 
-- name: Take it down, and forget the credentials
+- name: Ensure the bucket is unmounted and its credentials are removed
   muster.training.data_mount:
     path: /mnt/training-data
     kind: s3fs
@@ -140,8 +139,8 @@ unit:
   sample: mnt-training\x2ddata.mount
 listing:
   description:
-    - How many names there are at the top, and a digest of them. Equal on all nodes that see the same data. Null where
-      it is not mounted, or in check mode not yet.
+    - Number of names at the top level, and a digest of them. Equal on all nodes that see the same data. Null if it is
+      not mounted, or in check mode not yet.
   returned: success
   type: dict
   sample: {count: 12, digest: 9e107d9d372bb6826bd81d3542a419d6}
@@ -188,11 +187,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 NO_SECRETS = ("username", "domain")
-"""What of the credentials may be seen."""
+"""The part of the credentials that may be shown."""
 
 
 def wanted_of(params: dict[str, Any]) -> Wanted:
-    """The mount that the parameters ask for."""
+    """The mount described by the parameters."""
     try:
         user = pwd.getpwnam(params["user"])
     except KeyError as error:
@@ -213,7 +212,7 @@ def wanted_of(params: dict[str, Any]) -> Wanted:
 
 
 def bring(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the mount into its state."""
+    """Bring the mount into the desired state."""
     if os.geteuid() != 0:
         raise MountError(f"{params['path']}: mounting needs root. Set become: true")
     kind, wanted = KINDS[params["kind"]], wanted_of(params)
@@ -226,7 +225,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     for name in NO_SECRETS:
-        # else each path with this word in it would be hidden
+        # otherwise every path containing this word would be hidden
         module.no_log_values.discard((module.params["credentials"] or {}).get(name))
     try:
         result = bring(module.params, module.check_mode)

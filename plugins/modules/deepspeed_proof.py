@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: deepspeed_proof
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Prove that DeepSpeed works on a node
+short_description: Verify that DeepSpeed works on a node
 description:
-  - Compares its release and the ops that were built with those that are wanted, and takes a step of an optimiser on two
-    processes, whose result is known.
-  - Runs with the interpreter of the environment, as the user of the task. It does not depend on the connection. If the
-    play is interrupted it goes on, and the next run of the same task follows it to its end.
+  - Compares its release and its built ops with the wanted ones, and takes an optimiser step with a known result on two
+    processes.
+  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+    is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -25,11 +25,11 @@ extends_documentation_fragment:
   - muster.training._environment.key
 options:
   version:
-    description: The release of DeepSpeed that is to be there.
+    description: Expected release of DeepSpeed.
     type: str
     required: true
   built:
-    description: Variables of ops that were to be built, such as V(DS_BUILD_FUSED_ADAM).
+    description: Variables of ops that should have been built, such as V(DS_BUILD_FUSED_ADAM).
     type: list
     elements: str
     default: []
@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 shown:
-  description: What was proved, in a few words.
+  description: What was verified, in a few words.
   returned: when not in check mode
   type: str
   sample: DeepSpeed 0.17.5, 1 ops built; a step on two ranks is right

@@ -11,8 +11,8 @@ version_added: 0.1.0
 short_description: Move the data of a Docker engine to another directory
 description:
   - Stops the engine, copies its images, containers and volumes, compares the copy, sets C(data-root) and starts the
-    engine there. Where a step fails, the former settings and data are in place again.
-  - Refused while containers are running, and where the disk is too small. Needs root.
+    engine there. If a step fails, restores the previous settings and data.
+  - Fails while containers are running or if the disk is too small. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
@@ -21,7 +21,7 @@ attributes:
   platform: {platforms: linux}
 options:
   path:
-    description: An absolute directory, empty or not there yet.
+    description: Absolute path of a directory that is empty or does not exist yet.
     type: str
     required: true
   spare_gib:
@@ -29,7 +29,7 @@ options:
     type: int
     default: 5
   delete_old:
-    description: Whether the former data are deleted once the engine runs with the copy.
+    description: Delete the old data once the engine runs with the copy.
     type: bool
     default: false
 """
@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 former:
-  description: Where the engine had its data before.
+  description: Where the engine kept its data before.
   returned: success
   type: str
   sample: /var/lib/docker

@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 module: docker_engine_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read the settings of a Docker engine, and what runs in it
+short_description: Read the settings of a Docker engine and what runs in it
 description:
-  - What the role P(muster.training.docker_engine#role) must know of a machine before it changes settings of the engine.
-    Changes nothing. Needs root.
+  - Reads what the role P(muster.training.docker_engine#role) must know about a machine before it changes settings of
+    the engine. Changes nothing. Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -30,12 +30,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 settings:
-  description: What C(/etc/docker/daemon.json) holds. Empty where there is no such file.
+  description: Content of C(/etc/docker/daemon.json). Empty if there is no such file.
   returned: success
   type: dict
   sample: {log-driver: journald}
 fault:
-  description: Why nothing can be added to these settings. Empty where it can.
+  description: Why nothing can be added to these settings. Empty if it can.
   returned: success
   type: str
   sample: ""
@@ -46,12 +46,12 @@ running:
   elements: str
   sample: [serve]
 unheard:
-  description: Why it cannot be told which containers are running. Empty where it can.
+  description: Why the running containers could not be determined. Empty if they could.
   returned: success
   type: str
   sample: ""
 nvidia:
-  description: Whether there is a GPU of NVIDIA's.
+  description: Whether there is an NVIDIA GPU.
   returned: success
   type: bool
   sample: true

@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: ec2_nodes_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show the clusters of an AWS account in one region, and what they cost
+short_description: Show the clusters of an AWS account in one region and what they cost
 description:
-  - Shows a table of all clusters that M(muster.training.ec2_nodes) has made in the region, and one line for the
-    instances that belong to none.
-  - A price of an hour is that of the day on which a machine was made, which is noted in its tags. What a cluster has
-    cost so far is the most that it can be at that price, as if its machines had been on ever since.
+  - Shows a table of all clusters created by M(muster.training.ec2_nodes) in the region, and one line for instances that
+    belong to none.
+  - The hourly price is that of the day on which a machine was created, as noted in its tags. The cost so far is the
+    maximum at that price, as if the machines had been on ever since.
 requirements:
   - boto3 in the Python of C(ansible-playbook)
 extends_documentation_fragment:
@@ -24,17 +24,17 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   cluster:
-    description: Name of the only cluster to be shown. Empty, all.
+    description: Name of a single cluster to show. If empty, all.
     type: str
     default: ""
   region:
-    description: Region. Empty, the one of the environment (E(AWS_DEFAULT_REGION)) or of the profile.
+    description: Region. If empty, taken from the environment (E(AWS_DEFAULT_REGION)) or the profile.
     type: str
     default: ""
   ttl:
     description:
-      - How old a cluster may become, for example V(24h) or V(2d). One that is older is named in a line of its own.
-      - V(off), none is too old.
+      - Maximum age of a cluster, for example V(24h) or V(2d). An older one is named on a line of its own.
+      - V(off) disables this.
     type: str
     default: 24h
 seealso:
@@ -50,14 +50,14 @@ EXAMPLES = r"""
 RETURN = r"""
 clusters:
   description:
-    - Each cluster with C(cluster), C(network) (id of its security group), C(region), C(types) (of its machines), C(on)
-      and C(off) (how many), C(age) (seconds since its oldest machine was made), C(per_hour), C(so_far),
-      C(stopped_per_month) (US dollars, V(null) where a price is not known) and C(besides) (what costs as well).
+    - Each cluster with C(cluster), C(network) (ID of its security group), C(region), C(types) (of its machines), C(on)
+      and C(off) (how many), C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far),
+      C(stopped_per_month) (US dollars, V(null) if a price is not known) and C(besides) (what else costs money).
   returned: success
   type: list
   elements: dict
 others:
-  description: How many instances of the region belong to no cluster.
+  description: Number of instances in the region that belong to no cluster.
   returned: success
   type: int
   sample: 0

@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 module: firewall_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read at which ports sshd listens, and whether nftables is installed
+short_description: Read which ports sshd listens on, and whether nftables is installed
 description:
-  - What the role P(muster.training.firewall#role) must know of a node before it writes rules. Changes nothing. Needs
-    root.
+  - Reads what the role P(muster.training.firewall#role) must know about a node before it writes rules. Changes nothing.
+    Needs root.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -26,13 +26,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ssh_ports:
-  description: Ports at which sshd listens. Empty where it does not tell.
+  description: Ports on which sshd listens. Empty if sshd does not report them.
   returned: success
   type: list
   elements: int
   sample: [22]
 sshd_says:
-  description: What sshd writes where it does not tell its settings.
+  description: What sshd prints if it does not report its settings.
   returned: success
   type: str
   sample: ""

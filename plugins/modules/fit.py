@@ -9,17 +9,17 @@ DOCUMENTATION = r"""
 module: fit
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Find the largest batch with which a job still fits into memory
+short_description: Find the largest batch size size with which a job fits into memory
 description:
-  - Launches the job with one batch after another by the playbook C(muster.training.launch), with the inventory and the
-    variables that the present playbook was called with. Each launch is a run with a record, on all its ranks.
-  - What ran out of memory on any rank was too large. A launch that fails for another reason ends the search with its
-    words.
-  - The result, with O(margin) taken off, is confirmed by a last launch.
-  - What is known is kept in C(fit.json). Called again after it was cut off, it goes on from there.
-    With another job or other nodes it is another search, and needs another O(run_id).
-  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
-  - Interrupted, it stops the present run on all nodes before it ends.
+  - Launches the job with one batch size after another through the playbook C(muster.training.launch), with the
+    inventory and variables of the current playbook. Each launch is a run with a record, on all its ranks.
+  - A batch that ran out of memory on any rank was too large. A launch that fails for another reason ends the search
+    with its error message.
+  - A last launch confirms the result, less O(margin).
+  - Progress is kept in C(fit.json). Called again after an interruption, it continues from there. Another job or other
+    nodes mean another search, which needs another O(run_id).
+  - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
+  - If interrupted, stops the current run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -31,31 +31,30 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - With V(searched) the batch is looked for.
-      - With V(taken) the batch that the search O(run_id) has found is put into O(args), and nothing is launched. Fails
-        where there is no such search, where it is not over or has found none, and where it was one with another
-        O(program).
+      - V(searched) searches for the batch size.
+      - V(taken) puts the batch size found by the search O(run_id) into O(args), and launches nothing. Fails if there is
+        no such search, if it is not finished or found none, and if it was for another O(program).
     type: str
     choices: [searched, taken]
     default: searched
   program:
-    description: With O(state=taken), the script or module that is to be launched.
+    description: With O(state=taken), the script or module to launch.
     type: str
     default: ""
   nnodes:
-    description: With O(state=taken), on how many nodes. There is a warning where the search was on another number.
+    description: With O(state=taken), the number of nodes. Warns if the search used another number.
     type: int
     default: 0
   args:
     description:
-      - Arguments of the job, a list or a text, as O(muster.training.launch_plan#module:args), with C({batch_size})
-        where a batch belongs.
-      - They should let the job end after some steps, at least three.
-      - With O(state=taken) those of the launch. Empty, those of the search are taken.
+      - Arguments of the job, a list or a string, as O(muster.training.launch_plan#module:args), with C({batch_size}) in
+        place of the batch size.
+      - They should make the job end after a few steps, at least three.
+      - With O(state=taken), those of the launch. If empty, those of the search are used.
     type: raw
     default: []
   confirm_args:
-    description: The same for the last, longer launch. Empty, O(args).
+    description: The same for the last, longer launch. If empty, O(args).
     type: raw
     default: []
   start:
@@ -63,7 +62,7 @@ options:
     type: int
     default: 8
   multiple:
-    description: Of what the result is a multiple, where it is not smaller.
+    description: Round the result down to a multiple of this, unless it is smaller.
     type: int
     default: 8
   max:
@@ -71,15 +70,16 @@ options:
     type: int
     default: 4096
   margin:
-    description: Share of the largest batch that is taken off, for samples that are longer than those of the probes.
+    description:
+      - Fraction by which the largest batch size is reduced, to allow for samples longer than those of the probes.
     type: float
     default: 0.05
   probe_timeout:
-    description: Seconds after which a launch is stopped that does not end, which ends the search.
+    description: Seconds after which a launch that does not end is stopped, which ends the search.
     type: float
     default: 600.0
   run_id:
-    description: Name of the search. Its launches have it before theirs.
+    description: Name of the search, and prefix of the names of its launches.
     type: str
     default: fit
 seealso:
@@ -93,7 +93,7 @@ EXAMPLES = r"""
     run_id: fit-bert
   run_once: true
 
-- name: Take the batch that it has found
+- name: Read the batch size that the search found
   muster.training.fit:
     state: taken
     run_id: fit-bert
@@ -105,12 +105,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 batch_size:
-  description: The largest batch, confirmed.
+  description: Largest batch size, confirmed.
   returned: success
   type: int
   sample: 96
 launch_args:
-  description: The arguments with the batch in them, as O(args) has them.
+  description: The arguments with the batch size filled in, in the form of O(args).
   returned: O(state=taken)
   type: raw
   sample: [--batch_size, "96", --epochs, "3"]

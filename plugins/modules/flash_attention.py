@@ -9,11 +9,11 @@ DOCUMENTATION = r"""
 module: flash_attention
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Find the wheel of flash-attention that fits an environment, and prove that it works
+short_description: Find the flash-attention wheel that fits an environment, and verify that it works
 description:
-  - What the role P(muster.training.flash_attention#role) asks of the nodes, a step each. It installs nothing.
-  - Runs with the interpreter of the environment, as the user of the task. It does not depend on the connection. If the
-    play is interrupted it goes on, and the next run of the same task follows it to its end.
+  - The steps that the role P(muster.training.flash_attention#role) runs on the nodes. Installs nothing.
+  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+    is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -24,43 +24,45 @@ extends_documentation_fragment:
 options:
   step:
     description:
-      - V(gpus) reads the compute capabilities of the node's GPUs, and fails where FlashAttention 2 does not run on one.
-      - V(choose) finds the wheel that fits, or the settings of a build, and notes it in the environment.
-      - V(prove) imports flash-attention, and compares its attention with torch's own where there is a GPU.
+      - V(gpus) reads the compute capabilities of the node's GPUs, and fails if FlashAttention 2 does not run on one of
+        them.
+      - V(choose) finds the matching wheel, or the settings of a build, and notes it in the environment.
+      - V(prove) imports flash-attention, and compares its attention with torch's own if there is a GPU.
     type: str
     choices: [gpus, choose, prove]
     required: true
   version:
-    description: The release, or V(auto), the newest that has a wheel. For O(step=choose).
+    description: Release, or V(auto) for the newest that has a wheel. For O(step=choose).
     type: str
     default: auto
   wheels:
-    description: Where the wheels are, with C(VERSION) in it. For O(step=choose).
+    description: URL of the wheels, with C(VERSION) in it. For O(step=choose).
     type: str
     default: https://github.com/Dao-AILab/flash-attention/releases/download/vVERSION
   sha256:
-    description: Hash of the wheel that fits. Empty, it is not compared. For O(step=choose).
+    description: Hash of the matching wheel. If empty, it is not checked. For O(step=choose).
     type: str
     default: ""
   build:
-    description: Whether it may be built where there is no wheel. For O(step=choose).
+    description: Build it if there is no wheel. For O(step=choose).
     type: bool
     default: false
   max_jobs:
-    description: How many jobs a build has at once. V(0), as many as the free memory allows. For O(step=choose).
+    description: Number of parallel build jobs. V(0) means as many as the free memory allows. For O(step=choose).
     type: int
     default: 0
   cuda_home:
-    description: Directory of the CUDA by which it is built. Empty, it is looked for. For O(step=choose).
+    description: Directory of the CUDA to build with. If empty, it is searched for. For O(step=choose).
     type: str
     default: ""
   capabilities:
-    description: Compute capabilities for which it is built. Empty, as its own build has them. For O(step=choose).
+    description: Compute capabilities to build for. If empty, the build's own default. For O(step=choose).
     type: list
     elements: str
     default: []
   key:
-    description: What stands for all that is installed. Another one, and it is proved again. Needed for O(step=prove).
+    description:
+      - Key that stands for everything installed. When it changes, the proof is run again. Required for O(step=prove).
     type: str
 """
 
@@ -79,30 +81,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 capabilities:
-  description: Compute capabilities of the node's GPUs. Empty where it has none.
+  description: Compute capabilities of the node's GPUs. Empty if it has none.
   returned: for O(step=gpus)
   type: list
   elements: str
   sample: ["9.0"]
 requirements:
-  description: What pip is to install.
+  description: What pip must install.
   returned: for O(step=choose)
   type: list
   elements: str
   sample: [flash-attn==2.8.3]
 environment:
-  description: Environment variables of a build.
+  description: Environment variables for a build.
   returned: for O(step=choose)
   type: dict
   sample: {MAX_JOBS: "4"}
 options:
-  description: Options of pip for a build.
+  description: pip options for a build.
   returned: for O(step=choose)
   type: list
   elements: str
   sample: [--no-build-isolation, --no-cache-dir]
 shown:
-  description: What was chosen, or proved, in a few words.
+  description: What was chosen or verified, in a few words.
   returned: for O(step=choose) and O(step=prove)
   type: str
   sample: flash-attention 2.8.3 can be imported, and its attention is torch's within 0.0039

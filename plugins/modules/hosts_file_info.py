@@ -8,10 +8,10 @@ DOCUMENTATION = r"""
 module: hosts_file_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a machine calls itself and the other nodes
+short_description: Read how a machine resolves its own name and the other nodes'
 description:
-  - Reads C(/etc/hosts) and the machine's own name, looks whether cloud-init would write the file again, and asks the
-    resolver for all names of the block that P(muster.training.etc_hosts#filter) writes. Changes nothing.
+  - Reads C(/etc/hosts) and the machine's own name, checks whether cloud-init would rewrite the file, and resolves all
+    names of the block that P(muster.training.etc_hosts#filter) writes. Changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -25,7 +25,7 @@ EXAMPLES = r"""
   muster.training.hosts_file_info:
   register: names
 
-- name: Fail if names lead elsewhere
+- name: Fail if names resolve to other addresses
   ansible.builtin.assert:
     that: names.differences | length == 0
 """
@@ -37,32 +37,32 @@ hostname:
   type: str
   sample: psucgene4
 hosts:
-  description: The text of C(/etc/hosts), in Base64, since it may be no UTF-8.
+  description: Text of C(/etc/hosts), in Base64, since it may not be UTF-8.
   returned: success
   type: str
   sample: MTI3LjAuMC4xIGxvY2FsaG9zdAo=
 sound:
-  description: Whether the file is root's, and its permissions are V(0644).
+  description: Whether the file belongs to root and has the permissions V(0644).
   returned: success
   type: bool
   sample: true
 cloud_init:
-  description: What cloud-init has to do with the file.
+  description: How cloud-init treats the file.
   returned: success
   type: dict
   contains:
     present: {description: Whether cloud-init is installed., type: bool, sample: true}
     wanted: {description: Whether the machine's user data has cloud-init write the file., type: bool, sample: false}
     config:
-      description: The text of C(/etc/cloud/cloud.cfg) where that is so, in Base64.
+      description: Text of C(/etc/cloud/cloud.cfg) in that case, in Base64.
       type: str
       sample: ""
     ours:
-      description: The text by which cloud-init is told to leave the file alone, in Base64. Empty where it is not sound.
+      description: The text that tells cloud-init to leave the file alone, in Base64. Empty if it is not sound.
       type: str
       sample: ""
 differences:
-  description: What the resolver says otherwise than the block of the cluster, a line each.
+  description: Where the resolver differs from the cluster's block, one line each.
   returned: success
   type: list
   elements: str

@@ -8,18 +8,16 @@ DOCUMENTATION = r"""
 module: image_cleanup
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Remove from a node what must not be in an image of it
+short_description: Remove from a node what must not end up in an image of it
 description:
-  - "Removes credentials: in the homes of all users those of AWS, Docker, Git, GitHub, Google, Hugging Face, Kaggle,
-    Kubernetes, Paperspace, rclone, S3, wandb and C(.netrc), all of C(.ssh) but C(authorized_keys), and histories; in
-    the system the credentials of mounts of this collection, with their units, and what cloud-init keeps."
-  - "Removes what tells a node from others: SSH host keys, the machine id, keys and settings of the role C(ssh_mesh).
-    The next boot makes a machine id and host keys, on the node and on each machine that is made from its image."
+  - "Removes credentials: in all users' homes, those of AWS, Docker, Git, GitHub, Google, Hugging Face, Kaggle,
+    Kubernetes, Paperspace, rclone, S3, wandb and C(.netrc), all of C(.ssh) except C(authorized_keys), and histories; in
+    the system, the credentials and units of this collection's mounts, and what cloud-init keeps."
+  - "Removes what identifies a node: SSH host keys, the machine ID, keys and settings of the role C(ssh_mesh). The next
+    boot creates a machine ID and host keys, on the node and on each machine made from its image."
   - Removes the directories of runs, C(~/.muster).
-  - It is the last thing before the node is switched off, and comes back with other host keys. C(site.yml) sets it up
-    again.
-  - What a program of yours keeps elsewhere is not known here; name it with O(more). Blocks of the disk are not
-    overwritten.
+  - Run this last, before the node is switched off; it comes back with new host keys. C(site.yml) sets it up again.
+  - What your own programs store elsewhere is not known here; list it in O(more). Disk blocks are not overwritten.
   - Needs root.
 attributes:
   check_mode:
@@ -42,7 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 paths:
-  description: What was removed or emptied, or would be.
+  description: Paths that were removed or emptied, or in check mode would be.
   returned: success
   type: list
   elements: str

@@ -9,17 +9,17 @@ DOCUMENTATION = r"""
 module: known_variables
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Refuse misspelt variables of a role
+short_description: Fail on misspelt variables of a role
 description:
-  - Fails where a variable begins with the role's name and an underscore, but is none that the role documents in
-    C(meta/argument_specs.yml). The nearest right name is shown. Ansible itself passes over such a variable in silence.
-  - What is given with C(-e) is refused as well where the beginning is misspelt, as in C(sh_mesh_port).
-  - Fails too where words stand alone behind C(-e), as C(--epochs 1) in C(-e launch_args="--resume --epochs 1"). Ansible
-    ends a value at its first blank, and drops the rest in silence. The right form is shown.
-  - Fails too where the variable C(job), which a job file sets, is no dictionary, has a key that is the default of no
-    variable of the roles C(launch), C(code) and C(python_env), or has a value without effect, since the inventory sets
-    its variable to another one. What is given with C(-e) counts before both.
-  - Looks at the variables of all hosts of the play at once, so one task with C(run_once) does. Connects to nothing.
+  - Fails if a variable starts with the role's name and an underscore, but is not documented in the role's
+    C(meta/argument_specs.yml). Shows the closest valid name. Ansible itself silently ignores such a variable.
+  - For variables given with C(-e), also fails if the prefix is misspelt, as in C(sh_mesh_port).
+  - Also fails if words are left over after C(-e), such as C(--epochs 1) in C(-e launch_args="--resume --epochs 1").
+    Ansible ends a value at its first space and silently drops the rest. Shows the right form.
+  - Also fails if the variable C(job), which a job file sets, is not a dictionary, has a key that is not the default of
+    any variable of the roles C(launch), C(code) and C(python_env), or has a value without effect because the inventory
+    sets its variable to something else. Values given with C(-e) override both.
+  - Checks the variables of all hosts of the play at once, so one task with C(run_once) is enough. Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -28,29 +28,29 @@ extends_documentation_fragment:
 options:
   role_path:
     description:
-      - The role's directory, C(role_path) within the role. Its last part is the role's name.
-      - Left out, only what is given with C(-e) is looked at.
+      - Directory of the role, C(role_path) within the role. Its last part is the role's name.
+      - If omitted, only variables given with C(-e) are checked.
     type: path
   short_names:
     description:
-      - Variables without the prefix that the role reads as well. They are meant for the command line, so only what is
-        given with C(-e) is compared with them, and only what is very much alike is refused.
-      - One that is given with C(-e), while the variable of that name with the prefix is set to something else, is
-        refused too. It would have no effect.
+      - Variables without the prefix that the role also reads. They are meant for the command line, so only variables
+        given with C(-e) are compared with them, and only very similar names are refused.
+      - A short name given with C(-e) is also refused if the variable with the prefix is set to something else, since it
+        would have no effect.
     type: list
     elements: str
     default: []
   settled:
     description:
-      - Those of O(short_names) that the playbook has read already, such as the beginning of a run's name. The variable
-        with the prefix is what they were found to mean, so the two are not compared.
+      - The O(short_names) that the playbook has already read, such as the beginning of a run's name. The variable with
+        the prefix is what they resolved to, so the two are not compared.
     type: list
     elements: str
     default: []
   values:
     description:
-      - Whether to fail too where a value is none of those that the role documents for its entry point C(main).
-      - Ansible's own check of a role does it on each host, which costs a launch 0.1 s a dozen nodes.
+      - Also fail if a value is not one of the choices that the role documents for its entry point C(main).
+      - Ansible's own check of a role does this on each host, which costs a launch 0.1 s per dozen nodes.
     type: bool
     default: false
 """

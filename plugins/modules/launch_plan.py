@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: launch_plan
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Plan a run over several nodes
+short_description: Plan a run across several nodes
 description:
-  - Makes of nodes, their facts and a job the plan of a run, which is the rank table, hostfiles, and for each node the
+  - Plans a run from nodes, their facts and a job. The plan consists of the rank table, hostfiles, and for each node the
     command, the environment and the files that M(muster.training.training_run) writes there.
-  - Runs on the controller, connects to nothing and changes nothing. The order, addresses and numbers of processes
-    stand in the plan and nowhere else.
-  - Shows the plan on the terminal. Fails with all findings at once where something is in the way, such as a port in
-    use, a script that is missing on some nodes, or a node that is busy with another run.
+  - Runs on the controller, connects to nothing and changes nothing. The plan is the only place that holds the order,
+    addresses and numbers of processes.
+  - Shows the plan on the terminal. If something prevents the run, fails with all findings at once, such as a port in
+    use, a script missing on some nodes, or a node busy with another run.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -29,23 +29,23 @@ extends_documentation_fragment:
 options:
   nodes:
     description:
-      - The nodes in the order of their ranks, as RV(muster.training.choose_nodes#module:nodes) gives them.
-      - Each has C(name) (of its host in the inventory), C(address) (by which the other nodes reach it) and, unless
-        O(nproc_per_node) says it, C(slots) (processes to start). Without slots one process a GPU is started.
-      - With C(node_rank) their order is prescribed. There is a warning where the launcher has another one.
+      - The nodes in rank order, as RV(muster.training.choose_nodes#module:nodes) gives them.
+      - Each has C(name) (of its host in the inventory), C(address) (at which the other nodes reach it) and, unless
+        O(nproc_per_node) is set, C(slots) (processes to start). Without slots, one process per GPU is started.
+      - C(node_rank) prescribes their order. Warns if the launcher uses another one.
     type: list
     elements: dict
     required: true
   facts:
     description:
-      - For each name of a node the registered result of M(muster.training.node_facts). A node without facts counts as
+      - Registered result of M(muster.training.node_facts) for each node, by node name. A node without facts counts as
         unreachable.
     type: dict
     default: {}
   prices:
     description:
-      - For each name of a node what it costs an hour, as RV(muster.training.choose_nodes#module:prices) gives it. It is
-        kept in the plan, and told together with the plan where all of them are known.
+      - Cost per hour of each node, by node name, as RV(muster.training.choose_nodes#module:prices) gives it. It is kept
+        in the plan, and shown with it if all prices are known.
     type: dict
     default: {}
   currency:
@@ -54,15 +54,15 @@ options:
     default: USD
   run_id:
     description:
-      - Name of the run, of letters, digits, C(.), C(_) and C(-), at most 63, a letter or digit first. A name is used
-        once.
-      - Empty, one is made of the script's name, the time and four random digits.
+      - Name of the run, at most 63 letters, digits, C(.), C(_) and C(-), starting with a letter or digit. A name is
+        used once.
+      - If empty, one is made from the script's name, the time and four random digits.
     type: str
     default: ""
   debug:
     description:
-      - Whether NCCL writes down what it does (C(NCCL_DEBUG=INFO), to C(nccl.*.log) in the run directory), and torch's
-        flight recorder what each rank did, when a collective times out (C(flight_recorder_rank_*) there).
+      - Have NCCL log what it does (C(NCCL_DEBUG=INFO), to C(nccl.*.log) in the run directory), and torch's flight
+        recorder what each rank did when a collective times out (C(flight_recorder_rank_*) there).
     type: bool
     default: false
   module:
@@ -71,26 +71,26 @@ options:
     default: ""
   environment:
     description:
-      - Environment of the job. Only the names enter the plan, to be checked. The values go to
+      - Environment of the job. Only the names go into the plan, to be checked. The values go to
         O(muster.training.training_run#module:environment).
-      - What the launcher sets by the rank table, such as C(RANK) and C(MASTER_ADDR), is refused.
-      - A number or a date arrives as it is written where it stands, as with O(args).
+      - Variables that the launcher sets from the rank table, such as C(RANK) and C(MASTER_ADDR), are refused.
+      - A number or a date is passed exactly as written, as with O(args).
     type: dict
     default: {}
   pass_environment:
     description:
-      - Names and patterns of variables of the controller's environment that are in O(environment) as well, as
+      - Names and patterns of variables in the controller's environment that are in O(environment) as well, as
         P(muster.training.own_environment#lookup) takes them.
-      - The module fails where a name is not set on the controller.
+      - Fails if a name is not set on the controller.
     type: raw
     default: []
   max_restarts:
     description:
-      - How often torchrun starts failed ranks again. Left out, 0, or 3 in an elastic run, where each lost node costs
+      - How often torchrun restarts failed ranks. If omitted, 0, or 3 in an elastic run, where each lost node uses up
         one.
     type: int
   start_timeout:
-    description: Seconds within which all nodes must have checked in, and the ranks have found each other. At least 5.
+    description: Seconds within which all nodes must check in and the ranks find each other. At least 5.
     type: int
     default: 120
   silence_timeout:
@@ -103,21 +103,21 @@ options:
     default: 5
   outputs:
     description:
-      - Paths or patterns of what the job writes besides what is in its run directory, for
-        M(muster.training.run_outputs). Relative ones are in O(working_directory).
+      - Paths or patterns of what the job writes outside its run directory, for M(muster.training.run_outputs). Relative
+        ones start at O(working_directory).
     type: list
     elements: str
     default: []
   log_limit:
     description:
-      - GB of disk that the logs of a run may take on a node. Beyond that the middle of the longest is removed, and the
-        job goes on. 0 is no limit.
+      - GB of disk that the logs of a run may take on a node. Beyond that, the middle of the longest is removed and the
+        job continues. 0 means no limit.
     type: int
     default: 10
   replace:
     description:
-      - Whether runs that are alive on the nodes are no reason to refuse. M(muster.training.training_run)
-        stops them before it starts another one, with its own O(muster.training.training_run#module:replace).
+      - Plan the run even if others are still running on the nodes. M(muster.training.training_run) stops them before it
+        starts a new one, with its own O(muster.training.training_run#module:replace).
     type: bool
     default: false
 seealso:
@@ -129,7 +129,7 @@ seealso:
 
 EXAMPLES = r"""
 # A whole launch by hand, in a play over the nodes of the run.
-# The role muster.training.launch does the same, and shows the run.
+# The role muster.training.launch does the same and shows the run.
 - name: Choose the nodes
   muster.training.choose_nodes:
     nnodes: 4
@@ -168,7 +168,7 @@ EXAMPLES = r"""
       NCCL_DEBUG: INFO
     token: "{{ token }}"
 
-# An elastic run of Python's own module, that goes on while two nodes live
+# An elastic run of Python's own module, which continues while two nodes are alive
 - name: Plan an elastic run
   muster.training.launch_plan:
     nodes: "{{ chosen.nodes }}"
@@ -188,7 +188,7 @@ run_id:
   sample: train-20261121-040806-b5e0
 findings:
   description:
-    - What the checks have found. With an error the module fails and all findings are on the terminal alone.
+    - What the checks found. On an error, the module fails and the findings appear only on the terminal.
       M(muster.training.check_cluster) returns them, errors included, and writes them to a file.
   returned: success
   type: list
@@ -203,7 +203,7 @@ findings:
       type: str
       sample: port-in-use
     nodes:
-      description: The nodes that have it.
+      description: The nodes concerned.
       type: list
       elements: str
       sample: [node0]
@@ -225,17 +225,17 @@ nnodes:
   type: int
   sample: 2
 world_size:
-  description: Number of processes on all nodes together.
+  description: Total number of processes on all nodes.
   returned: success
   type: int
   sample: 16
 master:
-  description: Name of the node of rank 0.
+  description: Name of the rank 0 node.
   returned: success
   type: str
   sample: node0
 rank_table:
-  description: The nodes in the order of their ranks.
+  description: The nodes in rank order.
   returned: success
   type: list
   elements: dict
@@ -253,7 +253,7 @@ rank_table:
       type: int
       sample: 8
     node_rank:
-      description: Its place, from 0.
+      description: Its number, from 0.
       type: int
       sample: 1
     first_rank:
@@ -262,7 +262,7 @@ rank_table:
       sample: 8
 hostfiles:
   description:
-    - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A form that cannot express it is left
+    - The rank table as a hostfile for C(deepspeed), C(openmpi) and C(mpich). A format that cannot express it is left
       out.
   returned: success
   type: dict
@@ -271,7 +271,7 @@ hostfiles:
     openmpi: "node0 slots=8\nnode1 slots=8\n"
     mpich: "node0:8\nnode1:8\n"
 nodes:
-  description: By the name of a node, what it is to do.
+  description: What each node has to do, by node name.
   returned: success
   type: dict
   contains:
@@ -280,22 +280,21 @@ nodes:
       type: dict
       contains:
         command:
-          description: The command of the launcher, one item an argument.
+          description: The launcher's command, one argument per item.
           type: list
           elements: str
           sample: [/usr/bin/python3, train.py]
         environment:
-          description: The environment that the plan sets, apart from the user's own.
+          description: The environment that the plan sets, in addition to the user's own.
           type: dict
           sample: {GLOO_SOCKET_IFNAME: ens5, NCCL_SOCKET_IFNAME: =ens5}
         files:
           description:
-            - Names of the files that are written to the run directory before the start, readable by the run's user
-              alone.
+            - Names of the files written to the run directory before the start, readable only by the run's user.
           type: list
           elements: str
           sample: [environment.json, plan.json, supervisor.py, token]
         plan:
-          description: What O(muster.training.training_run#module:plan) takes. Holds no secret.
+          description: What O(muster.training.training_run#module:plan) takes. Contains no secrets.
           type: dict
 """

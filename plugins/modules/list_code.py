@@ -9,11 +9,11 @@ DOCUMENTATION = r"""
 module: list_code
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: List a directory of code that is to be on the nodes
+short_description: List a code directory that will be copied to the nodes
 description:
-  - Lists what the role code would copy of a directory of the controller, with sizes, times, permissions, and hashes of
-    files up to 1 MiB, so that M(muster.training.node_facts) can compare it with the nodes' copies.
-  - Needs rsync on the controller, which judges what is left out. Connects to nothing and changes nothing.
+  - Lists what the role code would copy from a directory on the controller, with sizes, times, permissions, and hashes
+    of files up to 1 MiB, so that M(muster.training.node_facts) can compare it with the nodes' copies.
+  - Needs rsync on the controller, which decides what is excluded. Connects to nothing and changes nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -25,20 +25,20 @@ options:
     type: path
     required: true
   exclude:
-    description: What of it is not copied, in the notation of rsync.
+    description: What is not copied, in rsync's notation.
     type: list
     elements: str
     default: []
   directory:
-    description: Where it belongs on the nodes, absolute or below the home of O(user).
+    description: Where it belongs on the nodes, absolute or relative to the home of O(user).
     type: str
     required: true
   user:
-    description: Whose it is on the nodes. Empty, of the one who logs in.
+    description: Its owner on the nodes. If empty, the user who logs in.
     type: str
     default: ""
   requirements:
-    description: Whether what the project requires is told, to be compared with what was installed.
+    description: Also return the project's requirements, to compare them with what was installed.
     type: bool
     default: false
 seealso:
@@ -55,7 +55,7 @@ EXAMPLES = r"""
   register: here
   run_once: true
 
-- name: Compare the nodes' copies with it
+- name: Compare the nodes' copies with the local code
   muster.training.node_facts:
     code: "{{ here.code }}"
   register: node
@@ -80,7 +80,7 @@ code:
       type: str
       sample: ""
     listing:
-      description: All names with what is known of each, compressed. Empty where that is longer than 64 KiB.
+      description: All names with their attributes, compressed. Empty if that is longer than 64 KiB.
       type: str
       sample: eJyrVkrOz0tVslIyVKoFABxxA+g=
     digest:
@@ -88,19 +88,19 @@ code:
       type: str
       sample: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
     files:
-      description: How many files and links there are.
+      description: Number of files and links.
       type: int
       sample: 12
     problem:
-      description: Why it cannot be read, empty where it can.
+      description: Why it cannot be read, empty if it can.
       type: str
       sample: ""
     requirements:
-      description: The file of it that says what the project requires, empty where there is none.
+      description: Its file that lists the project's requirements, empty if there is none.
       type: str
       sample: requirements.txt
     required:
-      description: Hash of what the project requires, empty where it requires nothing.
+      description: Hash of the project's requirements, empty if there are none.
       type: str
       sample: 2c26b46b68ffc68ff99b453c1d304134
 """

@@ -9,15 +9,15 @@ DOCUMENTATION = r"""
 module: long_command
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Run a command that takes minutes, and show that it lives
+short_description: Run a command that takes minutes, and show its progress
 description:
   - Runs a command on the node without a shell, and shows from time to time how long it has been running and the last
     line of its output.
-  - The command does not depend on the connection. If the play is interrupted, it goes on, and the next run
-    of the same task follows it to its end instead of starting a second one.
-  - If it fails, the last 40 lines of its output are shown. All of it stays on the node, for the user who ran it alone,
-    in C(/var/log/muster) (root) or C(~/.muster/logs). The last 20 such logs are kept, 200 MiB at most.
-  - The credentials of addresses (C(https://user:token@host)) are masked in what is shown and kept.
+  - The command does not depend on the connection. If the play is interrupted, it continues, and the next run of the
+    same task follows it to its end instead of starting a second one.
+  - If it fails, the last 40 lines of its output are shown. The full output stays on the node, readable only by the user
+    who ran it, in C(/var/log/muster) (root) or C(~/.muster/logs). The last 20 such logs are kept, 200 MiB at most.
+  - Credentials in URLs (C(https://user:token@host)) are masked in what is shown and kept.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -26,7 +26,7 @@ extends_documentation_fragment:
   - muster.training._attributes.long
 options:
   what:
-    description: What the command does, in a few words for the one who waits.
+    description: What the command does, in a few words for whoever is waiting.
     type: str
     required: true
   argv:
@@ -35,21 +35,22 @@ options:
     elements: str
     required: true
   chdir:
-    description: Directory in which it runs. Empty, where a login starts.
+    description: Directory in which it runs. If empty, the login directory.
     type: path
     default: ""
   stdin:
-    description: The standard input of the command. Other users cannot read it, and no output of Ansible shows it.
+    description: Standard input of the command. Other users cannot read it, and Ansible's output never shows it.
     type: str
     default: ""
   follow:
-    description: Whether the same command, left running by an interrupted play, is followed. If not, it starts again.
+    description: Follow the same command if an interrupted play left it running. If false, it starts again.
     type: bool
     default: true
   show_every:
     description:
-      - Seconds until a line shows that it lives. The next one comes when it has taken twice as long, and after
-        5 minutes at the latest. Of the nodes that work at once one has such lines, and after its end another one.
+      - Seconds until a line shows that it is still running. The next one comes after twice that time, and after 5
+        minutes at the latest. Of several nodes working at once, one shows such lines, and another takes over when it
+        ends.
     type: int
     default: 10
 """
@@ -69,15 +70,15 @@ rc:
   type: int
   sample: 0
 stdout_lines:
-  description: What it has printed, errors included, from its last 200000 characters.
+  description: What it printed, including stderr, up to the last 200000 characters.
   returned: when not in check mode
   type: list
   elements: str
   sample: [Collecting torch]
 answer:
   description:
-    - What a last line C(MUSTER-RESULT {...}) of the output holds. Its key C(changed) is the task's, and its key
-      C(notice), if there is one, is shown.
+    - Content of a final output line C(MUSTER-RESULT {...}). Its key C(changed) sets that of the task, and its key
+      C(notice), if any, is shown.
   returned: when not in check mode
   type: dict
   sample: {}

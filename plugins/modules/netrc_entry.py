@@ -8,31 +8,31 @@ DOCUMENTATION = r"""
 module: netrc_entry
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Enter the credentials for a server into a user's netrc
+short_description: Add the credentials for a server to a user's netrc
 description:
-  - Writes one entry of C(~/.netrc), in the place of one for the same server. All others stay, and macros and comments.
-  - Nobody but the user can read the file afterwards. It is read and written with the rights of that user.
+  - Writes one entry of C(~/.netrc), replacing any for the same server. All other entries, macros and comments stay.
+  - Only the user can read the file afterwards. It is read and written with that user's rights.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: partial, details: Which server the entry is for. The file holds nothing but secrets.}
+  diff_mode: {support: partial, details: Only which server the entry is for. The file contains nothing but secrets.}
   platform: {platforms: posix}
 options:
   user:
-    description: Whose file it is.
+    description: Owner of the file.
     type: str
     required: true
   machine:
-    description: The name of the server.
+    description: Name of the server.
     type: str
     required: true
   login:
-    description: By which name the user is known there.
+    description: User name on the server.
     type: str
     required: true
   password:
-    description: The password, or the key.
+    description: Password or key.
     type: str
     required: true
 """

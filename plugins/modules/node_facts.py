@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: node_facts
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read what a launch or a preflight has to know about a node
+short_description: Read what a launch or preflight must know about a node
 description:
-  - Reads in one call, and without a change to the node, what M(muster.training.launch_plan) and
-    M(muster.training.check_cluster) judge, such as addresses and routes, names, GPUs and drivers, versions of the job's
-    packages, mounts and space, limits, and connections to the other nodes that are really opened.
-  - Needs Python 3.8 or newer on the node, and nothing else there. What may hang, such as nvidia-smi or a mount whose
-    server is gone, is given up after a time, and that is then a fact.
+  - Reads in one call, without changing the node, what M(muster.training.launch_plan) and
+    M(muster.training.check_cluster) evaluate, such as addresses and routes, names, GPUs and drivers, versions of the
+    job's packages, mounts and space, limits, and connections to the other nodes, which are actually opened.
+  - Needs Python 3.8 or newer on the node, and nothing else there. Calls that may hang, such as nvidia-smi or a mount
+    whose server is gone, time out, which is then reported as a fact.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,7 +24,7 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   address:
-    description: The node's own address among the nodes. Empty, nothing that depends on it is read.
+    description: The node's own address among the nodes. If empty, nothing that depends on it is read.
     type: str
     default: ""
   peers:
@@ -32,47 +32,47 @@ options:
     type: dict
     default: {}
   ports:
-    description: TCP ports that a run is going to listen on.
+    description: TCP ports that a run will listen on.
     type: list
     elements: int
     default: []
   interpreter:
-    description: Name or path of the Python interpreter of the job. With colons between, the first one that is there.
+    description: Name or path of the job's Python interpreter. Of several separated by colons, the first that exists.
     type: str
     default: ""
   script:
-    description: Path of the job's script. A relative one is below O(working_directory).
+    description: Path of the job's script. A relative path starts at O(working_directory).
     type: str
     default: ""
   args:
     description:
-      - Arguments of the job, as O(muster.training.launch_plan#module:args). The DeepSpeed configuration that they name
-        is read with the part V(software).
+      - Arguments of the job, as O(muster.training.launch_plan#module:args). The part V(software) reads the DeepSpeed
+        configuration that they name.
     type: raw
     default: []
   working_directory:
-    description: Directory in which the job is to start. Empty, the user's home.
+    description: Directory in which the job will start. If empty, the user's home.
     type: str
     default: ""
   run_id:
-    description: Name of the run that is about to start, to see whether it is taken.
+    description: Name of the run about to start, to check whether it is taken.
     type: str
     default: ""
   user:
-    description: User who is to run the job. Empty, the one who is logged in.
+    description: User who will run the job. If empty, the user who logs in.
   mounts:
-    description: Directories that must be mounted, to be looked at besides what C(/etc/fstab) has.
+    description: Directories that must be mounted, to check in addition to those in C(/etc/fstab).
     type: list
     elements: str
     default: []
   code:
     description:
-      - The tree of code to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that
-        are not in it are not looked at.
+      - Code tree to compare with the node's, as RV(muster.training.list_code#module:code) gives it. Files that are not
+        in it are ignored.
     type: dict
     default: {}
   image:
-    description: The image in which the job runs, to be looked for. One with an empty name is not.
+    description: Image in which the job runs, to look up. One with an empty name is skipped.
     type: dict
     suboptions:
       name:
@@ -80,50 +80,48 @@ options:
         type: str
         required: true
       engine:
-        description: What is to have it.
+        description: Engine that should have it.
         type: str
         choices: [docker, podman]
         default: docker
   parts:
     description:
-      - What to read besides what costs next to nothing.
-      - V(gpus) asks nvidia-smi, where there is one, and looks for processes that hold a GPU.
-      - V(driver) reads what is installed and could be installed of the NVIDIA driver, on Debian and Ubuntu. It takes
-        some seconds.
-      - V(software) asks O(interpreter) where its packages lie, and reads their versions there. Nothing is imported.
-      - V(checkout) reads which commit is checked out where O(working_directory) lies in a git checkout.
-      - V(storage) touches mounts that depend on another machine, and reads how much room there is.
-      - V(system) reads memory, limits, and variables that an earlier set-up has left.
-      - V(names) reads what the node's own name means, and what C(/etc/hosts) says of its peers.
-      - V(resolver) besides asks the resolver for the peers' names. Where they are known to no name server this may take
-        3 s.
+      - What to read in addition to what costs next to nothing.
+      - V(gpus) queries nvidia-smi, if there is one, and finds processes that hold a GPU.
+      - V(driver) reads which NVIDIA driver is and could be installed, on Debian and Ubuntu. It takes a few seconds.
+      - V(software) asks O(interpreter) where its packages are, and reads their versions there. Nothing is imported.
+      - V(checkout) reads which commit is checked out, if O(working_directory) is in a git checkout.
+      - V(storage) tests mounts that depend on another machine, and reads how much space there is.
+      - V(system) reads memory, limits, and variables left by an earlier setup.
+      - V(names) reads what the node's own name resolves to, and what C(/etc/hosts) says about its peers.
+      - V(resolver) also resolves the peers' names. If no name server knows them, this may take 3 s.
       - V(connections) opens TCP connections between this node and all of O(peers), both ways. Needs O(probe).
-      - V(ssh) tries C(ssh PEER true) as the user of the job at each of O(peers).
+      - V(ssh) tries C(ssh PEER true) as the job's user with each of O(peers).
     type: list
     elements: str
     choices: [gpus, driver, software, storage, system, checkout, names, resolver, connections, ssh]
     default: [gpus, software, storage, system, names]
   probe:
     description:
-      - How the nodes find each other for the part V(connections) of O(parts), equal on all nodes, as
+      - How the nodes find each other for the part V(connections) of O(parts), the same on all nodes, as
         RV(muster.training.choose_nodes#module:probe) gives it.
-      - A node first listens and then greets its peers, who connect back. A small process goes on listening until each
-        peer has been there, so that the nodes can be asked at once or in turns.
+      - A node first listens and then greets its peers, which connect back. A small process keeps listening until every
+        peer has connected, so that the nodes can be queried at once or in turn.
     type: dict
     suboptions:
       token_file:
-        description: File of this machine with a secret by which a node tells a peer from a stranger.
+        description: File on this machine with a secret by which a node tells a peer from a stranger.
         type: path
         required: true
       candidates:
-        description: Ephemeral TCP ports, of which the node listens on the first that is free.
+        description: Ephemeral TCP ports; the node listens on the first that is free.
         type: list
         elements: int
         required: true
       lifetime:
         description:
-          - Seconds for which peers are awaited. Left out, 30, one more for every four of O(peers), and 15 more for each
-            turn but the first in which Ansible asks them, as many at a time as it has forks.
+          - Seconds to wait for peers. If omitted, 30, plus one for every four of O(peers), plus 15 for each batch after
+            the first in which Ansible queries them, with as many nodes per batch as it has forks.
         type: int
 seealso:
   - module: muster.training.choose_nodes
@@ -133,7 +131,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read what a launch has to know about each node
+- name: Read what a launch must know about each node
   muster.training.node_facts:
     address: "{{ node_address }}"
     ports: [29499, 29500]
@@ -151,17 +149,17 @@ EXAMPLES = r"""
 RETURN = r"""
 msg:
   description: Why there are no facts.
-  returned: when RV(facts) is V(null)
+  returned: if RV(facts) is V(null)
   type: str
 facts:
   description:
-    - What was found. V(null) where the node gave none; in a task with C(ignore_unreachable) the node may not have been
-      reached, and the task does not fail for that.
+    - What was found. V(null) if the node gave none; in a task with C(ignore_unreachable), the node may have been
+      unreachable, which does not fail the task.
   returned: success
   type: dict
   contains:
     hostname:
-      description: What the node calls itself.
+      description: The node's own hostname.
       type: str
       sample: node0
     user:
@@ -169,11 +167,11 @@ facts:
       type: str
       sample: ubuntu
     home:
-      description: That user's home, empty where there is no such user.
+      description: That user's home, empty if there is no such user.
       type: str
       sample: /home/ubuntu
     systemd:
-      description: Whether systemd runs the node.
+      description: Whether the node runs systemd.
       type: bool
       sample: true
     node_python:
@@ -186,16 +184,16 @@ facts:
       sample: 6.8.0-45-generic
     machine:
       description:
-        - What nodes have in common that are one machine, boot id of the kernel and network namespace. Empty where it
-          cannot be read.
+        - What nodes on the same machine have in common, boot ID of the kernel and network namespace. Empty if it cannot
+          be read.
       type: str
       sample: be92cfc0-7dd6-4d1c-ad77-e0e9f74d9de7 net:[4026531840]
     glibc:
-      description: Version of the C library, empty where it is another one than glibc.
+      description: Version of the C library, empty if it is not glibc.
       type: str
       sample: "2.35"
     interfaces:
-      description: By the name of an interface its C(mtu), C(up), C(loopback) and C(addresses).
+      description: For each interface, its C(mtu), C(up), C(loopback) and C(addresses).
       type: dict
       sample: {ens5: {mtu: 9001, up: true, loopback: false, addresses: [10.0.0.10/24]}}
     addresses:
@@ -203,32 +201,32 @@ facts:
       type: dict
       sample: {10.0.0.10: ens5, 127.0.0.1: lo}
     interface:
-      description: The interface that carries O(address), V(null) where none does.
+      description: The interface that carries O(address), V(null) if none does.
       type: str
       sample: ens5
     routes:
       description:
-        - For each address of O(peers) the C(interface), C(source), C(gateway) and C(mtu) of the way there, V(null)
-          where no route leads there. An C(mtu) of 0 is the interface's.
+        - For each address of O(peers), the C(interface), C(source), C(gateway) and C(mtu) of the route, V(null) if
+          there is no route. An C(mtu) of 0 is the interface's.
       type: dict
       sample: {10.0.0.11: {interface: ens5, source: 10.0.0.10, gateway: null, mtu: 0}}
     runs:
-      description: Runs of this collection that are alive on the machine, whoever started them.
+      description: Runs of this collection that are running on the machine, whoever started them.
       type: list
       elements: dict
       sample: [{run_id: bert-1, address: 10.0.0.10, directory: /home/ubuntu/.muster/runs/bert-1/node0, pid: 4711}]
     ports:
       description:
-        - For each of O(ports) on which something listens, who does. Another user's process is looked for by C(sudo
-          -n). The pid is V(null) where it is not to be seen.
+        - For each of O(ports) on which something listens, who does. Another user's process is looked up with C(sudo
+          -n). The pid is V(null) if it is not visible.
       type: dict
       sample: {"29500": {pid: 4711, command: python3 serve.py}}
     binds:
-      description: For each of O(ports) why it cannot be listened on at O(address), empty where it can.
+      description: For each of O(ports), why it cannot be bound at O(address), empty if it can.
       type: dict
       sample: {"29499": "", "29500": Address already in use}
     interpreter:
-      description: Absolute path of O(interpreter), empty where there is none, V(null) where none was asked for.
+      description: Absolute path of O(interpreter), empty if there is none, V(null) if none was requested.
       type: str
       sample: /usr/bin/python3
     working_directory:
@@ -246,8 +244,8 @@ facts:
         dead_mount: ""
     script:
       description:
-        - The script, as RV(facts.working_directory), and its C(sha256) with the part V(software). V(null) where none
-          was asked for.
+        - The script, as RV(facts.working_directory), and its C(sha256) with the part V(software). V(null) if none was
+          requested.
       type: dict
       sample:
         path: /home/ubuntu/project/train.py
@@ -259,10 +257,10 @@ facts:
         dead_mount: ""
     code:
       description:
-        - The node's copy of O(code), its C(path), whether it is the C(same), and else in how many files and in which it
-          differs, by kind (C(counts), C(names)). Of a tree with thousands of files no names are told.
-        - Whether the tree has O(script), and the hash of the project's requirements that the role python_env has
-          installed beside O(interpreter) (C(required), V(null) where that is in no environment of the role).
+        - The node's copy of O(code), its C(path), whether it is the C(same), and otherwise in how many and which files
+          it differs, by kind (C(counts), C(names)). For a tree with thousands of files, no names are given.
+        - Whether the tree has O(script), and the hash of the project's requirements that the role python_env installed
+          next to O(interpreter) (C(required), V(null) if that is in no environment of the role).
       returned: with O(code)
       type: dict
       sample:
@@ -273,15 +271,15 @@ facts:
         script: true
         required: null
     runs_directory:
-      description: Where the runs of the user lie, as an absolute path.
+      description: Absolute path of the directory of the user's runs.
       type: str
       sample: /home/ubuntu/.muster/runs
     runs_writable:
-      description: Whether the user may write there, or make it.
+      description: Whether the user may write to or create it.
       type: bool
       sample: true
     run_taken:
-      description: Directory of an earlier run of the name O(run_id) on this node, empty where there is none.
+      description: Directory of an earlier run named O(run_id) on this node, empty if there is none.
       type: str
       sample: ""
     clock:
@@ -291,14 +289,13 @@ facts:
       type: dict
       sample: {before: 1795234086.2, start: 1795234086.4, end: 1795234086.5, after: 1795234086.6}
     gpu_count:
-      description: How many GPUs there are. V(null) without the part V(gpus).
+      description: Number of GPUs. V(null) without the part V(gpus).
       type: int
       sample: 8
     gpus:
       description:
-        - What nvidia-smi says (C(smi)), its GPUs (C(devices), C(count)), how many are on the bus (C(pci)), the
-          versions of the driver that are loaded, in its library and on the disk (C(driver)), and who holds a GPU
-          (C(processes)).
+        - What nvidia-smi says (C(smi)), its GPUs (C(devices), C(count)), how many are on the bus (C(pci)), the driver
+          versions loaded, in its library and on disk (C(driver)), and who holds a GPU (C(processes)).
       returned: with the part V(gpus)
       type: dict
       sample:
@@ -324,7 +321,7 @@ facts:
       description:
         - The C(system), its C(kernel) and the C(newest_kernel), the version of the module for each (C(modules)), the
           state of the driver's and the kernel's C(packages), what C(dkms) has built, and which drivers the package
-          sources have (C(available)).
+          sources offer (C(available)).
       returned: with the part V(driver)
       type: dict
       sample:
@@ -339,16 +336,16 @@ facts:
         available: {nvidia-driver-535: 535.183.01-0ubuntu1}
     checkout:
       description:
-        - The git checkout in which O(working_directory) lies, C(commit), and whether a file that git knows has been
-          changed since (C(dirty), V(null) where there is no git to ask). V(null) where it lies in none.
-      returned: with the part V(checkout) and a directory that can be looked into
+        - The git checkout that contains O(working_directory), its C(commit), and whether a tracked file has been
+          changed since (C(dirty), V(null) if git is not installed). V(null) if it is in none.
+      returned: with the part V(checkout) and a readable directory
       type: dict
       sample: {commit: 3f786850e387550fdab836ed7e6dc881de23001b, dirty: false}
     software:
       description:
-        - Version of the interpreter (C(python)), of packages that matter between nodes (C(packages)), and of the CUDA
-          or ROCm that torch was built for. With the part V(gpus) also the GPUs that it was built for (C(archs)), as
-          torch.cuda.get_arch_list() has them.
+        - Version of the interpreter (C(python)), of packages that must agree between nodes (C(packages)), and of the
+          CUDA or ROCm that torch was built for. With the part V(gpus) also the GPUs it was built for (C(archs)), as
+          torch.cuda.get_arch_list() returns them.
       returned: with the part V(software) and an interpreter
       type: dict
       sample:
@@ -360,22 +357,22 @@ facts:
         archs: [sm_75, sm_80, sm_86, sm_90, sm_100, sm_120, compute_120]
         error: ""
     programs:
-      description: The paths of programs that launchers call, as far as they are there.
+      description: Paths of the programs that launchers call, as far as they exist.
       returned: with the part V(software)
       type: dict
       sample: {mpirun: /usr/bin/mpirun, orted: /usr/bin/orted}
     deepspeed_config:
       description:
-        - The DeepSpeed configuration that O(args) name, with its C(path), its content (C(config), V(null) where it
-          cannot be read) and the C(error).
-      returned: with the part V(software) where O(args) name one
+        - The DeepSpeed configuration that O(args) name, with its C(path), its content (C(config), V(null) if it cannot
+          be read) and the C(error).
+      returned: with the part V(software), if O(args) name one
       type: dict
       sample: {path: /home/ubuntu/project/ds.json, config: {train_batch_size: 64}, error: ""}
     image:
       description:
-        - Of the image in which the job runs its C(id) in hex, empty where it is not there, and its C(size) in bytes.
-        - Of the engine the directory in which it keeps images (C(root)), how many bytes are C(free) there, whether it
-          can hand GPUs of NVIDIA's to a container (C(toolkit)), and the C(error) where it does not answer this user.
+        - For the image in which the job runs, its C(id) in hex, empty if it is missing, and its C(size) in bytes.
+        - For the engine, the directory where it keeps images (C(root)), how many bytes are C(free) there, whether it
+          can give NVIDIA GPUs to a container (C(toolkit)), and the C(error) if it does not answer this user.
       returned: with O(image) and its engine
       type: dict
       sample:
@@ -387,10 +384,10 @@ facts:
         error: ""
     storage:
       description:
-        - Mounts that depend on another machine, or that are to be there, each with its C(state) and who needs it
-          (C(needed)), that is V(wanted) by O(mounts) or M(muster.training.data_mount), V(boot) by C(/etc/fstab),
-          V(optional) for a local disk with C(nofail) there, or empty for what was only found mounted.
-        - The room where runs, the job and temporary files lie (C(disks)) and in C(/dev/shm) (C(shm)).
+        - Mounts that depend on another machine or should exist, each with its C(state) and who needs it (C(needed)).
+          That is V(wanted) by O(mounts) or M(muster.training.data_mount), V(boot) by C(/etc/fstab), V(optional) for a
+          local disk with C(nofail) there, or empty if it was merely found mounted.
+        - The space for runs, the job and temporary files (C(disks)) and in C(/dev/shm) (C(shm)).
       returned: with the part V(storage)
       type: dict
       sample:
@@ -405,8 +402,8 @@ facts:
         shm: {path: /dev/shm, device: 26, total_bytes: 67536248832, free_bytes: 67536248832, free_inodes: 16488341}
     system:
       description:
-        - The distribution, C(memory), C(rdma) devices, the C(limits) of a run (-1, none), and launchers' variables
-          that an earlier set-up has C(left_over).
+        - The distribution, C(memory), C(rdma) devices, the C(limits) of a run (-1 means none), and launchers' variables
+          C(left_over) from an earlier setup.
       returned: with the part V(system)
       type: dict
       sample:
@@ -417,8 +414,8 @@ facts:
         left_over: [{name: RANK, value: "0", where: /etc/environment line 3}]
     names:
       description:
-        - What the node's own name means (C(own)) and the peers' names, to C(/etc/hosts) and, with the part
-          V(resolver), to the C(resolver), and the names that got no answer in time (C(unanswered)).
+        - What the node's own name (C(own)) and the peers' names resolve to, by C(/etc/hosts) and, with the part
+          V(resolver), by the C(resolver), and the names that got no answer in time (C(unanswered)).
       returned: with the part V(names)
       type: dict
       sample:
@@ -430,10 +427,10 @@ facts:
     connections:
       description:
         - The ephemeral port (C(port)) and the C(fixed) ports on which the node listened, for how many seconds at most
-          (C(lifetime)), and for each peer how it went.
-        - Of a peer C(to) is empty or says why no connection opened to it, C(back) the same of its connections to this
-          node's ports, and C(ports) of this node's to its fixed ones. C(sent) and C(received) are bytes in packets of
-          full size, of 65536, that came through.
+          (C(lifetime)), and the result for each peer.
+        - For a peer, C(to) is empty or says why no connection to it opened, C(back) says the same for its connections
+          to this node's ports, and C(ports) for this node's to its fixed ones. C(sent) and C(received) are the bytes,
+          of 65536, that came through in full-size packets.
       returned: with the part V(connections)
       type: dict
       sample:
@@ -449,7 +446,7 @@ facts:
             received: 65536
             answered_by: node1
     ssh:
-      description: For each of O(peers) why C(ssh) does not log in there, empty where it does.
+      description: For each of O(peers), why C(ssh) cannot log in there, empty if it can.
       returned: with the part V(ssh)
       type: dict
       sample: {node1: ""}

@@ -11,9 +11,9 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: List the runs of a node, and remove old ones
 description:
-  - Lists the runs that lie on a node, in one call, the newest first.
-  - Removes the directories of runs that are over. All that lies there goes with them, also logs, and checkpoints that
-    the job has saved below its run directory.
+  - Lists the runs on a node, in one call, newest first.
+  - Removes the directories of finished runs with everything in them, including logs and checkpoints that the job saved
+    below its run directory.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -22,12 +22,12 @@ extends_documentation_fragment:
   - muster.training._runs
 options:
   remove:
-    description: Names of runs whose directories are removed. A run that is alive on this node is left as it is.
+    description: Names of runs whose directories to remove. A run that is still running on this node is left as it is.
     type: list
     elements: str
     default: []
   user:
-    description: User who runs the jobs. Empty, the one who is logged in.
+    description: User who runs the jobs. If empty, the user who logs in.
 seealso:
   - module: muster.training.choose_runs
   - module: muster.training.training_run
@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs:
-  description: The runs of this node, the newest first, without those that were removed.
+  description: The runs on this node, newest first, without those that were removed.
   returned: success
   type: list
   elements: dict
@@ -51,13 +51,13 @@ runs:
       type: str
       sample: train-20261121-040152-d06f
     nodes:
-      description: Names of all nodes of the run, in the order of their ranks.
+      description: Names of all nodes of the run, in rank order.
       type: list
       elements: str
       sample: [gpu1, gpu2]
     state:
       description:
-        - How it ended, where this node knows that, else its state on this node, as
+        - How it ended, if this node knows, else its state on this node, as
           RV(muster.training.training_run#module:run.state).
       type: str
       sample: succeeded
@@ -66,7 +66,7 @@ runs:
       type: bool
       sample: false
     started:
-      description: When it was started, in seconds since 1970 by the node's clock.
+      description: Start time, in seconds since 1970 by the node's clock.
       type: float
       sample: 1795234086.7
     directory:
@@ -74,11 +74,11 @@ runs:
       type: str
       sample: /home/ubuntu/.muster/runs/train-20261121-040152-d06f/node0
     size:
-      description: Bytes of all files in the directory.
+      description: Size of all files in the directory, in bytes.
       type: int
       sample: 1048576
 removed:
-  description: Names of the runs that were removed, or would be in check mode.
+  description: Names of the runs that were removed, or in check mode would be.
   returned: success
   type: list
   elements: str

@@ -8,28 +8,28 @@ DOCUMENTATION = r"""
 module: package_key
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Fetch the key of a package source, if it is the right one
+short_description: Fetch the key of a package source and check its fingerprint
 description:
-  - Fetches keys, keeps those whose fingerprints are given, and writes them as a keyring that apt reads for one package
-    source (C(Signed-By)). All others that come with them sign nothing.
-  - Where no key counts the task fails and the keyring stays as it was.
+  - Fetches keys, keeps those with the given fingerprints, and writes them to a keyring that apt reads for one package
+    source (C(Signed-By)). Any other keys that come with them are not trusted.
+  - If no key matches, the task fails and the keyring stays as it was.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
-  check_mode: {support: partial, details: Fetches nothing. A keyring that is there counts as the right one.}
+  check_mode: {support: partial, details: Fetches nothing. An existing keyring counts as the right one.}
   diff_mode: {support: full, details: Fingerprints of the keys.}
   platform: {platforms: posix}
 options:
   url:
-    description: Where the keys are, armoured or binary. A path is one of the node.
+    description: URL of the keys, armoured or binary. A path refers to the node.
     type: str
     required: true
   path:
-    description: The keyring. Directories above it are made.
+    description: Path of the keyring. Parent directories are created.
     type: path
     required: true
   fingerprints:
-    description: Fingerprints of the keys that count, 40 hexadecimal digits each. Blanks in them do no harm.
+    description: Fingerprints of the trusted keys, 40 hexadecimal digits each. Spaces are ignored.
     type: list
     elements: str
     required: true
@@ -68,7 +68,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def shown(ring: bytes) -> str:
-    """The fingerprints of a keyring, a line each."""
+    """The fingerprints of a keyring, one per line."""
     try:
         return "".join(f"{name}\n" for name in _package_key.keys(ring))
     except ValueError:
@@ -76,7 +76,7 @@ def shown(ring: bytes) -> str:
 
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Have the keyring; in check mode, tell whether there is none yet."""
+    """Ensure the keyring exists; in check mode, tell whether it is missing."""
     path = params["path"]
     if check:
         return {"changed": not os.path.exists(path)}

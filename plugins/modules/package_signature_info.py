@@ -8,35 +8,35 @@ DOCUMENTATION = r"""
 module: package_signature_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read whether a package is signed by a key that counts
+short_description: Check whether a package is signed by a trusted key
 description:
-  - Verifies the detached signature of a file on the node. A key counts by its fingerprint alone, wherever it comes
+  - Verifies the detached signature of a file on the node. A key is trusted by its fingerprint alone, wherever it comes
     from. Changes nothing. Needs C(gpgv).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   path:
-    description: The package.
+    description: Path of the package.
     type: path
     required: true
   signature:
-    description: Its detached signature.
+    description: Path of its detached signature.
     type: path
     required: true
   keys:
-    description: Armoured keys, among them the one by which it is signed.
+    description: Armoured keys, including the one that signed it.
     type: path
     required: true
   fingerprints:
-    description: Fingerprints of the keys that count, 40 hexadecimal digits each. Blanks in them do no harm.
+    description: Fingerprints of the trusted keys, 40 hexadecimal digits each. Spaces are ignored.
     type: list
     elements: str
     required: true
 """
 
 EXAMPLES = r"""
-- name: Read by which key the package is signed
+- name: Read which key signed the package
   muster.training.package_signature_info:
     path: /var/cache/fetched/mount-s3.deb
     signature: /var/cache/fetched/mount-s3.deb.asc
@@ -52,12 +52,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 is_signed:
-  description: Whether the signature is of this file, and of a key that counts.
+  description: Whether the signature matches this file and a trusted key.
   returned: success
   type: bool
   sample: true
 found:
-  description: By which key it is signed, or what is wrong.
+  description: The key that signed it, or what is wrong.
   returned: success
   type: str
   sample: signed by 8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B

@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: paperspace_cluster_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show the clusters of a Paperspace account, and what they cost
+short_description: Show the clusters of a Paperspace account and what they cost
 description:
-  - Shows a table of all clusters that M(muster.training.paperspace_cluster) has made in the account, and one line for
-    the machines that belong to none.
-  - What a cluster has cost so far is the most that it can be, as if its machines had been on ever since they were made.
-    Paperspace does not tell since when a machine is on.
+  - Shows a table of all clusters created by M(muster.training.paperspace_cluster) in the account, and one line for
+    machines that belong to none.
+  - The cost so far is the maximum, as if the machines had been on ever since they were created. Paperspace does not
+    tell how long a machine has been on.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -23,22 +23,22 @@ extends_documentation_fragment:
   - muster.training._paperspace
 options:
   cluster:
-    description: Name of the only cluster to be shown. Empty, all.
+    description: Name of a single cluster to show. If empty, all.
     type: str
     default: ""
   ttl:
     description:
-      - How old a cluster may become, for example V(24h) or V(2d). One that is older is named in a line of its own.
-      - V(off), none is too old.
+      - Maximum age of a cluster, for example V(24h) or V(2d). An older one is named on a line of its own.
+      - V(off) disables this.
     type: str
     default: 24h
   jmespath:
     description:
-      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table.
+      - JMESPath query on the return values. Its result is shown as JSON instead of the table.
     type: str
     default: ""
   retries:
-    description: How often a request is sent again after a passing failure.
+    description: Number of retries after a temporary failure.
     type: int
     default: 4
 seealso:
@@ -53,14 +53,14 @@ EXAMPLES = r"""
 RETURN = r"""
 clusters:
   description:
-    - Each cluster with C(cluster), C(network) (id), C(region), C(types) (of its machines), C(on) and C(off) (how many),
-      C(age) (seconds since its oldest machine was made), C(per_hour), C(so_far), C(stopped_per_month) (US dollars,
-      V(null) where a price is not known) and C(besides) (what costs as well, at a price that is not known).
+    - Each cluster with C(cluster), C(network) (ID), C(region), C(types) (of its machines), C(on) and C(off) (how many),
+      C(age) (seconds since its oldest machine was created), C(per_hour), C(so_far), C(stopped_per_month) (US dollars,
+      V(null) if a price is not known) and C(besides) (what else costs money, at an unknown price).
   returned: success
   type: list
   elements: dict
 others:
-  description: How many machines of the account belong to no cluster.
+  description: Number of machines in the account that belong to no cluster.
   returned: success
   type: int
   sample: 0

@@ -9,18 +9,18 @@ DOCUMENTATION = r"""
 module: paperspace_template
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Make a template of a cluster's machine at Paperspace, from which others are made
+short_description: Make a template of a cluster's machine at Paperspace, to create others from
 description:
   - Stops the machine, has Paperspace make a template of its disk, waits until it is listed, and starts the machine
-    again. A template of this name and machine that is there already is left as it is.
-  - M(muster.training.paperspace_cluster) makes machines from it, with its name in
+    again. An existing template of this name and machine is left as it is.
+  - M(muster.training.paperspace_cluster) creates machines from it, given its name in
     O(muster.training.paperspace_cluster#module:template).
-  - The template holds the whole disk. Run M(muster.training.image_cleanup) on the machine first, as the playbook
+  - The template contains the whole disk. Run M(muster.training.image_cleanup) on the machine first, as the playbook
     C(muster.training.image) does.
-  - A template costs by the month as long as it is kept, also when its machine is gone.
-  - What is asked for is recorded before the request in C(.muster/clusters/CLUSTER.json). Interrupted at any moment and
-    run again, it goes on, and makes no second one.
-  - Was tested against a server that does as the API's document says, and never against Paperspace itself.
+  - A template is charged monthly as long as it is kept, even if its machine is gone.
+  - Each request is recorded beforehand in C(.muster/clusters/CLUSTER.json). Interrupted at any moment and run again, it
+    continues and makes no second one.
+  - Tested against a server that follows the API's documentation, never against Paperspace itself.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -37,35 +37,35 @@ options:
     type: str
     required: true
   node:
-    description: Name of the machine. Empty, C(CLUSTER-0).
+    description: Name of the machine. If empty, C(CLUSTER-0).
     type: str
     default: ""
   state:
     description:
-      - V(present), the template is there.
-      - V(absent), it is removed, if it was made of a machine of the cluster.
+      - V(present) ensures that the template exists.
+      - V(absent) removes it, if it was made from a machine of the cluster.
     type: str
     choices: [present, absent]
     default: present
   start:
-    description: Whether the machine is started again.
+    description: Start the machine again.
     type: bool
     default: true
   force:
-    description: Whether the machine may be stopped while a run may be alive on it.
+    description: Stop the machine even if a run may still be running on it.
     type: bool
     default: false
   network_id:
-    description: Id of the cluster's network, where several have its name.
+    description: ID of the cluster's network, if several have its name.
     type: str
     default: ""
   api_key:
     description:
-      - The API key of the team. Best left out. It is taken from E(PAPERSPACE_API_KEY) then, or from the files that
+      - API key of the team. Best left out; it is then taken from E(PAPERSPACE_API_KEY) or from the files that
         P(muster.training.paperspace#inventory) reads.
     type: str
   api_url:
-    description: Address of the API. Empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
+    description: Address of the API. If empty, E(PAPERSPACE_API_URL), else U(https://api.paperspace.com/v1).
     type: str
     default: ""
   timeout:
@@ -73,7 +73,7 @@ options:
     type: float
     default: 30.0
   retries:
-    description: How often a request is sent again after a passing failure that leaves nothing in doubt.
+    description: Number of retries after a temporary failure that leaves nothing in doubt.
     type: int
     default: 4
 seealso:
@@ -96,12 +96,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 template:
-  description: Id of the template, empty where there is none.
+  description: ID of the template, empty if there is none.
   returned: success
   type: str
   sample: tkni3aa4
 msg:
-  description: What is there.
+  description: What exists now.
   returned: success
   type: str
 """

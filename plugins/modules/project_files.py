@@ -9,10 +9,10 @@ DOCUMENTATION = r"""
 module: project_files
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Write the files of a project directory that are not there yet
+short_description: Write the missing files of a project directory
 description:
-  - Writes files on the controller, all in one task. A file that exists is left alone, whatever is in it.
-  - Connects to nothing. For files of nodes see M(muster.training.user_files).
+  - Writes files on the controller, all in one task. An existing file is left alone, whatever its content.
+  - Connects to nothing. For files on nodes, see M(muster.training.user_files).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -20,7 +20,7 @@ extends_documentation_fragment:
   - muster.training._attributes.controller_diff
 options:
   directory:
-    description: Directory on the controller. It is made if it is not there.
+    description: Directory on the controller. Created if missing.
     type: path
     required: true
   files:
@@ -30,15 +30,15 @@ options:
     required: true
     suboptions:
       path:
-        description: Path below O(directory). Directories on the way are made.
+        description: Path below O(directory). Parent directories are created.
         type: str
         required: true
       content:
-        description: The whole text.
+        description: Complete content.
         type: str
         required: true
       executable:
-        description: Whether it is a program. It has the permissions V(0755) then, and V(0644) otherwise.
+        description: Make it executable, with permissions V(0755) instead of V(0644).
         type: bool
         default: false
 seealso:
@@ -59,7 +59,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 written:
-  description: The paths of files that were written, or would be in check mode, in order.
+  description: Paths of the files that were written, or in check mode would be, in order.
   returned: always
   type: list
   elements: str

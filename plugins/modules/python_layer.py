@@ -9,13 +9,13 @@ DOCUMENTATION = r"""
 module: python_layer
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Solve packages once, and install the same wheels on all nodes
+short_description: Resolve packages once and install the same wheels on all nodes
 description:
-  - What the role P(muster.training.python_env#role) asks of the nodes, a step each. The packages that are installed
-    together are a layer. The first node solves which versions these are and gets their wheels; all nodes install those.
-  - Runs as the user of the task, whose the environment is. It does not depend on the connection. What takes long shows
-    that it lives; if the play is interrupted it goes on, and the next run of the same task follows it to its end.
-  - Neither addresses with passwords nor environment variables are in an argument, where others could read them.
+  - The steps that the role P(muster.training.python_env#role) runs on the nodes. Packages that are installed together
+    form a layer. The first node resolves their versions and downloads the wheels; all nodes install those.
+  - Runs as the user of the task, who owns the environment. It does not depend on the connection. Long steps show their
+    progress; if the play is interrupted, they continue, and the next run of the same task follows them to their end.
+  - URLs with passwords and environment variables are never passed as arguments, where others could read them.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,60 +24,59 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: partial
-    details: The steps V(read_lock) and V(compare) change nothing and are run. Of others it says that they would be.
+    details: The steps V(read_lock) and V(compare) change nothing and are run. For others it reports that they would be.
   diff_mode: {support: full, details: Names of packages.}
 options:
   step:
     description:
-      - V(read_lock), on the first node, returns the lock that stands for what is wanted now.
-      - V(solve), on the first node, makes the environment and the lock, and gets the wheels.
-      - V(compare) says what this node lacks of O(lock), and fails where it could not be installed.
-      - V(install) brings this node to O(lock).
-      - V(serve), on the first node, begins to hand its wheels to the others; V(stop_serving) ends that.
+      - V(read_lock), on the first node, returns the lock that matches what is wanted now.
+      - V(solve), on the first node, creates the environment and the lock, and downloads the wheels.
+      - V(compare) returns what this node lacks of O(lock), and fails if it could not be installed.
+      - V(install) installs O(lock) on this node.
+      - V(serve), on the first node, starts serving its wheels to the others; V(stop_serving) stops that.
     type: str
     choices: [read_lock, solve, compare, install, serve, stop_serving]
     required: true
   directory:
-    description: Below it lie the environment, the wheels and the locks. The same on all nodes.
+    description: Directory of the environment, the wheels and the locks. The same on all nodes.
     type: path
     required: true
   layer:
-    description: The name of what is installed together.
+    description: Name of the layer.
     type: str
     required: true
   order:
-    description: Layers with a higher number leave alone what those with a lower one have.
+    description: Position of the layer. Layers with a higher number leave alone what those with a lower one installed.
     type: int
     default: 0
   manager:
-    description: What makes the environment and installs into it.
+    description: Tool that creates the environment and installs into it.
     type: str
     choices: [venv, uv, conda]
     default: venv
   python:
-    description: The interpreter by which it is made, by name, path or version.
+    description: Interpreter to create it with, by name, path or version.
     type: str
     default: python3
   python_asked:
-    description: What the user has asked for. Another one, and the layer is solved again.
+    description: The interpreter as the user requested it. When it changes, the layer is resolved again.
     type: str
     default: auto
   space:
-    description: GB that must be free where something is to be installed.
+    description: GB that must be free if something has to be installed.
     type: float
     default: 0
   pip_version:
-    description: The release of pip.
+    description: Release of pip.
     type: str
     default: ""
   uv_version:
-    description: The release of uv.
+    description: Release of uv.
     type: str
     default: ""
   index_url:
     description:
-      - The index of packages, with a user and a password in it where it asks for them. Empty, that of the
-        configuration of pip.
+      - Package index, including user and password if it needs them. If empty, the one in pip's configuration.
     type: str
     default: ""
   extra_index_urls:
@@ -86,41 +85,41 @@ options:
     elements: str
     default: []
   find_links:
-    description: Further places of wheels.
+    description: Further locations of wheels.
     type: list
     elements: str
     default: []
   requirements:
-    description: What is wanted, as pip takes it.
+    description: Requirements, as pip takes them.
     type: list
     elements: str
     default: []
   files:
-    description: Files of requirements on the first node.
+    description: Requirements files on the first node.
     type: list
     elements: str
     default: []
   editable:
-    description: Source trees on the nodes that are installed to be edited.
+    description: Source trees on the nodes to install in editable mode.
     type: list
     elements: str
     default: []
   project:
     description:
-      - What a project on the controller requires, as P(muster.training.project_requirements#lookup) returns it.
+      - Requirements of a project on the controller, as P(muster.training.project_requirements#lookup) returns it.
     type: dict
     default: {}
   environment:
-    description: Environment variables of a build.
+    description: Environment variables for builds.
     type: dict
     default: {}
   options:
-    description: Further options of pip.
+    description: Further pip options.
     type: list
     elements: str
     default: []
   conda_installer_url:
-    description: Where the installer of conda is.
+    description: URL of the conda installer.
     type: str
     default: ""
   conda_installer_sha256:
@@ -128,41 +127,41 @@ options:
     type: str
     default: ""
   conda_channels:
-    description: Channels of conda.
+    description: Conda channels.
     type: list
     elements: str
     default: []
   conda_packages:
-    description: What conda installs beside the interpreter.
+    description: Packages that conda installs in addition to the interpreter.
     type: list
     elements: str
     default: []
   conda_accept_terms:
-    description: Whether the terms of service of the channels are accepted.
+    description: Accept the channels' terms of service.
     type: bool
     default: false
   conda_init:
-    description: Whether conda is made known to shells of the user.
+    description: Set up conda in the user's shells.
     type: bool
     default: false
   lock:
-    description: What O(step=read_lock) or O(step=solve) has returned. Empty, not solved yet.
+    description: The lock that O(step=read_lock) or O(step=solve) returned. If empty, not resolved yet.
     type: dict
     default: {}
   from:
-    description: The name of the first node, for a message.
+    description: Name of the first node, for messages.
     type: str
     default: ""
   url:
-    description: Where the first node hands out its wheels, with the token behind it. Empty on that node itself.
+    description: URL at which the first node serves its wheels, ending with the token. Empty on that node itself.
     type: str
     default: ""
   address:
-    description: The address at which O(step=serve) listens.
+    description: Address on which O(step=serve) listens.
     type: str
     default: ""
   token:
-    description: By which the nodes are let in.
+    description: Token that grants the nodes access.
     type: str
     default: ""
 """
@@ -191,7 +190,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lock:
-  description: The versions and files of the layer. Empty for O(step=read_lock) where nothing stands for what is wanted.
+  description: Versions and files of the layer. Empty for O(step=read_lock) if no lock matches what is wanted.
   returned: for O(step=read_lock) and O(step=solve)
   type: dict
   sample: {layer: mine, order: 50, key: 6b86b273, packages: [{name: numpy, version: 2.4.0}]}
@@ -202,7 +201,7 @@ missing:
   elements: str
   sample: [numpy]
 unneeded:
-  description: What this layer has installed before, and now no layer needs.
+  description: What this layer installed earlier and no layer needs now.
   returned: for O(step=compare)
   type: list
   elements: str
@@ -214,24 +213,24 @@ layers:
   elements: str
   sample: [base]
 python:
-  description: The version of the environment's interpreter. Empty where there is no environment yet.
+  description: Version of the environment's interpreter. Empty if there is no environment yet.
   returned: for O(step=compare)
   type: str
   sample: 3.12.4
 installed:
-  description: What was missing, and is there.
-  returned: for O(step=install), where something was missing
+  description: What was missing and is now installed.
+  returned: for O(step=install), if something was missing
   type: list
   elements: str
   sample: [numpy]
 removed:
-  description: What was not needed any more, and is gone.
-  returned: for O(step=install), where something was missing
+  description: What was no longer needed and has been removed.
+  returned: for O(step=install), if something was missing
   type: list
   elements: str
   sample: []
 url:
-  description: Where the wheels are handed out, without the token.
+  description: URL at which the wheels are served, without the token.
   returned: for O(step=serve)
   type: str
   sample: http://10.0.0.10:40127

@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: reach_nodes
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Fail once where nodes cannot be reached by SSH
+short_description: Fail once if nodes cannot be reached by SSH
 description:
-  - Logs in at nodes from one task on one host of the play, and shows what is wrong. Nodes with the same trouble stand
-    together.
-  - Told apart are a name that is not known, no route, a closed port, no answer in time, a refused login (user, key,
-    password), a host key that is not known or has changed, and sudo that is missing, refused or wants a password.
-  - The connections stay open for the tasks that follow, where C(ssh_args) say so. Hosts with another connection than
-    C(ssh) count as reached.
+  - Logs in to nodes from one task on one host of the play, and shows what is wrong, grouping nodes with the same
+    problem.
+  - Distinguishes an unknown name, no route, a closed port, a timeout, a refused login (user, key, password), an unknown
+    or changed host key, and sudo that is missing, refused or asks for a password.
+  - The connections stay open for the following tasks if C(ssh_args) say so. Hosts with a connection other than C(ssh)
+    count as reached.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -24,21 +24,21 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   nodes:
-    description: Names of hosts of the inventory. Either these or O(group).
+    description: Names of inventory hosts. Give either these or O(group).
     type: list
     elements: str
   group:
-    description: A group of the inventory, instead of O(nodes). One without hosts is refused, with what to do.
+    description: Inventory group, instead of O(nodes). Fails if it has no hosts, with what to do.
     type: str
   need:
     description:
-      - With V(one) it is enough that one node can be reached. Where the first one can, no other is tried.
-      - With V(all) each node is tried, and each is needed.
+      - With V(one), it is enough that one node can be reached. If the first one can, no other is tried.
+      - With V(all), each node is tried, and each must be reachable.
     type: str
     choices: [one, all]
     default: one
   root:
-    description: Whether the user who logs in must become root as well.
+    description: Also require that the login user can become root.
     type: bool
     default: false
 seealso:
@@ -46,7 +46,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Check that root can be reached on all nodes
+- name: Check that all nodes can be reached and allow root
   muster.training.reach_nodes:
     nodes: "{{ ansible_play_hosts_all }}"
     need: all
@@ -60,7 +60,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: How many nodes cannot be reached.
+  description: Number of nodes that cannot be reached.
   returned: failure
   type: str
   sample: all 64 nodes cannot be reached

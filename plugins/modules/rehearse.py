@@ -9,22 +9,22 @@ DOCUMENTATION = r"""
 module: rehearse
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Launch a job for a few steps, and say what the whole will be like
+short_description: Launch a job for a few steps and predict the whole run
 description:
-  - With O(state=played) it launches the job by the playbook C(muster.training.launch), with the inventory and the
-    variables that the present playbook was called with. First on two nodes, where there are more, then on all, and with
-    O(resume_args) on all again, from the checkpoint that the job has told of. Each launch is a run with a record. One
-    that fails ends the rehearsal with its words.
-  - With O(state=judged) it says what a step takes, the memory peak, size and time of a checkpoint, whether the second
-    start continued the curve of the first, whether checkpoints have room, and what the whole takes and costs. It fails
-    where there is a problem.
-  - What is measured is what the job reports in lines C(MUSTER_RESULT), as C(samples_per_second) with C(batch_size), or
+  - O(state=played) launches the job through the playbook C(muster.training.launch), with the inventory and variables of
+    the current playbook. First on two nodes, if there are more, then on all, and with O(resume_args) on all again, from
+    the checkpoint that the job reported. Each launch is a run with a record. One that fails ends the rehearsal with its
+    error message.
+  - O(state=judged) reports the time per step, peak memory, size and time of a checkpoint, whether the second start
+    continued the curve of the first, whether checkpoints fit on the disk, and how long the whole run takes and what it
+    costs. It fails if there is a problem.
+  - The measurements are what the job reports in C(MUSTER_RESULT) lines, as C(samples_per_second) with C(batch_size), or
     C(seconds_per_step), C(peak_memory_mib), C(checkpoint), C(checkpoint_seconds), and at some steps C(step) and
     C(loss).
-  - What is known is kept in C(rehearsal.json). Called again after it was cut off, it goes on from there.
-    With another job or other nodes it is another rehearsal, and needs another O(run_id).
-  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
-  - Interrupted, it stops the present run on all nodes before it ends.
+  - Progress is kept in C(rehearsal.json). Called again after an interruption, it continues from there. Another job or
+    other nodes mean another rehearsal, which needs another O(run_id).
+  - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
+  - If interrupted, stops the current run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -41,31 +41,31 @@ options:
     required: true
   args:
     description:
-      - Arguments of the job, a list or a text, as O(muster.training.launch_plan#module:args), with C({steps}) where
-        its limit of steps belongs.
-      - C({name}) is the same for the first start on all nodes and for the second, and new for each rehearsal. It is for
-        the name of a directory of checkpoints.
+      - Arguments of the job, a list or a string, as O(muster.training.launch_plan#module:args), with C({steps}) in
+        place of its step limit.
+      - C({name}) is the same for the first start on all nodes and the second, and new for each rehearsal. Use it to
+        name a checkpoint directory.
     type: raw
     default: []
   resume_args:
     description:
-      - The same for the second start, with twice as many steps in all, and C({checkpoint}) where the path belongs that
-        the job has told of.
-      - Empty, resuming is not tried.
+      - The same for the second start, with twice as many steps in total, and C({checkpoint}) in place of the path that
+        the job reported.
+      - If empty, resuming is not tested.
     type: raw
     default: []
   steps:
-    description: Steps of the first starts. The second start goes on to twice as many.
+    description: Number of steps of the first starts. The second start continues to twice as many.
     type: int
     default: 20
   nnodes:
     description: >-
-      How many nodes the job takes, such as V(4), or V(2:4) for an elastic run. Empty, all of O(nodes), else of
+      Number of nodes of the job, such as V(4), or V(2:4) for an elastic run. If empty, all of O(nodes), else of
       O(group).
     type: str
     default: ""
   nodes:
-    description: Names of the nodes among which the job is. Empty, all of O(group).
+    description: Names of the nodes to choose from. If empty, all of O(group).
     type: list
     elements: str
     default: []
@@ -74,31 +74,31 @@ options:
     type: float
     default: 1800.0
   total_steps:
-    description: Steps of the whole job. V(0), not known.
+    description: Number of steps of the whole job. V(0) means unknown.
     type: int
     default: 0
   checkpoint_steps:
-    description: Steps between two checkpoints of the whole job. V(0), not known.
+    description: Number of steps between two checkpoints of the whole job. V(0) means unknown.
     type: int
     default: 0
   checkpoints_kept:
-    description: How many checkpoints are on the disk at a time.
+    description: Number of checkpoints kept on disk at a time.
     type: int
     default: 1
   loss:
-    description: Name of the curve that the second start must continue. Empty, one that is called C(loss).
+    description: Name of the curve that the second start must continue. If empty, one named C(loss).
     type: str
     default: ""
   checkpoint_bytes:
-    description: Size of the checkpoint in bytes, as C(du) prints it, with O(state=judged).
+    description: With O(state=judged), the size of the checkpoint in bytes, as C(du) prints it.
     type: str
     default: ""
   free_bytes:
-    description: Free bytes of the disk that holds it, as C(df) prints them, with O(state=judged).
+    description: With O(state=judged), the free bytes on the disk that holds it, as C(df) prints them.
     type: str
     default: ""
   run_id:
-    description: Name of the rehearsal. Its launches have it before theirs.
+    description: Name of the rehearsal, and prefix of the names of its launches.
     type: str
     default: rehearsal
 seealso:
@@ -123,16 +123,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 checkpoint:
-  description: Path of the checkpoint that the first start on all nodes has told of, empty where it has told of none.
+  description: Path of the checkpoint that the first start on all nodes reported, empty if none.
   returned: with O(state=played)
   type: str
 node:
-  description: The node on which it lies, empty without a checkpoint.
+  description: The node that holds it, empty without a checkpoint.
   returned: with O(state=played)
   type: str
 rehearsal:
   description:
-    - What is known, with C(starts), C(checkpoint_bytes), C(free_bytes), C(resumed), C(total_seconds), C(total_cost),
+    - The results, with C(starts), C(checkpoint_bytes), C(free_bytes), C(resumed), C(total_seconds), C(total_cost),
       C(findings) and C(go).
   returned: with O(state=judged)
   type: dict

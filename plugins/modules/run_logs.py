@@ -9,17 +9,16 @@ DOCUMENTATION = r"""
 module: run_logs
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Fetch the logs of a run from a node, and what it has measured
+short_description: Fetch the logs and measurements of a run from a node
 description:
-  - Packs the launcher's log, the logs of all ranks, the events, the status of a run and what the GPUs did meanwhile
-    (C(gpus.csv)) on the node, and unpacks them on the controller.
-  - With them comes what the job has measured. That is all below C(measured) in its run directory
-    (C($MUSTER_RUN_DIRECTORY/measured)), event files of TensorBoard, C(metrics.csv) and C(trainer_state.json) wherever
-    they lie in the run directory or where O(muster.training.launch_plan#module:outputs) says (as C(outputs/NAME)), and
-    of the node of rank 0 all that the job reported by C(MUSTER_RESULT)
-    (C(said.jsonl)). At most 64 MiB a node are taken of it, the smallest files first. What is left out stands in
-    C(left_out.json), and is told.
-  - C(clock.json) tells by which clock the node wrote its times, with C(utc_offset) in seconds, C(zone), and C(now) in
+  - Packs the launcher's log, the logs of all ranks, the events, the status of a run and the GPU samples (C(gpus.csv))
+    on the node, and unpacks them on the controller.
+  - Also fetches what the job measured. That is everything below C(measured) in its run directory
+    (C($MUSTER_RUN_DIRECTORY/measured)), TensorBoard event files, C(metrics.csv) and C(trainer_state.json) anywhere in
+    the run directory or in O(muster.training.launch_plan#module:outputs) (as C(outputs/NAME)), and from the rank 0 node
+    everything that the job reported by C(MUSTER_RESULT) (C(said.jsonl)). At most 64 MiB per node are taken, smallest
+    files first. What is left out is listed in C(left_out.json) and reported.
+  - C(clock.json) describes the clock of the node's timestamps, with C(utc_offset) in seconds, C(zone), and C(now) in
     seconds since 1970.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -31,18 +30,17 @@ extends_documentation_fragment:
 options:
   directory:
     description:
-      - Directory on the controller that takes the logs, C(nodeRANK) below it for each node. It is made where it is
-        missing.
+      - Directory on the controller for the logs, with C(nodeRANK) below it for each node. Created if missing.
     type: path
     required: true
   required:
-    description: Whether the task fails where the logs cannot be had. Otherwise there is a warning.
+    description: Fail if the logs cannot be fetched. Otherwise only warn.
     type: bool
     default: true
   what:
     description:
-      - V(logs) brings all of this.
-      - V(measured) brings only what tells how the run went, which is what the job and the GPUs did, the events, and
+      - V(logs) fetches all of this.
+      - V(measured) fetches only what shows how the run went, which is what the job and the GPUs did, the events, and
         the last 8 MiB of each log of rank 0.
     type: str
     choices: [logs, measured]
@@ -61,7 +59,7 @@ EXAMPLES = r"""
 RETURN = r"""
 directory:
   description: >-
-    The directory that has taken the logs, V(null) where the node knows of no such run, or gave nothing that was not
+    The directory with the logs, V(null) if the node knows no such run, or if nothing could be fetched and it was not
     O(required).
   returned: success
   type: str

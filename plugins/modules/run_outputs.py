@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: run_outputs
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Bring what the job of a run has written on a node
+short_description: Fetch the files that a run's job wrote on a node
 description:
-  - Tells which files the job of a run has written on a node, compares some by their content, and brings them to the
-    controller in parts of 16 MiB.
-  - These are the files in the run directory that are neither logs nor our own, and those that are told of by
-    O(muster.training.launch_plan#module:outputs) and O(outputs). No link is followed.
-  - A file that is here with the same size and the same time of its last change is not brought again. One of which a
-    part is here goes on where it stopped, unless it was changed on the node.
+  - Lists the files that a run's job wrote on a node, hashes some to compare their content, and fetches them to the
+    controller in chunks of 16 MiB.
+  - These are the files in the run directory that are neither logs nor this collection's own, and those given by
+    O(muster.training.launch_plan#module:outputs) and O(outputs). No links are followed.
+  - A file that is here with the same size and modification time is not fetched again. A partly fetched file continues
+    where it stopped, unless it changed on the node.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -27,36 +27,36 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - V(listed) tells which files there are.
-      - V(compared) tells the SHA-256 of the files O(names).
-      - V(fetched) brings O(files) into O(directory). Fails where there is no room here. A file that cannot be had, or
-        is changed meanwhile, is told with a warning and in RV(failures).
+      - V(listed) returns which files there are.
+      - V(compared) returns the SHA-256 of the files O(names).
+      - V(fetched) fetches O(files) into O(directory). Fails if there is not enough space here. A file that cannot be
+        fetched, or changes meanwhile, is reported by a warning and in RV(failures).
     type: str
     choices: [listed, compared, fetched]
     required: true
   outputs:
     description:
-      - Paths or patterns of what the job has written elsewhere than in its run directory, besides those that its launch
-        was given. Relative ones are in its working directory.
+      - Paths or patterns of what the job wrote outside its run directory, in addition to those given to its launch.
+        Relative ones start at its working directory.
     type: list
     elements: str
     default: []
   names:
-    description: Names of files as RV(files) has them.
+    description: Names of files, as in RV(files).
     type: list
     elements: str
     default: []
   files:
-    description: Files as RV(files) has them.
+    description: Files, as in RV(files).
     type: list
     elements: dict
     default: []
   directory:
-    description: Directory on the controller that takes the files. It is made where it is missing.
+    description: Directory on the controller for the files. Created if missing.
     type: path
     default: ""
   progress_interval:
-    description: Seconds between two lines that tell how far it is.
+    description: Seconds between two progress lines.
     type: int
     default: 30
 seealso:
@@ -65,7 +65,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: List what the job has written
+- name: List the files that the job wrote
   muster.training.run_outputs:
     state: listed
     run_id: first-try
@@ -82,8 +82,8 @@ EXAMPLES = r"""
 RETURN = r"""
 files:
   description:
-    - Files that the job has written. A name says where a file lies. That is C(run/PATH) in the run directory,
-      C(work/PATH) in the working directory of the job, and C(root/PATH) elsewhere.
+    - Files that the job wrote. A name says where a file is, which is C(run/PATH) in the run directory, C(work/PATH) in
+      the job's working directory, and C(root/PATH) elsewhere.
   returned: when O(state=listed)
   type: list
   elements: dict
@@ -93,34 +93,34 @@ files:
       type: str
       sample: run/checkpoints/last.pt
     size:
-      description: Bytes.
+      description: Size in bytes.
       type: int
       sample: 2471000000
     mtime:
-      description: When it was changed last, in nanoseconds since 1970.
+      description: Modification time, in nanoseconds since 1970.
       type: int
       sample: 1795234086700000000
 more:
-  description: Whether there are files that are not told of, as names that are no UTF-8, or very many.
+  description: Whether there are files that are not listed, because their names are not UTF-8 or there are too many.
   returned: when O(state=listed)
   type: bool
   sample: false
 unreached:
   description: Whether the node could not be reached, in a task with C(ignore_unreachable).
-  returned: when it could not
+  returned: if it could not
   type: bool
   sample: true
 hashes:
-  description: The SHA-256 of each of O(names), V(null) where a file cannot be read.
+  description: The SHA-256 of each of O(names), V(null) if a file cannot be read.
   returned: when O(state=compared)
   type: dict
 directory:
-  description: The directory that has taken the files.
+  description: The directory with the files.
   returned: when O(state=fetched)
   type: str
   sample: runs/first-try/outputs/node0
 failures:
-  description: Why a file is not here, by its name.
+  description: Why a file was not fetched, by file name.
   returned: when O(state=fetched)
   type: dict
   sample: {}

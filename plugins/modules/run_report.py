@@ -11,16 +11,14 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Write the report of a run, or compare several
 description:
-  - Makes C(report.html) of what the record of a run holds, a page without scripts that opens from a disk, with
-    C(report.json) (all its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and Vega-Lite
-    specification.
-  - Writes a page of the run into the log book, and the table of all runs there. What stands below the line
-    C(<!-- notes -->) of such a page is kept.
-  - Of several runs it makes a page that compares them, settings that differ first. Reports that they do not have yet
-    are made, too.
-  - Plots need the Python package C(vl-convert-python) on the controller. Without it the rest is there, and says how to
-    get it.
-  - What nodes have measured is read from C(logs) of the record, into which M(muster.training.run_logs) fetches it.
+  - Makes C(report.html) from the record of a run, a page without scripts that opens from disk, with C(report.json) (all
+    its numbers), C(curves.json), and in C(plots) each plot as C(.svg), C(.png) and Vega-Lite specification.
+  - Writes a page about the run and the table of all runs into the log book. Anything below the line C(<!-- notes -->)
+    of such a page is kept.
+  - For several runs, makes a page that compares them, differing settings first. Also makes any missing reports.
+  - Plots need the Python package C(vl-convert-python) on the controller. Without it, the report has no plots and says
+    how to get it.
+  - The nodes' measurements are read from C(logs) in the record, into which M(muster.training.run_logs) fetches them.
   - Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -31,32 +29,32 @@ extends_documentation_fragment:
 options:
   runs:
     description:
-      - The run, or the runs that are compared, 20 at most. The beginning of a name will do where it is that of one run.
-      - Empty, the run that was launched last.
+      - The run, or the runs to compare, 20 at most. The beginning of a name is enough if it is unique.
+      - If empty, the run that was launched last.
     type: list
     elements: str
     default: []
   directory:
     description:
-      - Where the records lie on the controller.
-      - Empty, what C(launch_runs_directory) of the first host of O(group) says, else C(runs).
-      - A relative path begins beside the inventory of this host.
+      - Directory of the records on the controller.
+      - If empty, the C(launch_runs_directory) of the first host of O(group), else C(runs).
+      - A relative path starts at the directory of this host's inventory.
     type: path
     default: ""
   logbook:
     description:
       - Directory of the log book.
-      - Empty, C(logbook) beside the directory of the records.
+      - If empty, C(logbook) next to the directory of the records.
     type: path
     default: ""
   report_directory:
     description:
-      - Directory that takes a comparison.
-      - Empty, one in the log book that is named after the runs.
+      - Directory for a comparison.
+      - If empty, one in the log book named after the runs.
     type: path
     default: ""
   required:
-    description: Whether the task fails where the report cannot be made. Otherwise there is a warning.
+    description: Fail if the report cannot be made. Otherwise only warn.
     type: bool
     default: true
 seealso:
@@ -65,7 +63,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make the report of the run that was launched last
+- name: Ensure the run launched last has a report
   muster.training.run_report:
   run_once: true
 
@@ -77,19 +75,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 report:
-  description: The page, empty where it could not be made and was not O(required).
+  description: Path of the page, empty if it could not be made and was not O(required).
   returned: success
   type: str
   sample: /home/me/cluster/runs/first-try/report.html
 findings:
   description:
-    - What is worth knowing of the run, each with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found),
+    - What is worth knowing about the run, with C(id), C(severity) (V(problem) or V(hint)), C(about), C(found),
       C(remedy) and C(numbers). Empty for a comparison.
   returned: when the page was made
   type: list
   elements: dict
 without_pictures:
-  description: Why there are no plots, empty where there are.
+  description: Why there are no plots, empty if there are.
   returned: when the page was made
   type: str
   sample: ""

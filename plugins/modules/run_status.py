@@ -9,10 +9,10 @@ DOCUMENTATION = r"""
 module: run_status
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show where a run stands, as a table of its nodes
+short_description: Show the status of a run as a table of its nodes
 description:
-  - Shows on the terminal what M(muster.training.training_run) read on each node, and writes it as JSON where that is
-    asked for. Connects to nothing.
+  - Shows on the terminal what M(muster.training.training_run) read on each node, and writes it as JSON on request.
+    Connects to nothing.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -20,20 +20,20 @@ extends_documentation_fragment:
   - muster.training._attributes.controller
 options:
   reads:
-    description: By the name of a node, the registered result of M(muster.training.training_run) without a state.
+    description: Registered result of M(muster.training.training_run) without a state for each node, by node name.
     type: dict
     required: true
   run_id:
-    description: Name of the run that was asked for. Empty, the newest of each node.
+    description: Name of the requested run. If empty, the newest on each node.
     type: str
     default: ""
   json_file:
-    description: File on the controller that takes the status as JSON. Empty, none is written.
+    description: File on the controller to which the status is written as JSON. If empty, none is written.
     type: path
     default: ""
   jmespath:
     description:
-      - Question in JMESPath to what is returned. Its answer is shown as JSON, in place of the table, and written to
+      - JMESPath query on the return values. Its result is shown as JSON instead of the table, and written to
         O(json_file).
     type: str
     default: ""
@@ -48,7 +48,7 @@ EXAMPLES = r"""
   register: node
   ignore_unreachable: true
 
-- name: Show where the run stands
+- name: Show the status of the run
   muster.training.run_status:
     run_id: first-try
     reads: "{{ dict(ansible_play_hosts_all | zip(ansible_play_hosts_all | map('extract', hostvars, 'node'))) }}"
@@ -57,13 +57,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_ids:
-  description: Names of the runs that the nodes told of.
+  description: Names of the runs that the nodes reported.
   returned: success
   type: list
   elements: str
   sample: [first-try]
 nodes:
-  description: One entry a node, in the order of the ranks.
+  description: One entry per node, in rank order.
   returned: success
   type: list
   elements: dict
@@ -75,8 +75,8 @@ nodes:
     state:
       description:
         - As RV(muster.training.training_run#module:run.state).
-        - V(no run) where the node has none of this name. V(unreachable) where the node does not answer. V(not read)
-          where it could not tell, or was not asked.
+        - V(no run) if the node has none of this name. V(unreachable) if the node does not answer. V(not read) if it
+          could not tell or was not asked.
       type: str
       sample: running
     ranks:
@@ -85,7 +85,7 @@ nodes:
       elements: int
       sample: [8, 9, 10, 11, 12, 13, 14, 15]
     since:
-      description: When it came into this state, in seconds since 1970. V(null) where that is not known.
+      description: When it entered this state, in seconds since 1970. V(null) if unknown.
       type: float
       sample: 1795234086.7
     message:
@@ -93,7 +93,7 @@ nodes:
       type: str
       sample: ""
     last_line:
-      description: The last line that the first rank of the node has written.
+      description: The last line written by the first rank of the node.
       type: str
       sample: step 120 loss 0.31
     silence:

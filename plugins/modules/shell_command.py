@@ -9,11 +9,11 @@ DOCUMENTATION = r"""
 module: shell_command
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show the command that gives a shell where a rank would be
+short_description: Show the command that opens a shell in a rank's environment
 description:
-  - Shows the command by which a person on this machine gets a shell on the node. It is in the working directory
-    of the job, with its interpreter first on the path and the variables of the network set, or in its image.
-  - Variables that the job itself is given are not in it, for they may be secrets.
+  - Shows the command that opens a shell on the node from this machine. The shell is in the job's working directory,
+    with its interpreter first on the path and the network variables set, or in the job's image.
+  - The job's own variables are not included, since they may be secrets.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -32,39 +32,39 @@ attributes:
   platform: {platforms: all}
 options:
   facts:
-    description: Those of the node, as M(muster.training.node_facts) gives them with the part V(gpus).
+    description: Facts of the node, from M(muster.training.node_facts) with the part V(gpus).
     type: dict
     required: true
   address:
-    description: Address that the nodes use among themselves. Empty, no variable of the network is set.
+    description: Address of the node among the nodes. If empty, no network variables are set.
     type: str
     default: ""
   image:
-    description: Image of the job, as O(muster.training.launch_plan#module:image). Empty, there is none.
+    description: Image of the job, as O(muster.training.launch_plan#module:image). If empty, none.
     type: str
     default: ""
   container_engine:
-    description: What runs the container.
+    description: Program that runs the container.
     type: str
     choices: [docker, podman]
     default: docker
   run_id:
-    description: A run in whose container the shell is to be. Empty, it gets a container of its own.
+    description: Run in whose container the shell is opened. If empty, it gets a container of its own.
     type: str
     default: ""
   user:
-    description: User of the job. Empty, the one who logs in.
+    description: User of the job. If empty, the user who logs in.
     type: str
     default: ""
   json_file:
-    description: File of this machine that gets the words of the command.
+    description: File on this machine to which the words of the command are written.
     type: path
 seealso:
   - module: muster.training.node_facts
 """
 
 EXAMPLES = r"""
-- name: Read what a shell has to know
+- name: Read what the command needs to know
   muster.training.node_facts:
     interpreter: python3
     working_directory: ~/project

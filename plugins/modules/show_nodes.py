@@ -9,11 +9,10 @@ DOCUMENTATION = r"""
 module: show_nodes
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show which machines answer, and with which GPUs
+short_description: Show which machines answer and which GPUs they have
 description:
-  - Shows a table of machines with their addresses, drivers and GPUs, who uses them, and those that do not answer.
-  - Runs on the controller, connects to nothing and changes nothing. Does not fail for machines that are missing. See
-    RV(missing).
+  - Shows a table of machines with their addresses, drivers and GPUs, who is using them, and those that do not answer.
+  - Runs on the controller, connects to nothing and changes nothing. Does not fail on missing machines; see RV(missing).
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - ansible.builtin.action_common_attributes.flow
@@ -22,8 +21,8 @@ extends_documentation_fragment:
 options:
   facts:
     description:
-      - For each name of a machine the registered result of M(muster.training.node_facts), with the part C(gpus). One
-        without facts does not answer.
+      - Registered result of M(muster.training.node_facts) with the part C(gpus) for each machine, by name. A machine
+        without facts counts as not answering.
     type: dict
     required: true
 seealso:
@@ -61,7 +60,7 @@ nodes:
       type: str
       sample: node0
     address:
-      description: C(node_address) of the host, else C(ansible_host), empty where it has neither.
+      description: C(node_address) of the host, else C(ansible_host), empty if it has neither.
       type: str
       sample: 10.0.0.10
     reached:
@@ -69,7 +68,7 @@ nodes:
       type: bool
       sample: true
     gpu_count:
-      description: How many GPUs it has.
+      description: Number of GPUs it has.
       type: int
       sample: 8
     driver:
@@ -77,11 +76,11 @@ nodes:
       type: str
       sample: 570.124.06
     gpus:
-      description: Its GPUs in words, and what is wrong with them.
+      description: Description of its GPUs, and what is wrong with them.
       type: str
       sample: 8 x H100 80GB HBM3 80 GiB
     message:
-      description: Why it does not answer, empty where it does.
+      description: Why it does not answer, empty if it does.
       type: str
       sample: ""
 """

@@ -10,15 +10,15 @@ author: muster contributors (@muster)
 version_added: 0.1.0
 short_description: Sign the SSH keys of a cluster's nodes, renew and revoke certificates
 description:
-  - Keeps a certificate authority of SSH in a directory of the controller. Signs a host key and a user's key for each
-    node given, and keeps the certificates. All nodes are done in one call.
-  - A certificate is renewed when its end is near, when the node has other names or another key, and when the key of
-    the authority is another one.
-  - Certificates of nodes that are not in O(members), and of keys and names that a node has no more, go on a list of
-    revoked ones. A node that comes back with the same key and names comes off the list.
-  - Of two that run at once for one directory, one waits for the other.
-  - The key of the authority is made without a passphrase. Give it one with C(ssh-keygen -p -f DIRECTORY/ca); then it is
-    used by C(ssh-agent), to which C(ssh-add DIRECTORY/ca) adds it.
+  - Keeps an SSH certificate authority in a directory on the controller. Signs a host key and a user key for each given
+    node, and keeps the certificates. One call handles all nodes.
+  - A certificate is renewed when it is about to expire, when the node has other names or another key, and when the
+    authority has a new key.
+  - Certificates of nodes that are not in O(members), and of keys and names that a node no longer has, are put on a
+    revocation list. A node that returns with the same key and names is taken off the list.
+  - If two run at once for the same directory, one waits for the other.
+  - The authority's key is created without a passphrase. Give it one with C(ssh-keygen -p -f DIRECTORY/ca); it is then
+    used through C(ssh-agent), to which C(ssh-add DIRECTORY/ca) adds it.
   - Private keys of nodes are not needed.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -28,16 +28,16 @@ attributes:
   platform: {platforms: posix}
 options:
   directory:
-    description: Directory of the authority. It is made, for its owner alone, with a C(.gitignore) of all that is in it.
+    description: Directory of the authority. Created for its owner alone, with a C(.gitignore) for everything in it.
     type: path
     required: true
   members:
-    description: Names of all nodes of the cluster, also of those that O(nodes) leaves out.
+    description: Names of all nodes of the cluster, including those that O(nodes) leaves out.
     type: list
     elements: str
     required: true
   nodes:
-    description: The nodes whose keys are to be signed.
+    description: The nodes whose keys to sign.
     type: list
     elements: dict
     required: true
@@ -47,11 +47,11 @@ options:
         type: str
         required: true
       user:
-        description: Name of the user for whom the certificate of O(nodes[].user_key) is good.
+        description: Name of the user for whom the certificate of O(nodes[].user_key) is valid.
         type: str
         required: true
       user_key:
-        description: Public key of the user on this node. Empty where it is not there yet, in check mode.
+        description: Public key of the user on this node. Empty in check mode if it does not exist yet.
         type: str
         required: true
       host_key:
@@ -59,16 +59,16 @@ options:
         type: str
         required: true
       names:
-        description: Names and addresses by which the node is called. Its host certificate is good for these.
+        description: Names and addresses of the node, for which its host certificate is valid.
         type: list
         elements: str
         required: true
   valid_for:
-    description: How long a certificate is valid, as V(52w) or V(1d12h).
+    description: How long a certificate is valid, such as V(52w) or V(1d12h).
     type: str
     default: 52w
   renew_before:
-    description: How long before its end a certificate is renewed.
+    description: How long before it expires a certificate is renewed.
     type: str
     default: 12w
 requirements:
@@ -103,25 +103,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 public_key:
-  description: Public key of the authority. Empty in check mode where there is none yet.
+  description: Public key of the authority. Empty in check mode if there is none yet.
   returned: success
   type: str
   sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4
 certificates:
-  description: By the name of a node, the texts of its certificates. Empty where one is yet to be made, in check mode.
+  description: For each node by name, the texts of its certificates. Empty in check mode if one has yet to be made.
   returned: success
   type: dict
   sample: {node0: {user: ssh-ed25519-cert-v01@openssh.com AAAA, host: ssh-ed25519-cert-v01@openssh.com AAAA}}
 revoked:
-  description: Ids of the revoked certificates.
+  description: IDs of the revoked certificates.
   returned: success
   type: list
   elements: str
   sample: [node3/user-2c26b46b68ffc68f]
 revoked_list:
   description:
-    - The list of revoked certificates in Base64, as C(RevokedKeys) and C(RevokedHostKeys) take it. Empty where check
-      mode has made none.
+    - The revocation list in Base64, as C(RevokedKeys) and C(RevokedHostKeys) take it. Empty if check mode made none.
   returned: success
   type: str
   sample: U1NIS1JMCgA=
@@ -176,7 +175,7 @@ ARGUMENT_SPEC = {
 
 
 def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Bring the authority up to date; in check mode, tell what would be."""
+    """Bring the authority up to date; in check mode, tell what would change."""
     directory = Path(params["directory"])
     valid_for, renew_before = seconds_of(params["valid_for"]), seconds_of(params["renew_before"])
     if renew_before >= valid_for:
@@ -196,7 +195,7 @@ def keep(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 def brought(
     params: dict[str, Any], directory: Path, valid_for: int, renew_before: int, *, check_mode: bool
 ) -> dict[str, Any]:
-    """Do so, while nobody else does; durations in seconds."""
+    """Do so under an exclusive lock; durations in seconds."""
     authority = public_key(directory)
     is_new = not authority
     if is_new and not check_mode:

@@ -8,20 +8,20 @@ DOCUMENTATION = r"""
 module: ssh_mesh_info
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Read the state of a node's sshd, and the key of its user
+short_description: Read the state of a node's sshd and the key of its user
 description:
-  - What the role P(muster.training.ssh_mesh#role) must know of a node. Changes nothing. Needs root.
-  - The user's key is read with the rights of the user.
+  - Reads what the role P(muster.training.ssh_mesh#role) must know about a node. Changes nothing. Needs root.
+  - Reads the user's key with the user's rights.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
 options:
   user:
-    description: Who is to log in from node to node. Empty, the one who logs in for this task, before becoming root.
+    description: User who logs in from node to node. If empty, the login user of this task, before becoming root.
     type: str
     default: ""
   key:
-    description: The user's private key, below the home.
+    description: The user's private key, relative to the home directory.
     type: str
     default: .ssh/id_ed25519
   host_key:
@@ -29,15 +29,15 @@ options:
     type: path
     default: /etc/ssh/ssh_host_ed25519_key
   sshd_file:
-    description: The file of sshd's settings that the role writes.
+    description: The sshd configuration file that the role writes.
     type: path
     required: true
   revoked_file:
-    description: The list of revoked certificates that the role writes.
+    description: The revocation list that the role writes.
     type: path
     required: true
   proof_file:
-    description: The file in which the role notes which logins from this node were seen to work.
+    description: The file in which the role notes which logins from this node worked.
     type: path
     required: true
 """
@@ -54,27 +54,27 @@ EXAMPLES = r"""
 
 RETURN = r"""
 user:
-  description: Who is to log in from node to node.
+  description: User who logs in from node to node.
   returned: success
   type: str
   sample: ubuntu
 home:
-  description: The user's home directory. Empty where there is no such user.
+  description: The user's home directory. Empty if there is no such user.
   returned: success
   type: str
   sample: /home/ubuntu
 group:
-  description: Number of the user's group.
+  description: Group ID of the user.
   returned: success
   type: int
   sample: 1000
 has_key:
-  description: Whether there is something at the path of the user's key.
+  description: Whether anything exists at the path of the user's key.
   returned: success
   type: bool
   sample: true
 user_key:
-  description: The user's public key, of the private one. Empty where it cannot be used without a question.
+  description: The public key of the user's private key. Empty if that cannot be used without a prompt.
   returned: success
   type: str
   sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ
@@ -89,7 +89,7 @@ host_key:
   type: str
   sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKxq
 ports:
-  description: Ports that files of others than the role name, or V(22).
+  description: Ports set in files other than the role's, or V(22).
   returned: success
   type: list
   elements: int
@@ -100,22 +100,22 @@ has_port_line:
   type: bool
   sample: false
 socket:
-  description: Whether systemd listens in the place of sshd.
+  description: Whether systemd listens instead of sshd.
   returned: success
   type: bool
   sample: false
 up_to_date:
-  description: Whether sshd has read its files since they were changed last.
+  description: Whether sshd has read its files since their last change.
   returned: success
   type: bool
   sample: true
 proof:
-  description: Which logins from this node were seen to work, as the role has written it.
+  description: Which logins from this node worked, as the role noted it.
   returned: success
   type: str
   sample: ""
 faults:
-  description: What keeps the node from taking part, a sentence each.
+  description: What keeps the node from taking part, one sentence each.
   returned: success
   type: list
   elements: str

@@ -9,20 +9,20 @@ DOCUMENTATION = r"""
 module: sweep
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Compare variants of a job by launching one after another
+short_description: Compare variants of a job by launching them one after another
 description:
-  - Launches each variant by the playbook C(muster.training.launch), with the inventory and the variables that the
-    present playbook was called with, and those of the variant over them. Each launch is a run with a record.
-  - A variant that fails is told and passed over.
-  - At the end there is a table of the variants with the arguments as they are, which should mean the same global batch
-    for all, and with O(fit) another one with the largest batch of each. They are shown, and written as Markdown into
-    C(sweep.md). The numbers are in C(sweep.json).
-  - Throughput, batch and memory are what the job reports in lines C(MUSTER_RESULT), as C(samples_per_second),
-    C(batch_size) and C(peak_memory_mib). Memory is else that of samples of the GPUs.
-  - Called again after it was cut off, it goes on. What has succeeded with the same settings, job and nodes is not
-    launched again, what has failed is.
-  - Options by which Ansible asks something, such as C(--ask-become-pass), are refused, for each launch would ask.
-  - Interrupted, it stops the present run on all nodes before it ends.
+  - Launches each variant through the playbook C(muster.training.launch), with the inventory and variables of the
+    current playbook, overridden by those of the variant. Each launch is a run with a record.
+  - A variant that fails is reported and skipped.
+  - At the end, shows a table of the variants with the arguments as given, which should mean the same global batch size
+    for all, and with O(fit) another one with the largest batch size of each. Both are also written as Markdown to
+    C(sweep.md), and the numbers to C(sweep.json).
+  - Throughput, batch size and memory are what the job reports in C(MUSTER_RESULT) lines, as C(samples_per_second),
+    C(batch_size) and C(peak_memory_mib). Otherwise, memory is taken from GPU samples.
+  - Called again after an interruption, it continues. What succeeded with the same settings, job and nodes is not
+    launched again; what failed is.
+  - Options that make Ansible prompt, such as C(--ask-become-pass), are refused, since each launch would prompt.
+  - If interrupted, stops the current run on all nodes before it ends.
   - Needs the Python package C(ansible-runner) on the controller.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -34,41 +34,41 @@ extends_documentation_fragment:
 options:
   variants:
     description:
-      - What is compared, a list of mappings. Each has a C(name), and settings of the launch by the short names of a job
-        file, such as C(nnodes), C(launcher), C(args) and C(environment), or as variables C(launch_*).
-      - C(args) stand behind O(args). All other settings take the place of those of the job.
+      - Variants to compare, a list of mappings. Each has a C(name), and settings of the launch by the short names of a
+        job file, such as C(nnodes), C(launcher), C(args) and C(environment), or as C(launch_*) variables.
+      - C(args) are appended to O(args). All other settings replace those of the job.
     type: raw
     default: []
   args:
     description:
-      - Arguments of all variants, before their own, a list or a text.
-      - Empty, and without C(args) of a variant, those of the job.
+      - Arguments of all variants, before their own, a list or a string.
+      - If this is empty and a variant has no C(args), those of the job.
     type: raw
     default: []
   repeats:
-    description: How often each variant is launched. More than once, the tables have medians and ranges.
+    description: How often each variant is launched. If more than once, the tables show medians and ranges.
     type: int
     default: 1
   timeout:
-    description: Seconds after which a launch is stopped, and its variant passed over. V(0), never.
+    description: Seconds after which a launch is stopped and its variant skipped. V(0) means never.
     type: float
     default: 0.0
   fit:
-    description: Whether to find the largest batch of each variant, too, and to launch it with that.
+    description: Also find the largest batch size of each variant, and launch it with that.
     type: bool
     default: false
   fit_args:
     description:
-      - The same as O(args) for this search, with C({batch_size}) where a batch belongs, which may stand in C(args) of
-        the variants' own as well.
+      - The same as O(args) for this search, with C({batch_size}) in place of the batch size, which may also appear in
+        the variants' own C(args).
     type: raw
     default: []
   start:
-    description: The first batch that is tried, as O(muster.training.fit#module:start).
+    description: First batch size to try, as O(muster.training.fit#module:start).
     type: int
     default: 8
   multiple:
-    description: Of what the largest batch is a multiple, as O(muster.training.fit#module:multiple).
+    description: Round the largest batch size down to a multiple of this, as O(muster.training.fit#module:multiple).
     type: int
     default: 8
   max:
@@ -76,15 +76,15 @@ options:
     type: int
     default: 4096
   margin:
-    description: Share of the largest batch that is taken off.
+    description: Fraction by which the largest batch size is reduced.
     type: float
     default: 0.05
   probe_timeout:
-    description: Seconds after which a launch of the search is stopped, which ends it for this variant.
+    description: Seconds after which a launch of the search is stopped, which ends the search for this variant.
     type: float
     default: 600.0
   run_id:
-    description: Name of the sweep. Its launches have it before theirs.
+    description: Name of the sweep, and prefix of the names of its launches.
     type: str
     default: sweep
 seealso:
@@ -109,8 +109,8 @@ EXAMPLES = r"""
 RETURN = r"""
 tables:
   description:
-    - One with the same global batch, and with O(fit) one with the largest batch of each.
-    - C(rows) has a mapping for each variant, the fastest first, with C(variant), C(succeeded), C(why), C(run_ids),
+    - One with the same global batch size, and with O(fit) one with the largest batch size of each.
+    - C(rows) has a mapping for each variant, fastest first, with C(variant), C(succeeded), C(why), C(run_ids),
       C(nnodes), C(ranks), C(batch_size), C(global_batch_size), C(samples_per_second), C(least), C(most), C(per_rank),
       C(efficiency), C(memory_mib), C(run_seconds), C(cost), C(per_1000_samples) and C(currency).
   returned: success

@@ -9,12 +9,12 @@ DOCUMENTATION = r"""
 module: torch_proof
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Prove that torch works on a node
+short_description: Verify that torch works on a node
 description:
-  - Compares the build of torch with the one that is wanted, multiplies matrices on each GPU, and sums over two
-    processes by NCCL, or by Gloo where there are fewer than two GPUs.
-  - Runs with the interpreter of the environment, as the user of the task. It does not depend on the connection. If the
-    play is interrupted it goes on, and the next run of the same task follows it to its end.
+  - Compares the torch build with the wanted one, multiplies matrices on each GPU, and runs a sum over two processes
+    with NCCL, or with Gloo if there are fewer than two GPUs.
+  - Runs with the environment's interpreter, as the user of the task. It does not depend on the connection. If the play
+    is interrupted, it continues, and the next run of the same task follows it to its end.
   - Not run in check mode.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -25,19 +25,19 @@ extends_documentation_fragment:
   - muster.training._environment.key
 options:
   version:
-    description: The release of torch that is to be there.
+    description: Expected release of torch.
     type: str
     required: true
   build:
-    description: The build of it, as an index of wheels names it, such as V(cu126) or V(cpu).
+    description: Expected build, as a wheel index names it, such as V(cu126) or V(cpu).
     type: str
     required: true
   cuda:
-    description: The version of CUDA for which it is built. Empty, none.
+    description: CUDA version it is built for. If empty, none.
     type: str
     default: ""
   gpus:
-    description: How many GPUs of the node torch must see.
+    description: Number of GPUs that torch must see on the node.
     type: int
     default: 0
 """
@@ -60,7 +60,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 shown:
-  description: What was proved, in a few words.
+  description: What was verified, in a few words.
   returned: when not in check mode
   type: str
   sample: 2.8.0+cu126 True 12.6; products right on 8 GPUs, sum of two ranks by nccl

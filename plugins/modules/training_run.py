@@ -9,12 +9,11 @@ DOCUMENTATION = r"""
 module: training_run
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Start, stop, remove or look at a run on a node
+short_description: Start, stop, remove or inspect a run on a node
 description:
-  - Brings one node's part of a run into the wanted state, in one call.
-  - A supervisor on the node keeps it alive, in a systemd unit C(muster-RUN_ID) where there is systemd. The
-    supervisors of a run know of each other, so that it ends on all nodes when it ends on one, also when nobody is
-    watching.
+  - Brings one node's part of a run into the desired state, in one call.
+  - A supervisor on the node keeps it alive, in a systemd unit C(muster-RUN_ID) if systemd is available. The supervisors
+    of a run stay in contact, so that it ends on all nodes when it ends on one, even if nobody is watching.
   - Needs Python 3.8 or newer on the node, and nothing else there.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
@@ -26,50 +25,50 @@ attributes:
     support: partial
     details:
       - In check mode O(state=started) shows each file as it would be written, with secrets hidden, and of this
-        collection's own programs the number of their lines.
+        collection's own programs only the number of lines.
 options:
   state:
     description:
-      - V(started) writes the run directory and starts the run. Nothing is changed where this very plan is running
-        already.
-      - V(stopped) ends all processes of the run, also those that ignore SIGTERM or have detached themselves, and
-        returns once they are gone. Nothing is changed where none is alive.
+      - V(started) writes the run directory and starts the run. Nothing is changed if this same plan is already running.
+      - V(stopped) ends all processes of the run, including those that ignore SIGTERM or have detached themselves, and
+        returns once they are gone. Nothing is changed if none is running.
       - V(absent) does the same and removes the run directory with all logs.
-      - Left out, nothing is changed, and RV(run) tells where the run stands.
+      - If omitted, nothing is changed, and RV(run) returns the status of the run.
     type: str
     choices: [started, stopped, absent]
   run_id:
     description:
-      - Name of the run. Of no use with O(state=started), where O(plan) has it.
-      - Empty, O(state=stopped) and O(state=absent) mean each run that belongs to this node, and without a state the
-        newest is looked at.
+      - Name of the run. Not used with O(state=started), since O(plan) contains it.
+      - If empty, O(state=stopped) and O(state=absent) apply to each run that belongs to this node, and without a state
+        the newest is inspected.
     type: str
     default: ""
   plan:
     description:
-      - What this node is to do, from RV(muster.training.launch_plan#module:nodes). Needed for O(state=started).
+      - What this node must do, from RV(muster.training.launch_plan#module:nodes). Required for O(state=started).
     type: dict
   environment:
     description:
-      - Environment of the job, besides what O(plan) sets. The values are kept from logs, process lists, diffs and
-        other users.
+      - Environment of the job, in addition to what O(plan) sets. The values are kept out of logs, process lists and
+        diffs, and hidden from other users.
     type: dict
     default: {}
   token:
     description:
-      - Secret by which the nodes of this run know each other, the same text on each of them. Needed for
+      - Secret by which the nodes of this run recognize each other, the same on each of them. Required for
         O(state=started).
-      - Make a new one for each run, such as 64 random hexadecimal digits. M(muster.training.run_record) does so.
+      - Generate a new one for each run, such as 64 random hexadecimal digits, as M(muster.training.run_record) does.
     type: str
   runs_directory:
     description:
-      - Where the runs lie on the node. C(RUN_ID/nodeRANK) is made below it. A leading C(~) is the home of the run's
-        user.
+      - Directory of the runs on the node. C(RUN_ID/nodeRANK) is created below it. A leading C(~) is the home of the
+        run's user.
     type: str
     default: ~/.muster/runs
   user:
     description:
-      - User who runs the job. Empty, the one who is logged in. For another one the task needs root by C(become).
+      - User who runs the job. If empty, the user who logs in. For any other user, the task needs root through
+        C(become).
     type: str
     default: ""
   replace:
@@ -79,13 +78,13 @@ options:
     default: false
   share:
     description:
-      - With O(state=started), start beside other runs of this node, which must agree on its GPUs and ports.
+      - With O(state=started), start alongside other runs on this node, which must not compete for its GPUs and ports.
     type: bool
     default: false
   wait:
     description:
-      - Seconds to wait for the end of the run on this node before it is looked at. Of use without O(state).
-      - RV(run) comes as soon as the run has ended.
+      - Seconds to wait for the run on this node to end before it is inspected. Used without O(state).
+      - RV(run) is returned as soon as the run has ended.
     type: int
     default: 0
 seealso:
@@ -103,7 +102,7 @@ EXAMPLES = r"""
       WANDB_API_KEY: "{{ wandb_api_key }}"
     token: "{{ lookup('ansible.builtin.file', record.record ~ '/token') }}"
 
-- name: Read the state of the newest run
+- name: Read the status of the newest run
   muster.training.training_run:
   register: newest
 
@@ -122,17 +121,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 unreached:
-  description: That the node could not be reached, in a task with C(ignore_unreachable); RV(msg) says why.
-  returned: when O(state) is left out
+  description: Whether the node could not be reached, in a task with C(ignore_unreachable); RV(msg) says why.
+  returned: when O(state) is omitted
   type: bool
   sample: true
 msg:
-  description: What the connection said.
-  returned: when RV(unreached)
+  description: Error message of the connection.
+  returned: if RV(unreached)
   type: str
 run:
-  description: Where the run stands on this node, V(null) where there is none.
-  returned: when O(state) is left out
+  description: Status of the run on this node, V(null) if there is none.
+  returned: when O(state) is omitted
   type: dict
   contains:
     run_id:
@@ -144,7 +143,7 @@ run:
       type: str
       sample: node1
     node_rank:
-      description: Its place in the run, from 0.
+      description: Its number in the run, from 0.
       type: int
       sample: 1
     ranks:
@@ -162,38 +161,38 @@ run:
       sample: 16
     state:
       description:
-        - V(starting), V(running), V(stopping), V(ended) (this node is through, others may not be), V(succeeded),
-          V(failed) or V(stopped).
-        - V(died) where the supervisor is gone without a last word.
+        - V(starting), V(running), V(stopping), V(ended) (this node is done, others may not be), V(succeeded), V(failed)
+          or V(stopped).
+        - V(died) if the supervisor disappeared without reporting an end.
       type: str
       sample: running
     message:
-      description: Why it is in this state, empty where there is nothing to say.
+      description: Why it is in this state, empty if there is nothing to report.
       type: str
       sample: ""
     since:
-      description: When it came into this state, in seconds since 1970.
+      description: When it entered this state, in seconds since 1970.
       type: float
       sample: 1795234086.7
     started:
-      description: When its supervisor was started, in seconds since 1970. V(null) where it has not said so yet.
+      description: When its supervisor was started, in seconds since 1970. V(null) if not reported yet.
       type: float
       sample: 1795234080.2
     last_line:
-      description: The last line that the first rank of this node has written.
+      description: The last line written by the first rank of this node.
       type: str
       sample: step 120 loss 0.31
     silence:
       description:
-        - Seconds since the first rank of the node has written something. V(null) while the run does not run, and where
-          nothing was written yet.
+        - Seconds since the first rank of the node last wrote something. V(null) while the run is not running, and if
+          nothing has been written yet.
       type: float
       sample: 2.5
     gpus:
       description:
-        - What the node's GPUs do, C(devices) with one entry each, and how many seconds ago that was (C(age)). Taken
-          every 15 s, and kept as C(gpus.csv) in the run directory. V(null) where there is no GPU, and while the run
-          does not run.
+        - What the node's GPUs are doing, C(devices) with one entry each, and how many seconds ago that was (C(age)).
+          Sampled every 15 s, and kept as C(gpus.csv) in the run directory. V(null) without a GPU, and while the run is
+          not running.
       type: dict
       sample:
         age: 4.2
@@ -223,12 +222,12 @@ run:
             error: "ValueError: boom"
             log: /home/ubuntu/.muster/runs/first-try/node1/launcher.log
     result:
-      description: How the whole run ended, on the node of rank 0 only. V(null) elsewhere and while it runs.
+      description: How the whole run ended, on the rank 0 node only. V(null) elsewhere and while it runs.
       type: dict
     said:
       description:
-        - What the job itself reported by lines C(MUSTER_RESULT {...}) of rank 0, the last value of each key. On the
-          node of rank 0 only, and once the run is over. All of them are kept as C(said.jsonl) in the run directory.
+        - What the job itself reported in C(MUSTER_RESULT {...}) lines of rank 0, the last value of each key. On the
+          rank 0 node only, and once the run is over. All of them are kept as C(said.jsonl) in the run directory.
       type: dict
       sample: {accuracy: 0.97}
 directory:
@@ -237,7 +236,7 @@ directory:
   type: str
   sample: /home/ubuntu/.muster/runs/first-try/node1
 supervision:
-  description: What ends the run's processes should the supervisor itself be killed, a systemd unit or a guard process.
+  description: What ends the run's processes if the supervisor itself is killed, a systemd unit or a guard process.
   returned: when O(state=started), not in check mode
   type: str
   sample: unit muster-first-try
@@ -248,7 +247,7 @@ command:
   elements: str
   sample: [/usr/bin/python3, train.py]
 stopped:
-  description: Names of the runs that were alive here.
+  description: Names of the runs that were running here.
   returned: when O(state) is given
   type: list
   elements: str

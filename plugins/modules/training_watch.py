@@ -9,11 +9,11 @@ DOCUMENTATION = r"""
 module: training_watch
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Show a run as it goes
+short_description: Show a run while it is running
 description:
-  - Shows on the terminal what a rank writes, what happens to the run, and a line of progress now and then, until the
-    run has ended.
-  - Takes one connection to one node, however many nodes the run has. The supervisor of rank 0 knows the state of all
+  - Shows on the terminal what a rank writes, what happens to the run, and an occasional progress line, until the run
+    ends.
+  - Needs one connection to one node, however many nodes the run has. The supervisor of rank 0 knows the state of all
     nodes. Delegate the task to that node.
   - Ending the playbook does not end the run.
   - Nothing is shown in check mode.
@@ -28,26 +28,26 @@ attributes:
   delegation: {support: full}
 options:
   node:
-    description: Name of the node that is watched, as the run's plan has it.
+    description: Name of the node to watch, as in the run's plan.
     type: str
     required: true
   local_rank:
-    description: Whose output is shown, by its number among the ranks of the node.
+    description: Local rank on the node whose output is shown.
     type: int
     default: 0
   progress_interval:
-    description: Seconds between two lines of progress.
+    description: Seconds between two progress lines.
     type: int
     default: 30
   patience:
-    description: Seconds without an answer of the node after which watching ends.
+    description: Seconds without an answer from the node after which watching ends.
     type: int
     default: 30
 notes:
-  - A line C(MUSTER_RESULT {"accuracy":0.97}) of the job, with a JSON object, is not shown but returned as RV(said). A
-    line of more than 64 KiB, or with more than 20 objects and lists within each other, is output like any other.
-  - Where more than 2 MiB of output wait to be shown, only their end is. How much is left out, and in which file on the
-    node all of it is, is shown instead.
+  - A line C(MUSTER_RESULT {"accuracy":0.97}) from the job, with a JSON object, is not shown but returned as RV(said). A
+    line of more than 64 KiB, or with more than 20 levels of nested objects and lists, is treated as ordinary output.
+  - If more than 2 MiB of output are waiting to be shown, only the end is shown, together with how much is left out and
+    which file on the node has all of it.
 seealso:
   - module: muster.training.training_run
   - module: muster.training.run_record
@@ -66,23 +66,23 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lost:
-  description: Whether the node fell silent before the run's end was seen.
-  returned: always, but in check mode
+  description: Whether contact with the node was lost before the run's end was seen.
+  returned: always, except in check mode
   type: bool
   sample: false
 result:
-  description: How the run ended, as the supervisor of rank 0 wrote it. V(null) where that was not to be had.
-  returned: always, but in check mode
+  description: How the run ended, as the supervisor of rank 0 wrote it. V(null) if that was not available.
+  returned: always, except in check mode
   type: dict
   sample: {run_id: first-try, state: succeeded, reason: "", world_size: 16, nnodes: 2}
 status:
-  description: The last status of the node, with the states of all nodes where it is the node of rank 0.
+  description: The last status of the node, with the states of all nodes if it is the rank 0 node.
   returned: when the run's end was seen
   type: dict
   sample: {run_id: first-try, node_rank: 0, state: succeeded, message: ""}
 said:
   description: What the job itself reported by C(MUSTER_RESULT).
-  returned: always, but in check mode
+  returned: always, except in check mode
   type: dict
   sample: {accuracy: 0.9778}
 """

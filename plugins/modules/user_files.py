@@ -8,27 +8,27 @@ DOCUMENTATION = r"""
 module: user_files
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Make directories and write files of a user, with the rights of that user
+short_description: Create directories and files of a user, with that user's rights
 description:
-  - As root, for another user, it does all with the rights of that user, so that a link or a directory that the user has
-    put in the place of another one leads nowhere where the user could not go anyway. Needs neither the package C(acl)
-    nor a temporary file that all can read.
-  - Files of root, such as those below C(/etc), are written with O(user=root).
-  - A directory that the user cannot make, such as C(/data), is made by root and given to the user, if nobody but root
-    can exchange a directory above it. A directory that exists keeps its owner.
+  - As root, for another user, it does everything with that user's rights, so that a link or directory swapped in by the
+    user leads nowhere the user could not go anyway. Needs neither the package C(acl) nor a world-readable temporary
+    file.
+  - For files of root, such as those below C(/etc), use O(user=root).
+  - A directory that the user cannot create, such as C(/data), is created by root and given to the user, provided that
+    only root can replace a directory above it. An existing directory keeps its owner.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
 attributes:
   check_mode: {support: full}
-  diff_mode: {support: full, details: Of O(files). Set C(diff) to false where a content is secret.}
+  diff_mode: {support: full, details: For O(files). Set C(diff) to false if a content is secret.}
   platform: {platforms: posix}
 options:
   user:
-    description: Whose they are, where an entry does not say otherwise.
+    description: Owner of the entries that do not set their own.
     type: str
     required: true
   directories:
-    description: Directories, in order, before the files.
+    description: Directories, created in order, before the files.
     type: list
     elements: dict
     default: []
@@ -39,21 +39,21 @@ options:
         required: true
       mode:
         description:
-          - Permissions, as V("0700"). Those of a directory that belongs to somebody else are left as they are.
-          - Without it the user can read, write and enter the directory.
+          - Permissions, such as V("0700"). Those of a directory that belongs to somebody else are left as they are.
+          - If omitted, the user can read, write and enter the directory.
         type: str
       closed:
-        description: Whether nobody but the owner can write there.
+        description: Ensure that only the owner can write there.
         type: bool
         default: false
       only_root:
         description:
-          - Of root, whether it is refused if anybody else could change it, or exchange it or a directory above it. No
-            link may be on the way.
+          - For directories of root, fail if anybody else could change it, or replace it or a directory above it. No
+            part of the path may be a link.
         type: bool
         default: false
       user:
-        description: Whose it is. By default O(user).
+        description: Owner. Defaults to O(user).
         type: str
         default: ""
   files:
@@ -71,33 +71,35 @@ options:
         type: str
         default: "0600"
       content:
-        description: The whole text.
+        description: Complete content.
         type: str
       base64:
-        description: Whether O(files[].content) is in Base64, as what may be no UTF-8 must be.
+        description: Treat O(files[].content) as Base64, which is required if it may not be UTF-8.
         type: bool
         default: false
       line:
-        description: A line, without its end. All others stay.
+        description: A line, without its line ending. All other lines stay.
         type: str
         default: ""
       mark:
-        description: With what O(files[].line) ends; a line that ends so is replaced by it. Empty, the whole line.
+        description:
+          - Suffix of O(files[].line); an existing line with the same suffix is replaced by it. If empty, the whole
+            line.
         type: str
         default: ""
       user:
-        description: Whose it is. By default O(user).
+        description: Owner. Defaults to O(user).
         type: str
         default: ""
       validate:
-        description: A command that judges the new file before it takes the place of the old one. V(%s) is its path.
+        description: Command that validates the new file before it replaces the old one. V(%s) is its path.
         type: list
         elements: str
         default: []
 """
 
 EXAMPLES = r"""
-- name: Ensure that a user lets a key in
+- name: Ensure that a user accepts a key
   muster.training.user_files:
     user: trainer
     directories:
@@ -109,14 +111,14 @@ EXAMPLES = r"""
         mark: our-cluster
   become: true
 
-- name: Ensure that a user has a directory outside of the home
+- name: Ensure that a user has a directory outside the home
   muster.training.user_files:
     user: trainer
     directories:
       - path: /data/sets
   become: true
 
-- name: Ensure that sshd lets in no passwords
+- name: Ensure that sshd refuses passwords
   muster.training.user_files:
     user: root
     files:
@@ -135,7 +137,7 @@ home:
   type: str
   sample: /home/trainer
 changed_files:
-  description: Paths of the files that were written, or would be in check mode.
+  description: Paths of the files that were written, or in check mode would be.
   returned: success
   type: list
   elements: str
@@ -187,7 +189,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def absolute(path: str, home: str) -> str:
-    """A path that may begin with ~/ as an absolute one; raises UserFileError where it is none."""
+    """Make a path that may begin with ~/ absolute; raise UserFileError if it is invalid."""
     path = os.path.join(home, path[2:]) if path.startswith("~/") else home if path == "~" else path
     if not path.startswith("/"):
         raise UserFileError(f"the path is {path!r}. Needed: an absolute one, or one that begins with ~/")
@@ -195,7 +197,7 @@ def absolute(path: str, home: str) -> str:
 
 
 def octal(mode: str | None) -> int | None:
-    """Permissions as a number; raises UserFileError where they are none."""
+    """Permissions as a number; raise UserFileError if they are invalid."""
     try:
         return None if mode is None else int(mode, 8)
     except ValueError:
@@ -203,7 +205,7 @@ def octal(mode: str | None) -> int | None:
 
 
 def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bool) -> bool:
-    """Have a directory; return whether that was, or would be, a change."""
+    """Ensure a directory exists; return whether that was, or would be, a change."""
     path, mode = absolute(wanted["path"], entry.pw_dir), octal(wanted["mode"])
     if wanted["only_root"] and entry.pw_uid == _root_path.ROOT:
         refuse_what_others_can_exchange(path)
@@ -227,9 +229,9 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 
 def refuse_what_others_can_exchange(path: str) -> None:
-    """Raise UserFileError where somebody else than root could change a directory, or put another one in its place."""
-    fault = _root_path.parent_fault(os.path.join(path, "."))  # the directory itself, too
-    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky is enough on the way alone
+    """Raise UserFileError if anybody but root could change or replace a directory."""
+    fault = _root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
+    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky suffices for parents only
         fault = f"{path} can be written by others than root"
     if fault:
         raise UserFileError(
@@ -239,7 +241,7 @@ def refuse_what_others_can_exchange(path: str) -> None:
 
 
 def shown(text: str) -> str:
-    """What is shown of a content: what is no text by its size, and of other bytes that are no UTF-8 a mark for each."""
+    """How content is shown: binary by its size, and otherwise a mark for each byte that is not UTF-8."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"
@@ -247,7 +249,7 @@ def shown(text: str) -> str:
 
 
 def keep(params: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Bring all into the wanted state; in check mode, tell what would be."""
+    """Bring everything into the desired state; in check mode, tell what would change."""
     changed, diff, written = False, [], []
     for wanted in params["directories"]:
         changed |= ensure_directory(entry_of(wanted["user"] or params["user"]), wanted, check)
