@@ -64,7 +64,7 @@ def refusal_of(args: dict[str, Any]) -> str:
             "to below 1"
         )
     if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-        return "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
+        return "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
     return ""
 
 

@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
             if args[name] < value:
                 wrong = f"rehearse_{name} is {args[name]}, but must be {value} or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-            wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
+            wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
         if wrong:
             raise Refusal(wrong, result={"changed": False})
         return Job(

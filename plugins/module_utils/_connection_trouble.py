@@ -131,7 +131,7 @@ TROUBLES = (
     ),
     Trouble(
         r"(?P<why>No route to host|Network is unreachable)",
-        "no way leads to it: {why}",
+        "it cannot be reached: {why}",
         MACHINE_ON,
         "check that the machine is on, that its address in the inventory is correct, and that this machine is in its "
         "network (VPN)",

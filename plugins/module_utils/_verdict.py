@@ -308,7 +308,7 @@ def render_verdict(
         lines.append(f"  the run ended because {verdict['reason']}")
     missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
     if missing and verdict["state"] == "succeeded":
-        lines.append(f"  lost on the way: {', '.join(missing)}")
+        lines.append(f"  lost during the run: {', '.join(missing)}")
     for node in verdict["nodes"]:
         if node["stuck"]:
             pids = ", ".join(str(pid) for pid in node["stuck"])
@@ -317,7 +317,7 @@ def render_verdict(
             lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
-                f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
+                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; make "
                 f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
         if node.get("shortened"):
@@ -329,7 +329,7 @@ def render_verdict(
             )
         for point, error in node["mounts"].items():
             lines.append(
-                f"  on {node['name']} the mount {point} died under the run: {error}; check that its server is up, "
+                f"  on {node['name']} the mount {point} died during the run: {error}; check that its server is up, "
                 "then mount it again (site.yml)"
             )
     if record:

@@ -59,7 +59,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     run_id = args["run_id"] or fresh_run_id(args["script"], args["module"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
-            f"run_id {ascii(run_id)[:80]} is no safe name: use letters, digits, '.', '_' and '-', at most 63, "
+            f"run_id {ascii(run_id)[:80]} is not a safe name: use letters, digits, '.', '_' and '-', at most 63, "
             "a letter or digit first"
         )
     for name in ("master_port", "lifeline_port"):

@@ -119,12 +119,12 @@ def unread_variables(
     for name in sorted(unknown):
         owner = next((role for role in roles if name in role.options), None)
         if owner:
-            said.append(f"{name} is set (with -e), and {is_off(owner)}")
+            said.append(f"{name} is set (with -e), but {is_off(owner)}")
         elif name in others:
             reader = f"only the role {others[name]} reads it, which this playbook does not run"
-            said.append(f"{name} is set (with -e), and {reader}; remove it")
+            said.append(f"{name} is set (with -e), but {reader}; remove it")
         else:
-            said.append(f"{name} is set (with -e), and nothing reads it; correct the name, or remove it")
+            said.append(f"{name} is set (with -e), but nothing reads it; correct the name, or remove it")
     return said
 
 

@@ -127,7 +127,7 @@ def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mappi
     names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:
         names -= read_elsewhere(typed, task_vars)
-    return [f"{name} is set (with -e), and {why_unread(name, read, meant)}" for name in sorted(names)]
+    return [f"{name} is set (with -e), but {why_unread(name, read, meant)}" for name in sorted(names)]
 
 
 def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:

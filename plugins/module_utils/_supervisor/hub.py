@@ -174,7 +174,7 @@ class Hub(Link):
             if now - wire.heard > silence:
                 self.lose(
                     self.nodes[wire.node_rank or 0],
-                    f"nothing heard of it for {silence:g} s (powered off, or cut off from the network)",
+                    f"no sign of life for {silence:g} s (powered off, or cut off from the network)",
                 )
                 self.drop(wire)
         if now >= self.beat_due:
@@ -231,7 +231,7 @@ class Hub(Link):
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
             self.journal.event(
                 "shrink",
-                f"{what}; the run goes on with {len(alive)} of {len(self.nodes)} nodes "
+                f"{what}; the run continues with {len(alive)} of {len(self.nodes)} nodes "
                 f"(at least {self.plan['min_nnodes']} are needed)",
                 node=node["name"],
             )

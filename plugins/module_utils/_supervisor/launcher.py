@@ -312,7 +312,7 @@ class Launcher:
 
     def container_left(self, goes_on: bool) -> str:
         """Return why the container may still be there, and what to do; "" where the engine has removed it."""
-        why = "the container engine is taking long to remove it"
+        why = "the container engine is taking a long time to remove it"
         if not goes_on:
             said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
             if not self.removed or GONE_ALREADY.search(said):
@@ -336,7 +336,7 @@ class Launcher:
         said = launcher_error(code, read_tail(self.journal.path("launcher.log")))
         unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
-            code, said = 1, f"the launcher ended with exit code 0, but not so rank {', '.join(unwell)}"
+            code, said = 1, f"the launcher ended with exit code 0, but rank {', '.join(unwell)} did not"
         return {
             "exit_code": code,
             "reason": self.rank_failed,

@@ -10,7 +10,7 @@ line. So nobody on the way can add, exchange, reorder or repeat one.
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
   peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
-  peer:   {"type": "mount", "text"} where a mount under the run has died or come back
+  peer:   {"type": "mount", "text"} where a mount has died during the run or come back
   peer:   {"type": "logs", "text"} where its logs were shortened
   peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}

@@ -201,7 +201,7 @@ class Peer(Link):
                 "(killed, or the node went down)"
             )
         elif checked_in and now - self.heard > silence:
-            why = f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off from the network)"
+            why = f"{master} is lost: no sign of life for {silence:g} s (powered off, or cut off from the network)"
         else:
             return
         self.stop(why)

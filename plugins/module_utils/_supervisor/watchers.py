@@ -102,7 +102,7 @@ class Watchers:
         self.name = plan["node"]["name"]
         self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
         self.looks_due = 0.0
-        self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
+        self.mounts: dict[str, str] = {}  # mount points that have died during the run, and the error of each
         self.sampler: int | None = None  # pid of what takes a sample of the GPUs
         self.samples_due = 0.0
         self.samples = 0  # how many were begun
@@ -163,7 +163,7 @@ class Watchers:
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Tell of mounts that die under the run, and of those that come back."""
+        """Tell of mounts that die during the run, and of those that come back."""
         notices = self.look(now) if running and now >= self.looks_due else []
         for point, (pid, since) in list(self.looks.items()):
             error = None
@@ -256,7 +256,8 @@ class Watchers:
         if bool(error) == bool(self.gpus_error):
             return []
         self.gpus_error = error
-        return [("gpus", f"the GPUs on {self.name} fail: {error}" if error else f"the GPUs on {self.name} work again")]
+        text = f"are failing: {error}" if error else "work again"
+        return [("gpus", f"the GPUs on {self.name} {text}")]
 
     def tend_logs(self, now: float) -> list[Notice]:
         """Keep the logs within their limit while the job goes on, and tell so once."""

@@ -194,7 +194,7 @@ def troubles(end: Mapping[str, Any]) -> list[str]:
     for key, words in (
         ("gpus", "the GPUs failed"),
         ("container", "the container may still exist"),
-        ("unwritten", "the run's directory could not be written at times"),
+        ("unwritten", "the run's directory could not be written to at times"),
         ("shortened", "logs were shortened"),
     ):
         if clean(end.get(key)):
