@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A working tree that is brought from a source to the first node and from there to others, and nothing beside it.
+"""Copies a working tree from a source to the first node and from there to the others, and nothing else.
 
-What was brought stands in a list in the tree itself. What a job has written, or changed since, is in no list, and is
-neither copied on, nor compared, nor removed. Private to this collection. Runs on the node as the user whose the tree
-is, and on the controller, which lists the source; standard library only, Python >= 3.8.
+A list in the tree itself says what was copied. What a job has written, or changed since, is not in the list, and is
+not copied on, compared or removed. Private to this collection. Runs on the node as the owner of the tree,
+and on the controller, which lists the source; standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations

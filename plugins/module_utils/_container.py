@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's command inside a container: what stands before it. Pure. Private to this collection."""
+"""A node's command inside a container: the words put before it. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine of this machine, and what it has of an image. Private to this collection.
+"""A container engine on this machine, and what it has of an image. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. The role container_image copies it beside its own program as
 engine.py, so it imports nothing of this collection.

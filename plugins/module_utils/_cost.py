@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run costs: from what its machines cost an hour. Pure. Private to this collection."""
+"""What a run costs, from the hourly price of its machines. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job's DeepSpeed configuration: where it is, and what DeepSpeed makes of its batch sizes. Private.
+"""A job's DeepSpeed configuration: where it is, and how DeepSpeed interprets its batch sizes. Private.
 
 Runs on nodes and on the controller, standard library only, Python >= 3.8.
 """

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""/etc/hosts of a node: every name of the cluster leads to its node_address, and to nothing else.
+"""/etc/hosts of a node: every name of the cluster resolves to its node_address and to nothing else.
 
 Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address whichever comes first, and a name on the line of
-localhost makes getfqdn() say "localhost". So a block of our own is not enough, the names must go from all other lines.
-The block stands first because a look-up by address takes the first line that has it.
+localhost makes getfqdn() say "localhost". So our own block is not enough; names must be removed from all other lines.
+The block comes first because a lookup by address takes the first line that has it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a check has found, and how a person reads it. Private to this collection."""
+"""What a check has found, and how it is shown to a person. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which commit of a git checkout a job starts in. Private to this collection.
+"""Which commit of a git checkout a job starts from. Private to this collection.
 
-Runs on the node as the job's user, standard library only, Python >= 3.8. The commit stands in a few small files, so no
-git has to be there to read it. Whether files have been changed since only git can tell.
+Runs on the node as the job's user, standard library only, Python >= 3.8. The commit is in a few small files, so git
+need not be installed to read it. Only git can tell whether files have been changed since.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a machine calls itself and others: its hosts file, who else writes it, and what its resolver says.
+"""The names a machine uses for itself and others: its hosts file, who else writes it, and what its resolver says.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that takes minutes: it outlives the connection, and its end can be asked for again. Private to this
+"""A command that takes minutes: it outlives the connection, and its result can be read later. Private to this
 collection.
 
-Runs on the node, standard library only, Python >= 3.8. A command that runs already (the play that started it was
-interrupted) is followed, not started beside itself. The output of a command that failed stays on the node, without the
-credentials of addresses in it.
+Runs on the node, standard library only, Python >= 3.8. A command that is already running (the play that started it
+was interrupted) is followed, not started twice. The output of a failed command stays on the node, with the
+credentials removed from its URLs.
 """
 
 from __future__ import annotations

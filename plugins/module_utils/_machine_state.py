@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for cloud-init and the locks of apt and dpkg, then tell what a machine lacks and what is wrong with it.
+"""Wait for cloud-init and the locks of apt and dpkg, then report what a machine lacks and what is wrong with it.
 
 Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """

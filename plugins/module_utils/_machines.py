@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the machines of a run were and ran, as plan.json keeps it: later they are gone. Pure. Private to this
+"""What the machines of a run were and ran, kept in plan.json because they may be gone later. Pure. Private to this
 collection."""
 
 from __future__ import annotations

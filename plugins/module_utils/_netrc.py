@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One entry in a user's ~/.netrc; all others stay.
+"""One entry in a user's ~/.netrc; all others are kept.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tree of code, and whether the one on a node is the one on the controller. Private to this collection.
+"""A tree of code, and whether the node's is the same as the controller's. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions. What
-a job has written beside the code is in no list, so it is neither looked at nor told.
+a job has written beside the code is not in a list, so it is neither examined nor reported.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands and calls that may hang, with an end in sight. Private to this collection.
+"""Commands and calls that may hang, with a time limit. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. A process that waits for a broken device or a dead server cannot
 be killed; what is left behind here holds nothing of ours open, so the answer to the controller is given all the same.

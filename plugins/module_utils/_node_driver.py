@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver as it is installed on a node: packages, modules by kernel, what could be installed. Private to this
+"""The NVIDIA driver installed on a node: packages, modules per kernel, what could be installed. Private to this
 collection.
 
-Runs on the node, standard library only, Python >= 3.8. What runs of it is read by _node_gpus. The parsers are pure.
+Runs on the node, standard library only, Python >= 3.8. _node_gpus reads what is loaded. The parsers are pure.
 """
 
 from __future__ import annotations

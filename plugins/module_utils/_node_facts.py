@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is true on a node: read in one go, without a change to it. Private to this collection.
+"""What is true on a node, read in one go without changing anything. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes what the caller wants to know about and
 returns plain data; the checks that judge it run on the controller. What takes long is started first and collected last,
-and each of it has an end: a driver or a mount that hangs is a fact.
+each with a time limit: a driver or a mount that hangs is a fact, too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container engine has of a job's image, as the run's user sees it. Private to this collection.
+"""What a container engine knows of a job's image, as the run's user sees it. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """

@@ -4,7 +4,7 @@
 
 """Versions of what a job's interpreter would import, without importing it. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version stands in the
+Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version is in the
 name of its .dist-info directory, and the CUDA that it was built for in torch/version.py.
 """
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a node reaches its peers by ssh, as launchers that go by ssh do. Private to this collection.
+"""Whether a node reaches its peers by ssh, as launchers that use ssh do. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """

@@ -4,8 +4,8 @@
 
 """Mounts and space of a node. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks whoever touches it, for
-ever: such mounts are first touched by a child process, and nothing below one that does not answer is touched at all.
+Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks whatever touches it
+forever: a child process touches mounts first, and nothing below one that does not answer is touched at all.
 """
 
 from __future__ import annotations

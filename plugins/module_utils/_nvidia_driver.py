@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What to do about the NVIDIA driver of a node. Pure: from what was read to a decision. Private to this collection."""
+"""Decides what to do about a node's NVIDIA driver, from what was read. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fetch the key of a package source, and keep what counts of it.
+"""Fetch the key of a package source, and keep only trusted keys.
 
-A key counts by its fingerprint alone. Only the keys that count are written to the keyring, in the form that apt reads
-without a look at anything else. Private to this collection. Runs on the node as root, standard library only,
+A key is trusted by its fingerprint alone. Only trusted keys are written to the keyring, in the form that apt reads
+without looking at anything else. Private to this collection. Runs on the node as root, standard library only,
 Python >= 3.8.
 """
 

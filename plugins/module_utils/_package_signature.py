@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""By which key a file is signed. Needs gpgv, and no home directory of GnuPG.
+"""Which key a file is signed with. Needs gpgv, but no GnuPG home directory.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connect each node with each other over TCP, both ways, with full packets. Private to this collection.
+"""Connect each node with every other over TCP, both ways, with full-size packets. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. Every node makes one Probe, at about the same time or one after
 the other: a node first listens, then greets all peers. A peer that does not listen yet refuses at once, and will greet
-this node when its turn comes, so each pair meets whoever comes later. Who is greeted connects back to the greeter's
-ports; thus one meeting proves both directions. A child process keeps listening until every peer has been here.
+this node when its turn comes, so each pair meets whoever is later. The one greeted connects back to the greeter's
+ports, so one meeting proves both directions. A child process keeps listening until every peer has connected.
 
-Packets of full size, with "do not fragment" set as TCP always does, prove the MTU of the path: where a switch or tunnel
-in between takes less and says nothing, connections open and then stand still.
+Full-size packets, with "do not fragment" set as TCP always does, prove the MTU of the path: if a switch or tunnel in
+between silently takes less, connections open and then stall.
 """
 
 from __future__ import annotations

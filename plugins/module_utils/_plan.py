@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch plan: from nodes, their facts and a job to what each node is to do. Pure. Private to this collection."""
+"""The launch plan: what each node will do, from the nodes, their facts and a job. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rank table: which node comes where, under which address, with how many processes.
+"""The rank table: each node's place, address and number of processes.
 
 Every other artefact (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
 """

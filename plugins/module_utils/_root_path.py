@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths on which root may act: no link and no directory on the way that somebody else can exchange.
+"""Paths that root may act on: no link or directory along the way that somebody else can replace.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """

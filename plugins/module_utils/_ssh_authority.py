@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A certificate authority of SSH in a directory: its key, a record of what it signed for each node, what is revoked.
+"""An SSH certificate authority in a directory: its key, a record of what it signed for each node, what is revoked.
 
     ca, ca.pub            the key pair
     nodes/NAME.json       the node's certificates by id, and the ids of the keys that it has now
-    revoked, revoked.krl  ids of the certificates that are good no more, and the same as sshd and ssh read it
-    lock                  held by the one who changes any of them
+    revoked, revoked.krl  ids of certificates that are no longer valid, and the same in the format of sshd and ssh
+    lock                  held while any of them is changed
 
-An id is made of the node, the key and the names for which it is good. A renewed certificate keeps it, so that one entry
-revokes all of them; another key, another machine of the same name, or a certificate for other names has another.
+An id is made from the node, the key and the names it is valid for. A renewed certificate keeps its id, so that one
+entry revokes all of them; another key, another machine of the same name, or a certificate for other names gets another.
 
-The key may have a passphrase (ssh-keygen -p -f ca). It is then used by ssh-agent, to which its owner adds it.
+The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent, to which its owner adds it.
 """
 
 from __future__ import annotations

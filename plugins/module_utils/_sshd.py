@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the sshd of a node takes its settings to be. Private to this collection. Runs on the node as root, standard
+"""The settings that a node's sshd uses. Private to this collection. Runs on the node as root, standard
 library only, Python >= 3.8."""
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 """Directories and files of a user, made and written with the rights of that user.
 
-Private to this collection. Runs on the node, standard library only, Python >= 3.8. What lies in a home may be a link to
-anything: followed with the user's own rights it leads nowhere where the user could not go anyway.
+Private to this collection. Runs on the node, standard library only, Python >= 3.8. Anything in a home may be a link to
+anything: followed with the user's own rights, it leads nowhere the user could not go anyway.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 """Numbers as they were written. Private to this collection, controller only.
 
-YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible keeps with each
-value where it was written, so the text can be read there.
+YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible records where
+each value was written, so the text can be read there.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy a bucket of S3 into another one, by the server itself. Private to this collection, controller only.
+"""Copy an S3 bucket into another one, on the server itself. Private to this collection, controller only.
 
-Both listings are read in step, so that a bucket of any size needs no memory to speak of. An object that was uploaded in
-parts is copied in the same parts: only then has the copy the same ETag, by which both are compared. Nothing is deleted.
+Both listings are read in step, so that a bucket of any size takes hardly any memory. An object that was uploaded in
+parts is copied in the same parts: only then does the copy have the same ETag, by which they are compared. Nothing is
+deleted.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The record of a cluster on the controller: what was asked for and what came of it. Private to this collection.
 
-It lies in .muster/clusters/CLUSTER.json beside the inventory, readable by its owner alone. That something is about to
-be asked for is written before the request, and its id after the answer, so that a crash between the two is seen by the
-next run. The record helps and proves; it is not the truth: without it all but fixed addresses is found by network and
+It is .muster/clusters/CLUSTER.json beside the inventory, readable only by its owner. What is about to be requested is
+written before the request, and its id after the answer, so that the next run sees a crash between the two. The record
+helps and proves; it is not the truth: without it, everything but fixed addresses is found by network and
 name.
 """
 

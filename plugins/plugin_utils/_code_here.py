@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tree of code on this machine, as it is to be on the nodes. Private to this collection, controller only."""
+"""The tree of code on this machine, as it should be on the nodes. Private to this collection, controller only."""
 
 from __future__ import annotations
 

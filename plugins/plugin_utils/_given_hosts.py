@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines as people have them: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
+"""Machines as people list them: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
 
-What is read here becomes an inventory, so more is taken than what two launchers read alike (module_utils/_hostfile.py).
+What is read here becomes an inventory, so more is accepted than two launchers read alike (module_utils/_hostfile.py).
 Private to this collection.
 """
 

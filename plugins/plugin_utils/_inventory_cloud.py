@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From which cloud the machines of an inventory come. Private to this collection, controller only."""
+"""Which cloud the machines of an inventory come from. Private to this collection, controller only."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A step on a node that takes minutes, and shows that it lives: a command, or code of ours. Private to this collection,
+"""A step on a node that takes minutes and shows it is alive: a command, or our code. Private to this collection,
 controller only.
 
 It does not depend on the connection (plugins/module_utils/_long_command.py): a step that an interrupted play left

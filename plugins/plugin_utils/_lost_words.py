@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Words behind -e that reach no variable. Private to this collection, controller only.
+"""Words after -e that reach no variable. Private to this collection, controller only.
 
-Ansible ends a value at its first blank: of -e launch_args="--resume --epochs 1" it keeps --resume, and says nothing.
+Ansible ends a value at its first blank: from -e launch_args="--resume --epochs 1" it silently keeps only --resume.
 """
 
 from __future__ import annotations

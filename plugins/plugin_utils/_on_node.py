@@ -4,10 +4,10 @@
 
 """Run our own code on a node in one round trip. Private to this collection, controller only.
 
-A module of Ansible's costs a node an interpreter with a large library and the controller an archive; what runs here is
-a few files of the standard library, sent to a bare interpreter's standard input. Nothing of the request is ever in
-argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline between
-quotes and expands `!` everywhere, fish reads backslashes between single quotes.
+An Ansible module costs the node an interpreter with a large library, and the controller an archive; what runs here is
+a few files that need only the standard library, sent to a bare interpreter's standard input. Nothing of the request is
+ever in argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline
+between quotes and expands `!` everywhere, fish reads backslashes between single quotes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which files of a run's nodes are brought here: each once, and only what is not here yet. Private to this collection,
+"""Which files of a run's nodes to fetch: each once, and only what is not here yet. Private to this collection,
 controller only.
 
-Whoever has a node writes what it tells: a name that leads anywhere else is refused.
+Whoever controls a node controls what it says: a name that leads anywhere else is refused.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster's network drive at Paperspace as variables of the role cifs_share. Private to this collection, pure.
 
-The password is none of them: in its place stands where it is to be asked for, so that no listing of an inventory and
+The password is not among them: in its place is a lookup that asks for it, so that no listing of an inventory and
 no cache has it.
 """
 

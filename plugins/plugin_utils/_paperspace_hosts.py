@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the machines of a Paperspace account to the hosts of an inventory: pure functions over the API's raw answer.
+"""Turns the machines of a Paperspace account into inventory hosts: pure functions over the API's raw answer.
 
 Private to this collection.
 """

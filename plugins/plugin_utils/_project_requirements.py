@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a project says that it requires. Private to this collection, controller only.
+"""What a project says it requires. Private to this collection, controller only.
 
-Its requirements.txt, with all files of the project that this one names, else the dependencies in its pyproject.toml. A
+Its requirements.txt, with all project files that it names, otherwise the dependencies in its pyproject.toml. A
 line that means the project itself (``-e .``) stands for the latter: the job starts in its tree, which needs no
 installation.
 """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Log in at many nodes from one task. Private to this collection, controller only.
+"""Log in to many nodes from one task. Private to this collection, controller only.
 
-What Ansible prints of a node that cannot be reached is some ten lines a node; one task on the controller can say the
-same of all nodes at once. The connections are those that later tasks use: ssh keeps them open.
+Ansible prints some ten lines for each node that cannot be reached; one task on the controller can say the
+same for all nodes at once. The connections are those that later tasks use: ssh keeps them open.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Clients of S3, and its errors in words for a person. Private to this collection, controller only."""
+"""S3 clients, and S3's errors in words for a person. Private to this collection, controller only."""
 
 from __future__ import annotations
 

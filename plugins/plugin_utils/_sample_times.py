@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When samples of GPUs were taken, told on another machine than the one that wrote them. Pure. Private to this
+"""When GPU samples were taken, worked out on another machine than the one that wrote them. Pure. Private to this
 collection, controller only."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was typed and has no effect is refused before anything else. Private to this collection, controller only.
+"""Refuses, before anything else, what was typed but has no effect. Private to this collection, controller only.
 
-For site.yml, whose roles have tags and switches, the module check_site asks more.
+For site.yml, whose roles have tags and switches, the module check_site checks more.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the checks judge: a job, its rank table, and the facts of the nodes. Private to this collection."""
+"""What the checks look at: a job, its rank table, and the facts of the nodes. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what was really tried between the nodes: TCP, full packets, ssh. Pure. Private to this collection."""
+"""Checks of the connections tried between the nodes: TCP, full-size packets, ssh. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of GPUs: there, healthy, free, and driven by one version of the driver. Pure. Private to this collection."""
+"""Checks of GPUs: present, healthy, free, and all using the same driver version. Pure. Private to this collection."""
 
 from __future__ import annotations
 

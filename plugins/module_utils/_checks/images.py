@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the image in which a job runs. Pure. Private to this collection."""
+"""Checks of the image a job runs in. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launch: is each node there and free, and has it what the job names? Pure. Private to this collection."""
+"""Checks of a launch: is each node there and free, and has what the job needs? Pure. Private to this collection."""
 
 from __future__ import annotations
 

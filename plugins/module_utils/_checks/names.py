@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of names: do the nodes' names mean the nodes' addresses, on every node? Pure. Private to this collection."""
+"""Checks of names: do the nodes' names resolve to their addresses on every node? Pure. Private to this collection."""
 
 from __future__ import annotations
 

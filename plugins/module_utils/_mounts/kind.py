@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a kind of mount is to the others: its needs, its files, and what its failures mean. Private to this collection.
+"""The interface of a kind of mount: its needs, its files, and what its failures mean. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. A kind is one file with one class of this shape, without input
 or output; `node.py` does what it says.

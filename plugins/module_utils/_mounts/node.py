@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the machine is asked and told: systemd, its journal, umount, files. Private to this collection.
+"""Calls to the machine: systemd, its journal, umount, files. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Every wait has an end.
+Runs on the node, standard library only, Python >= 3.8. Every wait has a time limit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where things lie, below one directory that is the same on all nodes.
+"""Where things are, below one directory that is the same on all nodes.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -54,7 +54,7 @@ def normal(name: str) -> str:
 
 
 class Place:
-    """Where things lie, below one directory that is the same on all nodes."""
+    """Where things are, below one directory that is the same on all nodes."""
 
     def __init__(self, given: Data) -> None:
         self.root = given["directory"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handing files on, from the first node to the others.
+"""Serving files from the first node to the others.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are alive on a node: their supervisors and processes, by the kernel's word. Private to this collection."""
+"""Which runs are alive on a node: supervisors and processes, as the kernel sees them. Private to this collection."""
 
 from __future__ import annotations
 

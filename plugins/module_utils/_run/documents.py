@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The documents of a run, as type checkers know them. Private to this collection.
 
-No node imports this file: it stands behind ``TYPE_CHECKING`` wherever it is used. Moments are seconds since 1970 by the
-clock of the node that wrote them, durations seconds, exit codes as Popen gives them.
+No node imports this file: wherever it is used, it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
+clock of the node that wrote them, durations are seconds, exit codes are as Popen gives them.
 """
 
 from __future__ import annotations

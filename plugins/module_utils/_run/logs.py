@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pack what there is of a run on a node, and hand the archive over in pieces. Private to this collection."""
+"""Pack what a node has of a run, and send the archive in pieces. Private to this collection."""
 
 from __future__ import annotations
 

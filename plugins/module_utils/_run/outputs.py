@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the job of a run has written on this node: told, compared and handed out in pieces. Private to this collection.
+"""What the job of a run has written on this node: listed, compared and sent in pieces. Private to this collection.
 
-Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it lies: run/PATH
+Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it is: run/PATH
 below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
 """
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose directories a run lies in: nobody else may exchange what we write there, and run.
+"""Who owns the directories of a run: nobody else may replace what we write there and run.
 
 Private to this collection.
 """

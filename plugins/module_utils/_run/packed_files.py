@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a run's directory is packed for the controller, and what is left out of it. Private to this collection.
+"""What is packed of a run's directory for the controller, and what is left out. Private to this collection.
 
 Runs on the node as the run's user, standard library only, Python >= 3.8. The job may have put anything there, and may
-go on to write: a link is not followed, what is no regular file is not opened, and each file is read once.
+still be writing: links are not followed, only regular files are opened, and each file is read once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes of a node: what descends from one, how one ended, and how it is said.
+"""Processes on a node: the descendants of one, how one ended, and how to say it.
 
 Private to this collection.
 """

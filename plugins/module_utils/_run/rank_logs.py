@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the logs of a node's ranks lie in a run directory.
+"""Where the logs of a node's ranks are in a run directory.
 
 Private to this collection.
 """

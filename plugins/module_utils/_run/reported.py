@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a job reports of itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
+"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
 
 Runs on the node and on the controller, standard library only, Python >= 3.8.
 """

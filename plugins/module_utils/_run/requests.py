@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A request to a node about a run, and its answer. Private to this collection.
 
-Runs on the node, standard library only. A run lies in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable by its
-user alone.
+Runs on the node, standard library only. A run is in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable only by
+its user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs that lie on a node: found by their plans, removed with all that belongs to them.
+"""The runs on a node: found by their plans, removed with everything that belongs to them.
 
 Private to this collection.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What only a living run needs, such as its token: it ends with the run or with this boot.
+"""What only a running run needs, such as its token: it goes away with the run or at the next boot.
 
 Private to this collection.
 """

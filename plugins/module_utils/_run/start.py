@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start a run on a node: its directory is written, and its supervisor started. Private to this collection."""
+"""Start a run on a node: write its directory, and start its supervisor. Private to this collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is new of a run on a node: lines of a rank, events, the end. Private to this collection."""
+"""News of a run on a node: lines of a rank, events, the end. Private to this collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where there is no systemd: end what a supervisor leaves behind that is killed, or that hangs.
+"""Without systemd: end what a supervisor leaves behind when it is killed or hangs.
 
 Private to this collection.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of rank 0: it hears all nodes, and decides when the run starts, who failed first, and when all end.
+"""The lifeline of rank 0: hears all nodes, and decides when the run starts, who failed first, and when all end.
 
 Private to this collection.
 """

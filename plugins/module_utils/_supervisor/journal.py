@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor tells in its run directory: events.jsonl, status.json, result.json.
+"""What a supervisor writes into its run directory: events.jsonl, status.json, result.json.
 
 Private to this collection.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A supervisor's end of the lifeline, and what it orders of its own node.
+"""A supervisor's end of the lifeline, and the orders it gives on its own node.
 
 Private to this collection.
 """

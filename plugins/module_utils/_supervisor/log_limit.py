@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep the logs of a node within their limit while the job writes on.
+"""Keep the logs of a node within their limit while the job keeps writing.
 
 Private to this collection.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ranks of a node have left behind: how each ended, and which failed first.
+"""What a node's ranks have left behind: how each ended, and which failed first.
 
 Private to this collection.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's report of its part of a run: its fields, checked as they come, short enough to be sent.
+"""A node's report on its part of a run: its fields, checked on arrival, short enough to be sent.
 
 Private to this collection.
 """

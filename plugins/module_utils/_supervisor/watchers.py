@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is watched beside the job on a node: mounts that may die, GPUs that may fail, logs that may grow too large.
+"""What is watched on a node beside the job: mounts that may die, GPUs that may fail, logs that may grow too large.
 
 Private to this collection.
 """

@@ -4,7 +4,7 @@
 
 """Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
 
-Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; of what is not the
+Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; outside the
 standard library it imports torch and flash-attention alone.
 """
 

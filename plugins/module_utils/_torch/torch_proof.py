@@ -4,8 +4,8 @@
 
 """Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
-interpreter of the environment, Python >= 3.8; of what is not the standard library it imports torch alone.
+What was proved once is not proved again until it changes. Private to this collection. Runs on the node with the
+interpreter of the environment, Python >= 3.8; outside the standard library it imports torch alone.
 """
 
 from __future__ import annotations

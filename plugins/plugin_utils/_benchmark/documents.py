@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a benchmark is to measure, what it has measured, and what that says. Types only.
+"""What a benchmark will measure, what it has measured, and what that means. Types only.
 
 Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
 stands for what is not known. Private to this collection, controller only.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What GPUs and networks are to be expected to do, each value with where it comes from. Pure.
+"""What GPUs and networks should be able to do, each value with its source. Pure.
 
 No value was measured by this collection itself: nobody has run its benchmark on these GPUs yet. Private to this
 collection, controller only.

@@ -4,8 +4,8 @@
 
 """Which GPU, which node and which link is slow. Pure. Private to this collection, controller only.
 
-What looks slow among others that are busy is only suspected: suspects() says what is to be measured again by itself,
-and judge() accuses nobody who was not.
+What looks slow while others are busy is only suspected: suspects() says what to measure again, alone, and judge()
+accuses nothing that was not.
 """
 
 from __future__ import annotations

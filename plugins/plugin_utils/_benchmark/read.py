@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what the job of a benchmark has written to rows with the names of nodes. A node wrote it, so it may be anything.
+"""Turns what a benchmark's job has written into rows with node names. A node wrote it, so it may be anything.
 
 Pure. Private to this collection, controller only.
 """

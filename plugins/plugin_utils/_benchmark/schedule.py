@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which nodes exchange with which, and in how many seconds what is measured. Pure. Private to this collection."""
+"""Which nodes exchange data, and how many seconds each measurement gets. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The address block of a new network: one that overlaps none of those that its machines meet. Private, pure."""
+"""The address block of a new network: one that overlaps no network its machines can meet. Private, pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a planner reads and writes: a cluster as it is wanted, an account as it is, and the steps between them.
+"""What a planner reads and writes: the requested cluster, the account as it is, and the steps between them.
 
-Private to this collection, controller only. The words are those that clouds have in common; each cloud's own file makes
-them of its API's answers. Money is in US dollars, disks and drives in GB as clouds sell them, times in seconds since
+Private to this collection, controller only. The terms are those that clouds have in common; each cloud's own file
+translates its API's answers. Money is in US dollars, disks and drives in GB as clouds sell them, times in seconds since
 1970.
 """
 

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What belongs to a cluster, in a cloud that has neither tags nor unique names. Private to this collection.
 
-The private network is the tag: muster-CLUSTER. A machine is the cluster's where it lies in that network AND is called
-CLUSTER-NUMBER; a drive where it lies there and is called CLUSTER-data. Scripts lie in no network, so theirs is a name
-that nobody else chooses. All names are compared letter by letter: bert, bert-2 and bertha are three clusters.
+The private network is the tag: muster-CLUSTER. A machine is the cluster's if it is in that network AND is called
+CLUSTER-NUMBER; a drive, if it is there and is called CLUSTER-data. Scripts are in no network, so their name is one that
+nobody else chooses. All names are compared letter by letter: bert, bert-2 and bertha are three clusters.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Planner of a cluster: what is wanted and what is there become steps. Private to this collection, pure.
+"""Planner of a cluster: turns what is wanted and what exists into steps. Private to this collection, pure.
 
-Carrying out all steps and planning again gives none; carrying out the first few gives the others. Only what is missing
-is made: surplus is never removed, and a machine is never given another type.
+Planning again after all steps gives none; after the first few, it gives the others. Only what is missing
+is made: surplus is never removed, and a machine's type is never changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looking at what is there, once it is known what became of all that was asked for. Private to this collection."""
+"""Looking at what exists, once it is known what became of every request. Private to this collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making and removing at EC2, each as often as it takes and with one effect. Private to this collection."""
+"""Making and removing things at EC2, tried as often as it takes and with one effect. Private to this collection."""
 
 from __future__ import annotations
 

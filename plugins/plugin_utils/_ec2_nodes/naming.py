@@ -4,8 +4,8 @@
 """What belongs to a cluster at EC2: tags that are there from birth. Private to this collection, pure.
 
 One request makes all machines of a set, so all have the same tags: the numbers of the set, of which a machine's own is
-the one at its place in the launch. Group and placement group are called muster-CLUSTER and have the tags as well; one
-of that name without them is somebody else's.
+the one at its position in the launch. Group and placement group are called muster-CLUSTER and have the tags as well;
+one with that name but without them is somebody else's.
 """
 
 from __future__ import annotations

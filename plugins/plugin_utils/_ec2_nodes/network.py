@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A network of the cluster's own: VPC, internet gateway, route and subnet. Private to this collection.
 
-EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a name that is there once. So each
-is recorded before it is asked for, once, and looked for by its tags where no answer comes.
+EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a unique name. So each is recorded
+before it is requested, once, and looked for by its tags if no answer comes.
 """
 
 from __future__ import annotations

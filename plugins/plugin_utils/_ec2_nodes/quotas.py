@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many vCPUs an AWS account may have. Private to this collection.
 
-Quotas are by market and family of types, and those of spot and on demand are two: a new account may have none of one.
+Quotas are per market and type family, and spot and on-demand are separate: a new account may have none of one.
 https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 """
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which ways there are to have a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
+"""The ways to get a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
 
 from __future__ import annotations
 

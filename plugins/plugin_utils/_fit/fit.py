@@ -4,7 +4,7 @@
 
 """Searches for the largest batch, launch by launch, and keeps what it knows in fit.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each probe is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each probe is written down before the next one starts.
 """
 
 from __future__ import annotations

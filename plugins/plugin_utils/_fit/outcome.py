@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a launch with a batch has fitted, was too large, or failed for another reason. Pure. Controller only.
+"""Whether a launch's batch fits, was too large, or the launch failed for another reason. Pure. Controller only.
 
-The words that mean "out of memory" are those of the catalogue of errors. Any rank suffices: the one that has failed
-first may only have heard of it. Private to this collection.
+The words that mean "out of memory" are those of the catalogue of errors. Any rank suffices: the one that failed
+first may only have been told by another. Private to this collection.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which batch to try next, by those that were tried. Pure. Private to this collection, controller only."""
+"""Which batch to try next, from those tried so far. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 

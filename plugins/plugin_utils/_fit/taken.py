@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of a search in the arguments of a launch. Private to this collection, controller only."""
+"""Putting the result of a search into the arguments of a launch. Private to this collection, controller only."""
 
 from __future__ import annotations
 

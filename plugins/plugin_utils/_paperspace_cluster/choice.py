@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster is made of at Paperspace: region, key that is let in, template. Private, pure."""
+"""What a cluster at Paperspace is made of: region, authorized key, template. Private, pure."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A template of one of a cluster's machines at Paperspace, from which others are made. Private.
 
-Paperspace takes it of a machine that is off, and lists it when that has ended, which may take an hour.
+Paperspace makes it from a machine that is off, and lists it when done, which may take an hour.
 """
 
 from __future__ import annotations

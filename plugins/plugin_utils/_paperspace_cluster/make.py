@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making one thing at Paperspace, and no second one when the answer is lost. Private to this collection."""
+"""Making one thing at Paperspace, and never a second one when the answer is lost. Private to this collection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at Paperspace, from nothing to ready: all of it, or what was made for it is removed again. Private."""
+"""A cluster at Paperspace, from nothing to ready: all of it, or everything made for it is removed again. Private."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Waiting for machines at Paperspace, with one list for all of them. Private to this collection.
 
-The API knows no failed state: a machine for which there is no capacity is made, and stays off. What went wrong is told
-by the machine's state and its events together.
+The API has no failed state: a machine for which there is no capacity is made, and stays off. Its state and its events
+together show what went wrong.
 """
 
 from __future__ import annotations

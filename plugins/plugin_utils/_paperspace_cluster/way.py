@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which way a cluster is had at Paperspace: type of machine, template, script. Private, changes nothing."""
+"""The way to get a cluster at Paperspace: type of machine, template, script. Private, changes nothing."""
 
 from __future__ import annotations
 

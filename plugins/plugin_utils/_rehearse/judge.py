@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rehearsal says of the whole job. Pure. Private to this collection, controller only."""
+"""What a rehearsal says about the whole job. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 """Launches a rehearsal, and keeps what is known in rehearsal.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each launch is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each launch is written down before the next one starts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the driver has kept of a run's processes over their whole lives, from lines of accounting.csv. Pure.
+"""What the driver recorded of a run's processes over their whole lives, from lines of accounting.csv. Pure.
 
 Private to this collection, controller only.
 """

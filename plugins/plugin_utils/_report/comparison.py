@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Several runs beside each other: a column a run, differences of settings first. Pure.
+"""Several runs side by side: one column per run, differing settings first. Pure.
 
 Private to this collection, controller only.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Named curves of a training: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines. Pure.
+"""Named training curves: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines. Pure.
 
 Private to this collection, controller only.
 """

@@ -5,7 +5,7 @@
 """report.json: what a report is made of, for the page, the log book, comparisons and other programs.
 
 Numbers are in the unit that their name ends with; times are seconds since 1970. None stands for what is not known. Each
-text is one line that was cleaned, but is still what a node or a job said. Private to this collection, controller only.
+text is one cleaned line, but is still what a node or a job said. Private to this collection, controller only.
 """
 
 from __future__ import annotations

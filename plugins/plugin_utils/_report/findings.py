@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is worth knowing of a run, by rule: each finding with the number that it rests on and what to do. Pure.
+"""What is worth knowing about a run, by rule: each finding with the number behind it and what to do. Pure.
 
 A rule is a function from Facts to findings. Private to this collection, controller only.
 """

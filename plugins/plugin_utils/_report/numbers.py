@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the samples of GPUs and the events of a run come to, as numbers. Pure.
+"""GPU samples and events of a run, summed up in numbers. Pure.
 
 Private to this collection, controller only.
 """

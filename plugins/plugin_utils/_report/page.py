@@ -4,8 +4,8 @@
 
 """The page of a report: one HTML file without scripts and without addresses of other hosts.
 
-What nodes and jobs say is escaped by Jinja2's own autoescape; the pictures that this collection has drawn are all that
-is not. Pure but for the templates, which are read. Private to this collection, controller only.
+What nodes and jobs say is escaped by Jinja2's own autoescape; only the pictures drawn by this collection
+are not. Pure except that templates are read. Private to this collection, controller only.
 """
 
 from __future__ import annotations

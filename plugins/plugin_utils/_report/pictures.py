@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures of Vega-Lite specifications: SVG and PNG. The only file that needs the package vl-convert-python.
+"""Pictures from Vega-Lite specifications: SVG and PNG. The only file that needs the package vl-convert-python.
 
 Private to this collection, controller only.
 """

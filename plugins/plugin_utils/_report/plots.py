@@ -4,9 +4,9 @@
 
 """Plots as Vega-Lite specifications: dictionaries with their data, for pictures.py or any other renderer. Pure.
 
-What nodes and jobs say enters as data or as a plain text, never as the name of a field or an expression, which Vega
-would evaluate. Lines differ by colour and by dashes. No background is drawn, so that a page can have its own; the
-colours of lines can be told from white and from the page's dark background.
+What nodes and jobs say enters as data or as plain text, never as the name of a field or an expression, which Vega
+would evaluate. Lines differ in colour and dashes. No background is drawn, so that a page can have its own; the
+colours of lines stand out from white and from the page's dark background.
 
 Private to this collection, controller only.
 """

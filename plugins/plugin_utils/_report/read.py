@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads a record's directory: the only file of a report that touches others. Everything there may be hostile.
+"""Reads a record's directory: the only part of a report that reads files. Everything there may be hostile.
 
-Nothing is followed out of the record, nothing but regular files is opened, and of each file a bounded part is read.
+No link is followed out of the record, only regular files are opened, and only a bounded part of each is read.
 
 Private to this collection, controller only.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a record says, as values of the type that is asked for. Nodes and jobs wrote it, so it may be anything. Pure.
+"""What a record says, as values of the requested type. Nodes and jobs wrote it, so it may be anything. Pure.
 
 Private to this collection, controller only.
 """

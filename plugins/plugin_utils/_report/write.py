@@ -4,7 +4,7 @@
 
 """Writes the report of a run, and of several: page, numbers, pictures and log book. Private to this collection.
 
-Controller only. What is written lies below the record of the run, and in the log book; each file is whole or not there.
+Controller only. All goes below the record of the run, and into the log book; each file is complete or missing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Begins a sequence of launches, and refuses one that could not come to its end.
+"""Begins a sequence of launches, and refuses one that could not finish.
 
 Private to this collection, controller only.
 """

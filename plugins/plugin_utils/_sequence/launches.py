@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts playbooks one after another, each a process of its own by ansible-runner, and hears what they say.
+"""Starts playbooks one after another, each in its own process with ansible-runner, and reads their output.
 
-A playbook that fails ends nothing here. When whoever waits is interrupted (Ctrl-C), the present playbook is ended, and
-then what it has launched is stopped on all nodes. So it is when Ansible itself was killed.
+A playbook that fails ends nothing here. On Ctrl-C, the current playbook is ended, and
+then what it has launched is stopped on all nodes. The same happens when Ansible itself was killed.
 
 Private to this collection, controller only.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose Python, torch, its CUDA build and flash-attention together, by what the nodes have. Pure.
+"""Choose Python, torch, its CUDA build and flash-attention together, to fit the nodes. Pure.
 
 What the user sets is never changed, only checked. Private to this collection.
 """

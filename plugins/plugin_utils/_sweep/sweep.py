@@ -4,7 +4,7 @@
 
 """Launches variants one after another, and keeps what is known in sweep.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each run is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each run is written down before the next one starts.
 """
 
 from __future__ import annotations

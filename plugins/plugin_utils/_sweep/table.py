@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a sweep: rows from runs, and their words for a terminal and in Markdown. Pure.
+"""The tables of a sweep: rows from runs, as text for a terminal and in Markdown. Pure.
 
 Private to this collection, controller only.
 """

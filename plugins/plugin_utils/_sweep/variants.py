@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variants of a sweep, from what was written to what is launched. Pure.
+"""The variants of a sweep: turns what was written into what is launched. Pure.
 
 Private to this collection, controller only.
 """
