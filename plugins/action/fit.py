@@ -45,7 +45,7 @@ ARGUMENT_SPEC = {
 
 
 def refusal_of(args: dict[str, Any]) -> str:
-    """What is wrong with what was given, "" where nothing is."""
+    """What is wrong with what was given, "" if nothing is."""
     for name in ("args", "confirm_args"):
         if not isinstance(args[name], (str, list)):
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"

@@ -68,7 +68,7 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
 
 
 def nearest(name: str, known: Iterable[str], prefix: str) -> str:
-    """The known name that is most like another one, "" where none is like it."""
+    """The known name that is most like another one, "" if none is like it."""
     stems = {one.removeprefix(prefix): one for one in known}
     found = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=ALIKE)
     return stems[found[0]] if found else ""

@@ -49,7 +49,7 @@ ARGUMENT_SPEC = {
 
 
 def first_number(text: str) -> int | None:
-    """The number that a text begins with, as du and df print it on their last line; None where there is none."""
+    """The number that a text begins with, as du and df print it on their last line; None if there is none."""
     words = (text.strip().splitlines() or [""])[-1].split()
     return int(words[0]) if words and words[0].isascii() and words[0].isdigit() else None
 
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         }
 
     def job(self, args: dict[str, Any], machines: int) -> Job:
-        """What is rehearsed. Raises Refusal where that cannot be."""
+        """What is rehearsed. Raises Refusal if that cannot be."""
         wrong, words = "", dict[str, list[str]]()
         try:
             nnodes = wanted_nodes(args["nnodes"], args["nodes"], machines)

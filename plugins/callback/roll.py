@@ -111,7 +111,7 @@ def without_name(node: str, text: str) -> str:
 
 
 def program(diff: Mapping[str, Any]) -> str:
-    """The name and the length of a program of which a diff tells, "" where it tells of something else."""
+    """The name and the length of a program of which a diff tells, "" if it tells of something else."""
     heads = (str(diff.get(name) or "").removesuffix(" (content)") for name in ("before_header", "after_header"))
     name = next((head for head in heads if head.endswith(PROGRAMS)), "")
     number = len(str(diff.get("after") or "").splitlines())

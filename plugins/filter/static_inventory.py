@@ -55,7 +55,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._given_hosts impor
 
 
 def address_of(name: str) -> str:
-    """The IPv4 address of a name as this machine knows it, "" where it knows none that others could use."""
+    """The IPv4 address of a name as this machine knows it, "" if it knows none that others could use."""
     try:
         found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError):

@@ -173,7 +173,7 @@ def shortened(message: str) -> str:
 
 
 def known_trouble(words: str) -> Trouble | None:
-    """What keeps a node from being reached, its texts filled in; None where the words say nothing of connections."""
+    """What keeps a node from being reached, its texts filled in; None if the words say nothing of connections."""
     for trouble in TROUBLES:
         match = re.search(trouble.words, words)
         if match:

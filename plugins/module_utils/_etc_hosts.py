@@ -48,7 +48,7 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
         own: name of the node in the inventory.
         hostname: what `uname -n` says there.
 
-    Raises RankTableError where a program there would not find itself by its own name.
+    Raises RankTableError if a program there would not find itself by its own name.
     """
     node = next(one for one in table.nodes if one.name == own)
     owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
@@ -63,8 +63,8 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
 def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str = "") -> str:
     """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines.
 
-    What a machine calls itself is its own word, so it stands in its own file only. It has a line behind all others: a
-    look-up by address gives the name of the inventory, which the others know.
+    The name a machine gives itself is only in its own file. It is on the last line: a lookup by address gives the name
+    in the inventory, which the others know.
 
     Args:
         own: name of the node whose file it is. Empty: the block holds the names of the inventory alone.

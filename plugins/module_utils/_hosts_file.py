@@ -33,7 +33,7 @@ WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MU
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none: at a boot files come and go. Raises OSError for all else."""
+    """The text of a file, empty if there is none: at a boot files come and go. Raises OSError for all else."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")

@@ -56,7 +56,7 @@ def directory_of(request: dict[str, Any]) -> str:
 
 
 def read(path: str) -> str:
-    """The end of a file, "" where there is none."""
+    """The end of a file, "" if there is none."""
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.stat(path).st_size - MOST_OUTPUT))
@@ -80,7 +80,7 @@ def output_of(path: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When a process was started, in ticks since boot; "" where it has ended. Numbers of processes come again."""
+    """When a process was started, in ticks since boot; "" if it has ended. Numbers of processes come again."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
 

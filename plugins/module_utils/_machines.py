@@ -26,7 +26,7 @@ NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
 
 
 def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
-    """The GPUs of a node by its facts, None where they were not asked for."""
+    """The GPUs of a node by its facts, None if they were not asked for."""
     gpus = facts.get("gpus")
     if gpus is None:
         return None
@@ -42,7 +42,7 @@ def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def software_of(facts: Mapping[str, Any]) -> Software | None:
-    """What the job's interpreter has by a node's facts, None where that was not read."""
+    """What the job's interpreter has by a node's facts, None if that was not read."""
     software = facts.get("software")
     if software is None:
         return None

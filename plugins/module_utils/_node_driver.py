@@ -81,13 +81,13 @@ def kernel_key(name: str) -> list[Any]:
 
 
 def newest_kernel(running: str, images: list[str]) -> str:
-    """The kernel that the next boot takes, by the images in /boot; the running one where there is none."""
+    """The kernel that the next boot takes, by the images in /boot; the running one if there is none."""
     kernels = [os.path.basename(path)[len("vmlinuz-") :] for path in images]
     return max(kernels, key=kernel_key) if kernels else running
 
 
 class DriverQuestion:
-    """The question for the installed driver, asked when made."""
+    """The question about the installed driver, asked on creation."""
 
     def __init__(self) -> None:
         self.deadline = time.monotonic() + TIMEOUT
@@ -136,7 +136,7 @@ class DriverQuestion:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a small file, none where it cannot be read."""
+    """The lines of a small file, none if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).splitlines()

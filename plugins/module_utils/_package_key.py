@@ -96,7 +96,7 @@ def keys(data: bytes) -> dict[str, bytes]:
 
 
 def chosen(text: bytes, known: set[str]) -> bytes:
-    """The keys that count. Raises Problem where there is none."""
+    """The trusted keys. Raises Problem if there is none."""
     try:
         found = keys(without_armor(text))
     except (ValueError, binascii.Error) as error:
@@ -127,7 +127,7 @@ def plain(fingerprint: str) -> str:
 
 
 def before(path: str) -> bytes:
-    """The keyring that is there, empty where there is none."""
+    """The existing keyring, empty if there is none."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

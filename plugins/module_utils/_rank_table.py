@@ -358,7 +358,7 @@ def _check_names(group: list[Host], problems: list[Problem]) -> None:
 
 
 def _check_addresses(group: list[Host], problems: list[Problem]) -> list[_Address | None]:
-    """The addresses in the order of the group; None where there is none."""
+    """The addresses in the order of the group; None if there is none."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)

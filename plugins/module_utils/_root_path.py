@@ -22,7 +22,7 @@ class PathError(Exception):
 
 
 def fault_of(found: os.stat_result, path: str) -> str:
-    """What makes a directory one in which root must not act; empty where nothing does.
+    """What makes a directory one in which root must not act; empty if nothing does.
 
     In a sticky directory (/tmp) what is root's stays where it is, so only what root owns there is entered.
     """
@@ -34,7 +34,7 @@ def fault_of(found: os.stat_result, path: str) -> str:
 
 
 def parent_fault(path: str) -> str:
-    """What lets somebody else exchange an absolute path or a directory above it; empty where only root can.
+    """What lets somebody else exchange an absolute path or a directory above it; empty if only root can.
 
     Of what does not exist nothing is said: root makes it.
     """
@@ -66,7 +66,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
 
     Directories above it that do not exist are made too, for root, with mode 0755. No link is followed.
 
-    Raises PathError where something on the way is a link, or can be exchanged by somebody else; FileExistsError where
+    Raises PathError if something on the way is a link, or can be exchanged by somebody else; FileExistsError where
     there is something at the path.
     """
     names = [part for part in path.split("/") if part]

@@ -42,7 +42,7 @@ class AuthorityError(Exception):
 
 
 def seconds_of(duration: str) -> int:
-    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError where it is none."""
+    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError if it is none."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
         raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
@@ -97,7 +97,7 @@ def read_records(directory: Path) -> dict[str, Record]:
 
 
 def public_key(directory: Path) -> str:
-    """The authority's public key; empty where there is none yet."""
+    """The authority's public key; empty if there is none yet."""
     path = directory / "ca.pub"
     return " ".join(path.read_text().split()[:2]) if path.exists() and path.with_suffix("").exists() else ""
 
@@ -121,7 +121,7 @@ def locked(directory: Path) -> Iterator[None]:
 def signer(directory: Path) -> list[str]:
     """The words by which ssh-keygen signs: with the key itself or, where that has a passphrase, by ssh-agent.
 
-    Raises AuthorityError where ssh-agent does not have the key.
+    Raises AuthorityError if ssh-agent does not have the key.
     """
     path = directory / "ca"
     if run("ssh-keygen", "-y", "-P", "", "-f", str(path)).returncode == 0:

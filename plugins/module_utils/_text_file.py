@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

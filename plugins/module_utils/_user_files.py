@@ -101,7 +101,7 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
         mode: permissions of the directory where it is the user's own; None: the user can read, write and enter it.
         closed: nobody but the owner can write in it.
 
-    Raises UserFileError where there is something else, or a directory that the user cannot use.
+    Raises UserFileError if there is something else, or a directory that the user cannot use.
     """
     name = pwd.getpwuid(os.geteuid()).pw_name
     try:
@@ -155,7 +155,7 @@ def owner_of(uid: int) -> str:
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None where there is none. A pipe or a device in its place is refused, not waited for."""
+    """The text of a file, None if there is none. A pipe or a device in its place is refused, not waited for."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
 
 
 def refuse_invalid(path: str, command: list[str]) -> None:
-    """Raise UserFileError where a command refuses the text that is to become a file."""
+    """Raise UserFileError if a command refuses the text that is to become a file."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

@@ -37,7 +37,7 @@ ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" where the error itself does."""
+    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -73,7 +73,7 @@ def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """The last lines of a log, [] where the report does not have them. Bounded: a node may say anything."""
+    """The last lines of a log, [] if the report does not have them. Bounded: a node may say anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
 
@@ -199,7 +199,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
 def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
     """The verdict where rank 0's node is gone: from what the other nodes say, read one by one.
 
-    reads: name of a node to its run as training_run reads it, or None where it could not be asked.
+    reads: name of a node to its run as training_run reads it, or None if it could not be asked.
     """
     nodes, reasons = [], []
     # these are rank 0's last word, or that of a person; that a node failed, or has left, may be all it knows
@@ -247,7 +247,7 @@ def silence_in_words(seconds: float | None) -> str:
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
-    """What the one that failed first wrote last, for a terminal; "" where nothing of it is known.
+    """What the one that failed first wrote last, for a terminal; "" if nothing of it is known.
 
     watched: whether all output of the first node's first rank has been on the screen. It is not shown twice.
     """
@@ -265,8 +265,8 @@ def render_verdict(
 ) -> str:
     """The verdict for a terminal.
 
-    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT;
-    explanation: of the first failure, None where it is not known.
+    record: path of result.json, "" if it is not written; said: what the job itself reported by MUSTER_RESULT;
+    explanation: of the first failure, None if it is not known.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"

@@ -227,7 +227,7 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 
 def refuse_what_others_can_exchange(path: str) -> None:
-    """Raise UserFileError where somebody else than root could change a directory, or put another one in its place."""
+    """Raise UserFileError if somebody else than root could change a directory, or put another one in its place."""
     fault = _root_path.parent_fault(os.path.join(path, "."))  # the directory itself, too
     if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky is enough on the way alone
         fault = f"{path} can be written by others than root"

@@ -41,7 +41,7 @@ def is_number(value: object) -> bool:
 def as_written(value: Any, loader: DataLoader) -> str:
     """A number or date as it was written. One that a template has computed is as Python writes it.
 
-    Raises UnknownSpelling where it cannot be known what was written.
+    Raises UnknownSpelling if it cannot be known what was written.
     """
     origin = Origin.get_tag(value)
     if origin is None:

@@ -117,7 +117,7 @@ def requests_for(thing: Stored) -> int:
 
 
 def same_checksum(one: dict[str, Any], other: dict[str, Any]) -> bool | None:
-    """Whether two answers of head_object tell of the same content; None where they share no checksum."""
+    """Whether two answers of head_object tell of the same content; None if they share no checksum."""
     for name in CHECKSUMS:
         if one.get(name) and other.get(name):
             return bool(one[name] == other[name])
@@ -150,7 +150,7 @@ def listed(client: Any, bucket: str) -> Iterator[Stored]:
 
 
 def compared(route: Route, one: Stored, other: Stored) -> bool | None:
-    """Whether source and target hold the same; None where only their sizes can be compared.
+    """Whether source and target hold the same; None if only their sizes can be compared.
 
     Where S3 encrypts with keys of KMS, the ETag says nothing of the content; an object may have another checksum.
     """
@@ -233,7 +233,7 @@ def begun(route: Route) -> dict[str, str]:
 
 
 def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int]]) -> dict[int, str] | None:
-    """ETags of the parts that an upload has already; None where it was cut in other parts, and is not ours."""
+    """ETags of the parts that an upload has already; None if it was cut in other parts, and is not ours."""
     there = {}
     for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload):
         for part in page.get("Parts", ()):

@@ -170,7 +170,7 @@ class ClusterRecord:
 
 
 def read_record(directory: Path, cluster: str, provider: str, keep: bool = True) -> ClusterRecord:
-    """The record of a cluster, empty where there is none. keep: whether changes go into the file."""
+    """The record of a cluster, empty if there is none. keep: whether changes go into the file."""
     path = directory / f"{cluster}.json"
     empty: Content = {"cluster": cluster, "provider": provider, "entries": [], "addresses": {}}
     try:

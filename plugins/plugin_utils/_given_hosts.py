@@ -51,7 +51,7 @@ LOCAL = """    node0:
 
 
 class GivenHost(NamedTuple):
-    """A machine. slots: processes to start on it, None where nobody has said. user: "" likewise."""
+    """A machine. slots: processes to start on it, None if nobody has said. user: "" likewise."""
 
     name: str
     slots: int | None = None
@@ -96,7 +96,7 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
 
 
 def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str], str]) -> str:
-    """An inventory of these machines. address_of: the IP address of a name, "" where nobody knows it."""
+    """An inventory of these machines. address_of: the IP address of a name, "" if nobody knows it."""
     text = HEAD.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
     free = (name for name in map("node{}".format, itertools.count()) if name not in names)

@@ -15,7 +15,7 @@ from ansible.vars.hostvars import HostVars
 
 
 def refuse_unread_sources(hostvars: HostVars) -> None:
-    """Raise AnsibleActionFail where a source of the inventory was not read.
+    """Raise AnsibleActionFail if a source of the inventory was not read.
 
     Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
     """

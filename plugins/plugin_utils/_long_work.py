@@ -75,7 +75,7 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
 def floor() -> Iterator[int | None]:
     """A file whose lock the one node holds that tells how far it is: of sixty at once nobody could read it.
 
-    It lies where all workers of this ansible-playbook look, and goes with them. None where it cannot be made.
+    It lies where all workers of this ansible-playbook look, and goes with them. None if it cannot be made.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
     try:

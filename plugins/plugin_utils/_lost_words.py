@@ -23,7 +23,7 @@ ARGUMENTS = ("launch_args", "preflight_args")  # what follows these may be argum
 
 
 def refuse_lost_words() -> None:
-    """Raise AnsibleActionFail where a word behind -e of this command reaches no variable."""
+    """Raise AnsibleActionFail if a word behind -e of this command reaches no variable."""
     problems = lost_words(map(str, context.CLIARGS.get("extra_vars") or ()))
     if problems:
         raise AnsibleActionFail("\n".join(problems))
@@ -35,7 +35,7 @@ def lost_words(texts: Iterable[str]) -> list[str]:
 
 
 def lost_part(text: str) -> str:
-    """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" where all of it does."""
+    """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" if all of it does."""
     words = split_args(text)
     name = value = ""
     for number, word in enumerate(words):

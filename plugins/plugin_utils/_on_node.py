@@ -153,7 +153,7 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of our module_utils, such as "_run.requests", on the node; return its answer.
 
-    Raises AnsibleConnectionFailure where the node cannot be reached, NodeRefusal where our code there cannot do what is
+    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal where our code there cannot do what is
     asked, AnsibleActionFail where it has not come to an answer: no Python, no memory, no new process.
     """
     name = task_vars["inventory_hostname"]

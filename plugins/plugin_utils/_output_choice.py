@@ -48,7 +48,7 @@ def is_safe(name: object) -> bool:
 
 
 def output_of(told: Mapping[str, Any]) -> Output | None:
-    """A file that a node tells of, None where it cannot be one."""
+    """A file that a node tells of, None if it cannot be one."""
     name, size, mtime = told.get("name"), told.get("size"), told.get("mtime")
     if not isinstance(name, str) or not is_safe(name):
         return None
@@ -128,7 +128,7 @@ def is_here(path: Path, output: Output) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, 0 where there is none."""
+    """Bytes of a file, 0 if there is none."""
     try:
         return path.lstat().st_size
     except OSError:

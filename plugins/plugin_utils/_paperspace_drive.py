@@ -29,7 +29,7 @@ def mount_variables(drive: Drive, path: str) -> Mapping[str, Any]:
 
 
 def password_template(drive: Drive, api_url: str) -> str:
-    """A template that asks for the password when it is needed, "" where the drive's id may not stand in one.
+    """A template that asks for the password when it is needed, "" if the drive's id may not stand in one.
 
     api_url: of the API, as the user has given it.
     """

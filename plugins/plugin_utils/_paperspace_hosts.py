@@ -137,7 +137,7 @@ def select(
 ) -> tuple[list[Machine], list[LeftOut]]:
     """The machines that all options choose, in the order of their ranks, and what each option left out.
 
-    Raises SelectionError where private_network names nothing, or several networks, and where query is none.
+    Raises SelectionError if private_network names nothing, or several networks, and where query is none.
     """
     kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
@@ -254,7 +254,7 @@ def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
 
 
 def check_together(machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise SelectionError where the machines lie in several regions or private networks, out of each other's reach."""
+    """Raise SelectionError if the machines lie in several regions or private networks, out of each other's reach."""
     names = {str(network["id"]): str(network.get("name") or "") for network in networks}
     for what, option, place in (
         ("regions", "region", _region),
@@ -282,7 +282,7 @@ def _place_name(key: str, names: Mapping[str, str]) -> str:
 
 
 def check_addresses(machines: Sequence[Machine], connect_with: str) -> None:
-    """Raise SelectionError where a machine has no private address, or not the one Ansible is to connect with."""
+    """Raise SelectionError if a machine has no private address, or not the one Ansible is to connect with."""
     without = [machine for machine in machines if not address(machine.get("privateIp"))]
     if without:
         raise SelectionError(
@@ -362,7 +362,7 @@ def hosts(
 ) -> list[Host]:
     """The hosts of selected machines, which are in the order of their ranks.
 
-    Raises SelectionError where they cannot be one cluster.
+    Raises SelectionError if they cannot be one cluster.
     """
     networks = list(networks)
     check_together(machines, networks)

@@ -38,7 +38,7 @@ class Project(TypedDict):
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ValueError where it cannot be read."""
+    """The text of a file. Raises ValueError if it cannot be read."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one per line")
@@ -48,7 +48,7 @@ def read_text(path: Path) -> str:
 
 
 def dependencies(source: Path, extras: list[str]) -> list[str]:
-    """The dependencies in pyproject.toml, those of these extras too. Raises ValueError where it is none."""
+    """The dependencies in pyproject.toml, those of these extras too. Raises ValueError if it is none."""
     path = source / PYPROJECT
     if not path.is_file():
         return []
@@ -107,7 +107,7 @@ def read_files(source: Path) -> dict[str, str]:
 
 
 def read_project(directory: str) -> Project | None:
-    """What the project in a directory requires, None where it says nothing. Raises ValueError with what is wrong."""
+    """What the project in a directory requires, None if it says nothing. Raises ValueError with what is wrong."""
     if not directory:
         return None
     source = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -118,7 +118,7 @@ def read_project(directory: str) -> Project | None:
 
 
 def as_project(file: str, texts: Mapping[str, str]) -> Project | None:
-    """These requirements and their hash, None where there are none. Comments and blank lines are no requirements."""
+    """These requirements and their hash, None if there are none. Comments and blank lines are no requirements."""
     plain: dict[str, Any] = {}
     for name, text in texts.items():
         lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())

@@ -15,7 +15,7 @@ class QueryError(ValueError):
 
 
 def ask(query: str, document: Any) -> Any:
-    """What a question finds in a document of dictionaries, lists, texts and numbers; None where it finds nothing.
+    """What a question finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
 
     Raises QueryError.
     """

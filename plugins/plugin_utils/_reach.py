@@ -57,7 +57,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
 
 
 def failure(there: ActionBase | None) -> str:
-    """Why the node does not run a command, in the words of ssh or sudo; "" where it does."""
+    """Why the node does not run a command, in the words of ssh or sudo; "" if it does."""
     said = ""
     for again in range(TRIES if there is not None else 0):
         said = one_try(there)

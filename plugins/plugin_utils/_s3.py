@@ -35,7 +35,7 @@ ANSWERS = {
 
 
 def answer_code(error: Exception) -> str:
-    """The code of S3's answer, empty where there was none."""
+    """The code of S3's answer, empty if there was none."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
@@ -63,7 +63,7 @@ def make_client(
 ) -> Any:
     """A client of S3. Empty credentials: what boto3 finds, in the environment, in ~/.aws, or of the instance.
 
-    Raises ImportError where boto3 is missing, and what botocore raises.
+    Raises ImportError if boto3 is missing, and what botocore raises.
     """
     import boto3
     from botocore.config import Config

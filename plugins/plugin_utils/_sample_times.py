@@ -21,7 +21,7 @@ STEP_BACK = 60.0  # seconds by which a sample may lie before the one ahead of it
 
 
 def clock_of(told: Any) -> Clock | None:
-    """The content of a node's clock.json, None where it is none: whoever has the node writes it."""
+    """The content of a node's clock.json, None if it is none: whoever has the node writes it."""
     if not isinstance(told, dict):
         return None
     offset, now, zone = told.get("utc_offset"), told.get("now"), told.get("zone")
@@ -45,7 +45,7 @@ def zone_of(clock: Clock) -> tzinfo:
 
 
 def epoch_seconds(timestamp: str, clock: Clock, after: float = 0.0) -> float | None:
-    """When a sample was taken, in seconds since 1970; None where its time is none.
+    """When a sample was taken, in seconds since 1970; None if its time is none.
 
     timestamp: as nvidia-smi writes it, "2026/11/22 10:15:00.123", in the node's own time.
     clock: the node's clock.json, of whenever its files were packed.

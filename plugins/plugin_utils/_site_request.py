@@ -21,7 +21,7 @@ MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
 
 class PlayRole(NamedTuple):
-    """A role of a play. switch: the default of ROLE_enabled as it is written; "" where the user has set it."""
+    """A role of a play. switch: the default of ROLE_enabled as it is written; "" if the user has set it."""
 
     name: str
     path: Path

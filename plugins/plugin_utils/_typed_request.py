@@ -49,7 +49,7 @@ QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
-    """Raise AnsibleActionFail where a part of this command has no effect, or a collection that it needs is missing."""
+    """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
     refuse_lost_words()
     if STARTED_BY in task_vars:  # which has looked at these words
         return
@@ -65,7 +65,7 @@ def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
 
 
 def own_playbooks(given: Iterable[str]) -> list[Path] | None:
-    """The playbooks of this collection that the given ones are, or consist of; None where there is something else."""
+    """The playbooks of this collection that the given ones are, or consist of; None if there is something else."""
     found: list[Path] = []
     for one in given:
         name = OURS.fullmatch(one)
@@ -81,7 +81,7 @@ def own_playbooks(given: Iterable[str]) -> list[Path] | None:
 
 
 def imported_alone(playbook: Path) -> list[str]:
-    """The playbooks that this one imports, none where it does more: has plays, or imports with tags or variables."""
+    """The playbooks that this one imports, none if it does more: has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):

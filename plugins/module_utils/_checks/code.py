@@ -39,7 +39,7 @@ def difference(code: Mapping[str, Any]) -> str:
 
 
 def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts of a node as they will be once the code was brought, as far as it is known now."""
+    """The facts of a node as they will be once the code is copied, as far as that is known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts

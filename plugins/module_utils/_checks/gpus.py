@@ -23,7 +23,7 @@ def check_driver(case: Case) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding]:
-    """The first thing that is wrong with a node's driver; what follows from it is not told again."""
+    """The first thing that is wrong with a node's driver; its consequences are not reported again."""
     state, said, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"

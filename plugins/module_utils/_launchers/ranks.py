@@ -32,7 +32,7 @@ class RankLauncher:
     modules: tuple[str, ...] = ()  # Python packages that it is made of
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is asked."""
+        """What this launcher cannot do of what is requested."""
         problems = []
         if job.elastic:
             problems.append(

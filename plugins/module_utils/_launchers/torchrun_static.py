@@ -36,7 +36,7 @@ class TorchrunStatic:
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is asked."""
+        """What this launcher cannot do of what is requested."""
         if job.elastic:
             return [
                 "an elastic run (nnodes=least:most) needs launch_rdzv_backend: c10d; "

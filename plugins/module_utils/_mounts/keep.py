@@ -42,7 +42,7 @@ LATEST_WORDS = 2.0  # seconds that a busy journal has for what a program said
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a mount: where they lie, and their texts. The text of credentials is "" where there is no file."""
+    """The files of a mount: where they lie, and their texts. The text of credentials is "" if there is no file."""
 
     unit: str
     unit_file: str

@@ -76,11 +76,11 @@ class Kind:
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the text of the credential file, "" where none is needed."""
+        """Return the text of the credential file, "" if none is needed."""
         raise NotImplementedError
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit; credentials_file is "" where there are none."""
+        """Return what stands in the unit; credentials_file is "" if there are none."""
         raise NotImplementedError
 
     def directories(self, wanted: Wanted) -> list[str]:
@@ -92,7 +92,7 @@ class Kind:
         return not wanted.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy by what journal and programs have said; None where nothing is known."""
+        """Return cause and remedy by what journal and programs have said; None if nothing is known."""
         for entry in self.causes:
             found = re.search(entry.pattern, text, re.IGNORECASE)
             if found:

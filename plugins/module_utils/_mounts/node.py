@@ -44,7 +44,7 @@ def must(*argv: str) -> str:
 
 
 def lacking(kind: Kind) -> str:
-    """Return what this node lacks for a kind of mount, with what to do, "" where nothing."""
+    """Return what this node lacks for a kind of mount, with what to do, "" if nothing."""
     if not os.path.isdir("/run/systemd/system"):
         return (
             "systemd does not run on this node. Needed: a machine, or a container, with systemd; mounts are its units"
@@ -161,7 +161,7 @@ def end_processes(unit: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, "" where there is none."""
+    """Return a file's text, "" if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()

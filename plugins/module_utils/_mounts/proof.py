@@ -32,7 +32,7 @@ BROKEN = (
 
 
 def mounted_at(path: str) -> dict[str, str] | None:
-    """Return type, source and options of what is mounted at a path, None where nothing is."""
+    """Return type, source and options of what is mounted at a path, None if nothing is."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         return parse_mountinfo(stream.read()).get(path)
 

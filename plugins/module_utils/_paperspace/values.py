@@ -11,7 +11,7 @@ from typing import Any, Mapping
 
 
 def integer(value: Any) -> int | None:
-    """Sizes and counts come as integers or as decimal strings. None where the value is neither."""
+    """Sizes and counts come as integers or as decimal strings. None if the value is neither."""
     if isinstance(value, bool):
         return None
     try:

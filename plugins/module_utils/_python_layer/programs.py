@@ -27,7 +27,7 @@ def run(words: list[str], **options: Any) -> None:
 
 
 def asked_of(words: list[str]) -> str:
-    """What a program prints when it is asked. Raises ProgramFault if it fails."""
+    """What a program prints. Raises ProgramFault if it fails."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ProgramFault(f"`{' '.join(words[:6])} ...` failed (exit code {done.returncode})")

@@ -28,7 +28,7 @@ IDLE = 600  # seconds without a request after which the server of the files ends
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Gives the files of the store to who knows the token, and ends when told."""
+    """Serves the files of the store to whoever knows the token, and ends when told to."""
 
     protocol_version = "HTTP/1.1"
     token = ""
@@ -50,7 +50,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def serve(given: Data) -> Data:
-    """Begin to hand out the files of the store to who knows the token, in a process of its own."""
+    """Begin to serve the files of the store to whoever knows the token, in a separate process."""
     place = Place(given)
     os.makedirs(place.store, exist_ok=True)
     Handler.token = given["token"]

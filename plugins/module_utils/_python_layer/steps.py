@@ -44,7 +44,7 @@ STEPS = {
 
 
 def carry_out(asked: Data) -> Data:
-    """Do what is asked. Raises Fault if that cannot be."""
+    """Do what is requested. Raises Fault if that is impossible."""
     asked = dict(asked)
     for kind in ("files", "editable"):
         asked[kind] = [os.path.expanduser(path) for path in asked[kind]]

@@ -110,7 +110,7 @@ def stored(place: Place, kind: str, file: str, **more: str) -> Data:
 
 
 def get_tools(place: Place, given: Data) -> list[Data]:
-    """The installers themselves: pip, and uv where that is wanted. Wheels, so nothing of the system is needed."""
+    """The installers themselves: pip, and uv if wanted. As wheels, so nothing of the system is needed."""
     os.makedirs(place.store, exist_ok=True)
     entries = []
     for name in ["pip", *(["uv"] if given["manager"] == "uv" else [])]:

@@ -82,7 +82,7 @@ def marked_processes(directory: str) -> list[int]:
 
 
 def unit_of(pid: int) -> str:
-    """Return the name of our unit in which a process runs, without ".service"; "" where it runs in none.
+    """Return the name of our unit in which a process runs, without ".service"; "" if it runs in none.
 
     By the kernel's word: all that lies in a run directory is its user's to write, and root stops what is named here.
     """

@@ -28,7 +28,7 @@ def archive_of(path: str) -> str:
 def pack(request: Data) -> Data:
     """Write what there is of a run into one archive on the node: all logs, or what tells how it went.
 
-    Return its size in bytes, None where there is no such run, its first piece, and what was left out.
+    Return its size in bytes, None if there is no such run, its first piece, and what was left out.
     """
     found = node_directories(request)
     if not found:

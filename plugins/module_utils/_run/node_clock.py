@@ -30,7 +30,7 @@ LOCALTIME = "/etc/localtime"
 
 
 def zone_name(path: str = LOCALTIME) -> str:
-    """Return the name of this machine's time zone, by the link that glibc follows; "" where it is no such link."""
+    """Return the name of this machine's time zone, by the link that glibc follows; "" if it is no such link."""
     given = os.environ.get("TZ", "").lstrip(":")
     if given:
         return given

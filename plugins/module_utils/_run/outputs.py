@@ -87,7 +87,7 @@ def tell(directory: str, plan: Data, request: Data) -> Data:
 
 
 def open_file(path: str) -> int:
-    """Open a file that the job may have exchanged. Raise OSError where it is not a regular file."""
+    """Open a file that the job may have exchanged. Raise OSError if it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -96,7 +96,7 @@ def open_file(path: str) -> int:
 
 
 def hashed(path: str) -> str | None:
-    """Return the SHA-256 of a file, None where it cannot be read."""
+    """Return the SHA-256 of a file, None if it cannot be read."""
     try:
         digest = hashlib.sha256()
         with os.fdopen(open_file(path), "rb") as stream:
@@ -115,7 +115,7 @@ def compare(directory: str, plan: Data, request: Data) -> Data:
 
 
 def part_of(path: str, part: Data) -> str:
-    """Return a part of a file in base64. Raise OSError where it is not the file any more that was told of."""
+    """Return a part of a file in base64. Raise OSError if it is not the file any more that was told of."""
     with os.fdopen(open_file(path), "rb") as stream:
         stream.seek(part["offset"])
         data = stream.read(part["length"])

@@ -78,7 +78,7 @@ def is_ours_with_run(directory: str) -> bool:
 
 
 def refuse_others(path: str) -> None:
-    """Raise RunError where somebody else may exchange what lies below a path, as far as it is there.
+    """Raise RunError if somebody else may exchange what lies below a path, as far as it is there.
 
     From the root down, so that a directory that was found safe cannot be exchanged by who owns one above it.
     """

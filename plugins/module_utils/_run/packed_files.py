@@ -138,7 +138,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
     """Return the end of a file, of whole lines where it is longer than so many bytes, and its size.
 
-    Raise OSError where it is not a regular file.
+    Raise OSError if it is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:

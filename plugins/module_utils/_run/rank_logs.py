@@ -63,7 +63,7 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, links left out; none where it cannot be looked into."""
+    """Return the directories in a directory, links left out; none if it cannot be looked into."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -43,7 +43,7 @@ def depth(value: Any) -> int:
 
 
 def reported(line: str) -> Data | None:
-    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None where it is none, or is not to be trusted.
+    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None if it is none, or is not to be trusted.
 
     A job may print anything. What it prints must never end what shows it, nor what reads the record later.
     """
@@ -51,7 +51,7 @@ def reported(line: str) -> Data | None:
 
 
 def read_object(text: str) -> Data | None:
-    """Return the JSON object of a report, None where it is none, or too deep."""
+    """Return the JSON object of a report, None if it is none, or too deep."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

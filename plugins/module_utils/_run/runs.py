@@ -68,7 +68,7 @@ def is_removed(directory: str) -> bool:
 
 
 def alive_elsewhere(request: Data) -> None:
-    """Raise RunError where the run of the request lives on this machine, but not in a directory that was looked in.
+    """Raise RunError if the run of the request lives on this machine, but not in a directory that was looked in.
 
     It has another one, or none any more.
     """
@@ -99,7 +99,7 @@ def alive_elsewhere(request: Data) -> None:
 def remove_directory(directory: str) -> None:
     """Remove a run directory with all that belongs to it elsewhere, and the run's own where no other node lies there.
 
-    Raise OSError where something in it cannot be removed.
+    Raise OSError if something in it cannot be removed.
     """
     forget_secrets(directory)
     shutil.rmtree(directory)

@@ -24,7 +24,7 @@ ACTIVE_STATES = ("starting", "running", "stopping")
 def read(request: Data) -> Data:
     """Return the facts of a run on this node, or of its newest run where none is named.
 
-    ``run`` is None where there is none.
+    ``run`` is None if there is none.
     ``wait``: seconds to wait for its end first.
     """
     found = node_directories(request)
@@ -86,7 +86,7 @@ def last_line(path: str) -> str:
 
 
 def silence_of(paths: list[str]) -> float | None:
-    """Return the seconds since one of these files was written last, None where there is none of them."""
+    """Return the seconds since one of these files was written last, None if there is none of them."""
     written = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def gpus_now(path: str) -> Data | None:
-    """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
+    """Return the newest sample of the GPUs and its age in seconds, None if none was taken."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
     taken, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))

@@ -81,7 +81,7 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
 
 
 def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
-    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
+    """Wait until the supervisor has ended and return its wait status, None if it has shown no life for so long.
 
     patience: in seconds. Touches no file, since none may answer.
     """

@@ -117,13 +117,13 @@ class Launcher:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return since when its processes are being ended, None where they are not."""
+        """Return since when its processes are being ended, None if they are not."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
 
     def environment(self) -> dict[str, str]:
-        """Return all variables of the launcher. Raise OSError or ValueError where the user's own cannot be read."""
+        """Return all variables of the launcher. Raise OSError or ValueError if the user's own cannot be read."""
         environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
         environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
@@ -311,7 +311,7 @@ class Launcher:
         return notices
 
     def container_left(self, goes_on: bool) -> str:
-        """Return why the container may still be there, and what to do; "" where the engine has removed it."""
+        """Return why the container may still be there, and what to do; "" if the engine has removed it."""
         why = "the container engine is taking a long time to remove it"
         if not goes_on:
             said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""

@@ -47,7 +47,7 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
 
 
 def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
-    """Return the node_rank of a stranger whose message shows that it holds the token, None where it does not."""
+    """Return the node_rank of a stranger whose message shows that it holds the token, None if it does not."""
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
         return None
@@ -146,7 +146,7 @@ class Wire:
         return messages
 
     def proven(self, line: bytes) -> bytes:
-        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
+        """Return what a line says. Raise ValueError if its MAC is not that of the other side's next line."""
         if self.key is None:
             return line
         mac, _blank, said = line.partition(b" ")

@@ -32,7 +32,7 @@ def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 def disk_use(path: str) -> int:
-    """Return how many bytes of disk a log takes; 0 where it is no file of its own."""
+    """Return how many bytes of disk a log takes; 0 if it is no file of its own."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -43,7 +43,7 @@ def disk_use(path: str) -> int:
 def bound_logs(logs: list[str], limit: int) -> list[str]:
     """Shorten the longest of these logs where together they take more than so many bytes of disk; return which.
 
-    Half of the limit is left to what comes. Raise OSError where the file system cannot do so.
+    Half of the limit is left to what comes. Raise OSError if the file system cannot do so.
     """
     use = {log: disk_use(log) for log in logs}
     if sum(use.values()) <= limit:
@@ -59,7 +59,7 @@ def bound_logs(logs: list[str], limit: int) -> list[str]:
 def remove_middle(path: str, head: int, tail: int) -> None:
     """Give back the disk of a file between its first and last bytes, which stay where they are.
 
-    Who writes it goes on as before. Raise OSError where the file system cannot do so.
+    Who writes it goes on as before. Raise OSError if the file system cannot do so.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

@@ -119,7 +119,7 @@ def first_error(text: str) -> str:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None where it does not tell.
+    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None if it does not tell.
 
     torch writes "[rank3]: " before each line of an exception that nobody has caught.
     """
@@ -136,7 +136,7 @@ def last_words(text: str) -> str:
 
 
 def log_of_failure(report: Report) -> str:
-    """Return the log of the rank that failed first, or the launcher's where none has; "" where nothing has failed."""
+    """Return the log of the rank that failed first, or the launcher's where none has; "" if nothing has failed."""
     well = (0, None, -signal.SIGTERM)
     ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
     failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
@@ -190,7 +190,7 @@ def recorded_error(path: str) -> str:
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
+    """Return how a rank that bin/muster-rank ran has ended, and when; None if it did not tell.
 
     By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
@@ -202,7 +202,7 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return which local rank was the first to fail, None where none did; ends: each one's code and when it ended.
+    """Return which local rank was the first to fail, None if none did; ends: each one's code and when it ended.
 
     until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
     which will say why.

@@ -68,7 +68,7 @@ def mount_points() -> set[str]:
 
 
 def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
-    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" where all are well.
+    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" if all are well.
 
     No index and no error: it tells nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
     ended; known: the indices that an earlier sample has shown.
@@ -149,7 +149,7 @@ class Watchers:
         return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
 
     def look(self, now: float) -> list[Notice]:
-        """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
+        """Look into each mount that the plan names, by a process: a dead one may block it forever."""
         self.looks_due = now + LOOK_INTERVAL
         notices = []
         there = mount_points() if self.plan.get("mounts") else set()

@@ -51,7 +51,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def cuda_tag(release: str, cuda: str) -> str:
     """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built.
 
-    "" where there was none for that major yet.
+    "" if there was none for that major yet.
     """
     major = cuda.partition(".")[0]
     if numbers(release) >= (2, 7):
@@ -63,7 +63,7 @@ def cuda_tag(release: str, cuda: str) -> str:
 def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
     """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
 
-    "" where there can be none.
+    "" if there can be none.
     """
     if not cuda_tag(release, cuda):
         return ""
@@ -105,7 +105,7 @@ def loads(release: str, glibc: str) -> bool:
 
 
 def exists(url: str) -> bool:
-    """Whether a server has a file. Raises Fault where the server cannot be asked."""
+    """Whether a server has a file. Raises Fault if the server cannot be asked."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
@@ -123,7 +123,7 @@ def exists(url: str) -> bool:
 
 
 def glibc_version() -> str:
-    """The version of this system's C library, "" where it is another one than glibc."""
+    """The version of this system's C library, "" if it is another one than glibc."""
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 

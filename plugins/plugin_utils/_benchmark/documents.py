@@ -57,7 +57,7 @@ class Copy(TypedDict):
 
 
 class Collective(TypedDict):
-    """One operation of one size. node: whose ranks took part, "" where all did."""
+    """One operation of one size. node: whose ranks took part, "" if all did."""
 
     scope: str
     node: str

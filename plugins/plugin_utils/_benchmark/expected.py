@@ -53,7 +53,7 @@ LINE_SHARE = 0.9
 
 
 def of_gpu(model: str, dtype: str) -> Expected | None:
-    """What a matmul of a model of GPU is to be expected to reach, TFLOP/s; None where the table does not say."""
+    """What a matmul of a model of GPU is to be expected to reach, TFLOP/s; None if the table does not say."""
     for row in GPUS:
         if row.dtype == dtype and re.search(row.model, model, re.IGNORECASE):
             return {"value": row.tflops, "source": row.source, "sure": row.sure}
@@ -63,7 +63,7 @@ def of_gpu(model: str, dtype: str) -> Expected | None:
 def of_network(
     given: float | None, infiniband: list[float], interface_mbps: float | None, name: str
 ) -> Expected | None:
-    """What the network between nodes is to be expected to do, Gb/s of a node in one direction; None where nobody knows.
+    """What the network between nodes is to be expected to do, Gb/s of a node in one direction; None if nobody knows.
 
     given: as the user says (benchmark_network_gbps); infiniband: rates of the ports of a node; interface_mbps: what its
     interface says of its speed.

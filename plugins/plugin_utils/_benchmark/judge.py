@@ -106,7 +106,7 @@ def witnesses(node: str, pairs: Sequence[Pair], best: Mapping[str, float]) -> li
 
 
 def suspects(measured: Measured) -> Suspects:
-    """What is to be measured again alone, the worst first, MOST_ALONE of each at most; all empty where nothing is."""
+    """What is to be measured again alone, the worst first, MOST_ALONE of each at most; all empty if nothing is."""
     slow = sorted(slow_gpus(measured.gpus), key=lambda gpu: gpu["tflops"])
     ranks = [gpu["rank"] for gpu in slow]
     for group in by_model(measured.gpus).values():

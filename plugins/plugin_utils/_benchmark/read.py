@@ -113,7 +113,7 @@ def read_measured(document: Any, nodes: Sequence[str], network_gbps: float | Non
 
 
 def name_of(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """The name of the node of a rank, "" where it says none that there is."""
+    """The name of the node of a rank, "" if it says none that there is."""
     place = number(mapping(row).get("node"))
     return nodes[int(place)] if place is not None and 0 <= place < len(nodes) else ""
 

@@ -20,7 +20,7 @@ JUDGED = "benchmark.json"  # beside it, in the record itself
 
 
 def measured_in(record: Path, network_gbps: float | None = None) -> Measured | None:
-    """What the run of this record has measured; None where it was no benchmark, or nothing was fetched."""
+    """What the run of this record has measured; None if it was no benchmark, or nothing was fetched."""
     files = Files(record)
     document = files.document(MEASURED)
     if not isinstance(document, dict):

@@ -23,7 +23,7 @@ def free_block(taken: Iterable[str], prefix: int = 16) -> str:
     """The first private block of the size wanted that overlaps none of those taken, as 10.0.0.0/16.
 
     taken: blocks as 10.1.0.0/16, of the account's networks and of this machine's; Docker's are taken in any case, as
-    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused where none is free, a block is
+    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused if none is free, a block is
     malformed, or the library netaddr is missing.
     """
     netaddr = _netaddr()

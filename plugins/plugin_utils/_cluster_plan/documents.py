@@ -154,7 +154,7 @@ class Plan(TypedDict):
 
 
 class Cost(TypedDict):
-    """What a cluster costs. None where a part of it is not known: unknown says which. source, date: of per_hour.
+    """What a cluster costs. None if a part of it is not known: unknown says which. source, date: of per_hour.
 
     disks_per_month is for the disks of its machines, on or off; disk_source: where that is from.
     """

@@ -51,7 +51,7 @@ def script_name(cluster: str, digest: str) -> str:
 
 
 def node_number(cluster: str, name: str) -> int | None:
-    """The number in a node's name, None where the name is none of the cluster's."""
+    """The number in a node's name, None if the name is none of the cluster's."""
     found = re.fullmatch(re.escape(cluster) + r"-(0|[1-9][0-9]{0,4})", name, re.ASCII)
     return int(found[1]) if found else None
 
@@ -63,7 +63,7 @@ def cluster_of(network: str) -> str | None:
 
 
 def own_network(cluster: str, networks: Iterable[Network], network_id: str = "") -> Network | None:
-    """The network of a cluster. Raises PlanRefused where several have its name and none is chosen."""
+    """The network of a cluster. Raises PlanRefused if several have its name and none is chosen."""
     named = [network for network in networks if network["name"] == network_name(cluster)]
     if network_id:
         chosen = [network for network in named if network["id"] == network_id]

@@ -155,7 +155,7 @@ def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
 
 
 def _refuse_differing(wanted: Wanted, found: Plan) -> None:
-    """Raise PlanRefused where something is there in another form: nothing is retyped, resized or moved."""
+    """Raise PlanRefused if something is there in another form: nothing is retyped, resized or moved."""
     said = []
     network = found["network"]
     if network and network["region"] != wanted["region"]:

@@ -51,7 +51,7 @@ class Done(NamedTuple):
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
     """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
 
-    Raises PlanRefused, ClusterError where one stays on, Ec2Error.
+    Raises PlanRefused, ClusterError if one stays on, Ec2Error.
     """
     account = look(work, wait=not check)
     wanted = wanted_without(work, "stopped")

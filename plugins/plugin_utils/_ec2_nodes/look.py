@@ -109,7 +109,7 @@ def _listed(work: Work, kinds: set[str]) -> tuple[set[str], set[tuple[str, str]]
 
 
 def refuse_strangers(work: Work, account: Account) -> None:
-    """Raise PlanRefused where the cluster's name is taken by somebody who is no cluster of ours."""
+    """Raise PlanRefused if the cluster's name is taken by somebody who is no cluster of ours."""
     name = network_name(work.cluster)
     taken = [
         one for one in account.strange if one.split(" (")[0] in (f"security group {name}", f"placement group {name}")

@@ -174,7 +174,7 @@ def _adopt(work: Work, names: Sequence[str]) -> dict[str, str]:
 def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
     """Wait for machines, by id with their names; return why some will not run, by name.
 
-    Raises ClusterError where one is stuck half-way.
+    Raises ClusterError if one is stuck half-way.
     """
     began, said, pending, troubles = work.clock(), dict.fromkeys(ids, ""), dict(ids), dict[str, str]()
     while pending:

@@ -74,7 +74,7 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers of a tag, none where it is not what numbers_text() writes."""
+    """The numbers of a tag, none if it is not what numbers_text() writes."""
     found: list[int] = []
     for part in text[:MOST_LETTERS].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)

@@ -102,7 +102,7 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
 
 
 def _listed(work: Work, what: What, name: str, part_id: str = "") -> str:
-    """The id of a part once EC2 lists it, or "" where it does not within a minute. part_id: "" for any of its name."""
+    """The id of a part once EC2 lists it, or "" if it does not within a minute. part_id: "" for any of its name."""
     began = work.clock()
     while True:
         for part in read_network_parts(work.aws):

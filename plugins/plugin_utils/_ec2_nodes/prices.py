@@ -99,7 +99,7 @@ def _listed(aws: Aws, wanted: dict[str, str]) -> Price | None:
 
 
 def one_price(products: Iterable[str]) -> Price | None:
-    """The price in a price list, None where there is none, or more than one."""
+    """The price in a price list, None if there is none, or more than one."""
     found = set()
     for text in products:
         try:

@@ -202,7 +202,7 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
 
 
 def _roll_back(work: Work, made: Mapping[str, str], troubles: Mapping[str, str]) -> None:
-    """Remove what was just made. Raises ClusterError where that fails: nothing more is made then."""
+    """Remove what was just made. Raises ClusterError if that fails: nothing more is made then."""
     left = terminate(work, made)
     if left:
         raise ClusterError(

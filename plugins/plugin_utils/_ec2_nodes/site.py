@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request
 class Site(NamedTuple):
     """The network that machines can be made into: one subnet a zone.
 
-    block: addresses of the cluster's own VPC, "" where it lies in another one. Of its own, vpc and subnets are "" as
+    block: addresses of the cluster's own VPC, "" if it lies in another one. Of its own, vpc and subnets are "" as
     long as they are not there.
     """
 
@@ -131,9 +131,9 @@ def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, A
 def refuse_other_network(
     cluster: str, own: bool, subnet_id: str, parts: Sequence[Part], lies_in: str, subnets: Sequence[str]
 ) -> None:
-    """Raise PlanRefused where the cluster is there and lies elsewhere than is wanted: nothing is moved.
+    """Raise PlanRefused if the cluster is there and lies elsewhere than is wanted: nothing is moved.
 
-    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" where there is none. subnets:
+    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" if there is none. subnets:
     those that its machines lie in.
     """
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
@@ -198,7 +198,7 @@ def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Ima
 
 
 def check_key_name(aws: Aws, name: str) -> None:
-    """Raise PlanRefused where the account has no key pair of this name in the region."""
+    """Raise PlanRefused if the account has no key pair of this name in the region."""
     try:
         aws.ec2("describe_key_pairs", KeyNames=[name])
     except Ec2Error as error:

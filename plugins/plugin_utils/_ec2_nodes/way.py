@@ -47,7 +47,7 @@ MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": 
 class Ask(NamedTuple):
     """What is wanted. machine_types, zones: in the order of preference. first_boot: as first_boot() returns it.
 
-    max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
+    max_usd_per_hour: None if only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
     networks that this machine is in, which a new network must not overlap. efa: auto, required or none.
     """
 
@@ -70,7 +70,7 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way. price: of one machine an hour. The zone is empty where no machine has to be made.
+    """One way. price: of one machine an hour. The zone is empty if no machine has to be made.
 
     subnet: "" of the cluster's own network, as long as the zone has none. efa: whether its interfaces are of EFA.
     """
@@ -143,7 +143,7 @@ def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What,
 
 
 def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
-    """The ways in the order in which to try them. Raises PlanRefused where none helps, Ec2Error."""
+    """The ways in the order in which to try them. Raises PlanRefused if none helps, Ec2Error."""
     network = own_network(work.cluster, account.there["networks"], work.group_id)
     nodes = own_raw(work, account)
     has = {str(raw.get("InstanceType")) for raw in nodes}

@@ -49,7 +49,7 @@ class Job(TypedDict):
 
 
 class State(TypedDict):
-    """fit.json. result is None until the search is over, and 0 where nothing fits.
+    """fit.json. result is None until the search is over, and 0 if nothing fits.
 
     common: tells whether it was a search with another job or other nodes, and shows nothing of them.
     """
@@ -93,7 +93,7 @@ class Fit:
         self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
-        """Where an earlier search of this name stands, else the beginning. Raises FitError where it was another one."""
+        """Where an earlier search of this name stands, else the beginning. Raises FitError if it was another one."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
             salt = secrets.token_hex(16)
@@ -130,7 +130,7 @@ class Fit:
         write_file(self.directory / FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
     def search(self, job: Job, search: Search) -> State:
-        """Search to the end. Raises FitError where a probe fails for another reason than its size."""
+        """Search to the end. Raises FitError if a probe fails for another reason than its size."""
         state = self.state_of(job, search)
         if state["under_way"]:
             self.say(f"{state['under_way']} was still running when the search was interrupted: stopping it")

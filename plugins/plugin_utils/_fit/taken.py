@@ -57,7 +57,7 @@ def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
 
 
 def state_of(runs: Path, name: str) -> State:
-    """Where a search stands. Raises FitError where there is none of this name."""
+    """Where a search stands. Raises FitError if there is none of this name."""
     if not SAFE_RUN_ID.match(name):
         raise FitError(f"fitted is {ascii(name)[:80]}, and no search has such a name")
     known: Any = Files(runs / name).document(FILE)

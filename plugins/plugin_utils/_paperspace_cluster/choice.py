@@ -112,7 +112,7 @@ def unknown_type(machine_type: str, known: Sequence[str]) -> str:
 
 
 def check_disk(disk_gb: int, template: Template) -> None:
-    """Raise PlanRefused where the template does not fit on the disk."""
+    """Raise PlanRefused if the template does not fit on the disk."""
     least = integer(template.get("defaultSizeGb"))
     if least and disk_gb < least:
         name = one_line(template.get("name") or template["id"], 60)

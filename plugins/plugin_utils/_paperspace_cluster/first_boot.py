@@ -28,7 +28,7 @@ _END = "END_OF_MUSTER_FILE"
 
 
 def first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """The script, which may run as often as it likes; "" where there is nothing to do.
+    """The script, which may run as often as it likes; "" if there is nothing to do.
 
     key: public key as public_key() returns it, "" for none. watch: texts of the files of the watch by their paths.
     """

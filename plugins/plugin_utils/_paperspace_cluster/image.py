@@ -55,7 +55,7 @@ IMAGED_WITHIN = 3600.0
 
 
 class Imaged(NamedTuple):
-    """What came of it. template_id: "" where it is only planned, or gone."""
+    """What came of it. template_id: "" if it is only planned, or gone."""
 
     changed: bool
     template_id: str

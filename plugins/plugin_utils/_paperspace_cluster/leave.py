@@ -71,7 +71,7 @@ def _wanted(work: Work, stand: str, remove_drive: bool) -> Wanted:
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
     """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
 
-    Raises PlanRefused, ClusterError where one stays on, PaperspaceError.
+    Raises PlanRefused, ClusterError if one stays on, PaperspaceError.
     """
     operations.session(work.client)
     wanted = _wanted(work, "stopped", False)

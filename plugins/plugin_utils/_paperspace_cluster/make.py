@@ -73,7 +73,7 @@ def look(work: Work, wait: bool = True) -> There:
 
 
 def find(work: Work, there: There, what: str, name: str) -> str:
-    """The id of a thing of the cluster, "" where it is not there."""
+    """The id of a thing of the cluster, "" if it is not there."""
     network = own_network(work.cluster, there["networks"], work.network_id)
     things: list[Mapping[str, Any]] = {
         "network": [network] if network else [],

@@ -255,7 +255,7 @@ def _finish(work: Work, ask: Ask, way: Way, first: Way) -> Provided:
 def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
     """Remove the machines that were made since the cluster last stood whole, and stop those that were started.
 
-    Raises ClusterError where one could not be removed: nothing more is made then.
+    Raises ClusterError if one could not be removed: nothing more is made then.
     """
     new = work.record.unsettled("machine")
     machines = []

@@ -31,7 +31,7 @@ TRIES = 3
 
 @dataclasses.dataclass
 class _Leaving:
-    """One machine on its way out. asked: when, None where it has to be asked. refused: the API's last no."""
+    """One machine on its way out. asked: when, None if it has to be asked. refused: the API's last no."""
 
     name: str
     asked: float | None = None

@@ -75,7 +75,7 @@ def of_loss(starts: Sequence[Start]) -> list[Finding]:
 
 
 def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Finding]]:
-    """Whether the second start has continued the curve of the first, None where that cannot be told."""
+    """Whether the second start has continued the curve of the first, None if that cannot be told."""
     first, second = named(starts, ALL), named(starts, RESUMED)
     if not job["resume_args"]:
         return None, [hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]

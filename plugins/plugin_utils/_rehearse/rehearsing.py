@@ -97,7 +97,7 @@ class Rehearsing:
         write_file(self.directory / FILE, json.dumps(known, indent=1, allow_nan=False) + "\n")
 
     def play(self, job: Job) -> Rehearsal:
-        """Launch all that has not succeeded yet. Raises RehearsalError where a launch fails."""
+        """Launch all that has not succeeded yet. Raises RehearsalError if a launch fails."""
         known = self.known(job)
         if known["under_way"]:
             self.say(f"{known['under_way']} was still running when the rehearsal was interrupted: stopping it")
@@ -120,7 +120,7 @@ class Rehearsing:
         return known
 
     def variables(self, known: Rehearsal, what: str, run_id: str) -> dict[str, Any]:
-        """What a launch sets. Raises RehearsalError where a checkpoint is needed that nothing is known of."""
+        """What a launch sets. Raises RehearsalError if a checkpoint is needed that nothing is known of."""
         job = known["job"]
         whole = named(known["starts"], ALL)
         checkpoint = whole["checkpoint"] if whole is not None else ""
@@ -179,7 +179,7 @@ WORDS = {
 
 
 def read_rehearsal(directory: Path) -> Rehearsal | None:
-    """rehearsal.json, None where there is none. Raises RehearsalError where it is none of this version."""
+    """rehearsal.json, None if there is none. Raises RehearsalError if it is none of this version."""
     found: Any = Files(directory).document(FILE)
     if found is None:
         return None

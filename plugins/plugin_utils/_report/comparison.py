@@ -47,7 +47,7 @@ def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]
 
 
 def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> list[list[str]]:
-    """One line of a table, none where no run tells it."""
+    """One line of a table, none if no run tells it."""
     cells = [tell(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
@@ -93,7 +93,7 @@ def stage_of(report: Report, name: str) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A number, empty where it is not known."""
+    """A number, empty if it is not known."""
     return "" if value is None else value_of(value)
 
 

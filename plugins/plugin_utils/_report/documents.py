@@ -133,7 +133,7 @@ class Finding(TypedDict):
 
 
 class Cost(TypedDict):
-    """What the run cost, None where a price is not known: then missing says what to set."""
+    """What the run cost, None if a price is not known: then missing says what to set."""
 
     currency: str
     per_hour: float | None
@@ -145,7 +145,7 @@ class Cost(TypedDict):
 
 
 class Cause(TypedDict):
-    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" where the error does."""
+    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" if the error does."""
 
     id: str
     cause: str
@@ -154,7 +154,7 @@ class Cause(TypedDict):
 
 
 class Failure(TypedDict):
-    """What failed first, the last lines of its log, and why, None where the catalogue does not know."""
+    """What failed first, the last lines of its log, and why, None if the catalogue does not know."""
 
     node: str
     node_rank: int

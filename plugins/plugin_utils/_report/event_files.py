@@ -64,7 +64,7 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def skip(stream: IO[bytes], size: int) -> bool:
-    """Read over some bytes; False where there are not so many."""
+    """Read over some bytes; False if there are not so many."""
     while size > 0:
         piece = len(stream.read(min(size, SKIPPED_AT_ONCE)))
         if piece == 0:
@@ -131,7 +131,7 @@ def of_event(data: bytes) -> Iterator[Scalar]:
 
 
 def of_value(data: bytes) -> tuple[str, float | None]:
-    """The name and the number of a Summary.Value; None where it is no scalar."""
+    """The name and the number of a Summary.Value; None if it is no scalar."""
     tag, value = "", None
     for field, kind, _number, content in fields(data):
         if field == 1 and kind == BYTES:

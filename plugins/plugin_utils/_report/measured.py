@@ -87,7 +87,7 @@ def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """A zone by its name, None where there is no such one here."""
+    """A zone by its name, None if there is no such one here."""
     import zoneinfo  # looks up how Python was built: not in each worker that imports this
 
     try:

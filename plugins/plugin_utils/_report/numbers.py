@@ -63,7 +63,7 @@ def mean_of(values: Sequence[float]) -> float | None:
 
 
 def working_window(gpus: Iterable[Gpu]) -> Window | None:
-    """When GPUs of the run were busy, None where none was. What comes before is start-up, what comes after a tail."""
+    """When GPUs of the run were busy, None if none was. What comes before is start-up, what comes after a tail."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
         busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]

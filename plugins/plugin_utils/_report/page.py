@@ -52,7 +52,7 @@ LONGEST_SMI = 8000  # characters
 
 @dataclass
 class Shown:
-    """A plot of the page; svg is empty where it could not be drawn."""
+    """A plot of the page; svg is empty if it could not be drawn."""
 
     title: str
     caption: str
@@ -221,7 +221,7 @@ def throughput(report: Report) -> list[tuple[str, str]]:
 
 
 def of_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
-    """One number of a figure, such as "83 %"; empty where there are too few samples."""
+    """One number of a figure, such as "83 %"; empty if there are too few samples."""
     return "" if figure is None else f"{float(figure[form]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
 
 

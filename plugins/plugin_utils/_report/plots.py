@@ -449,12 +449,12 @@ def compared_curves(reports: Sequence[Report]) -> list[Plot]:
 
 
 def points_of(report: Report, name: str) -> list[Any]:
-    """The points of a curve of a run, none where it has no such curve."""
+    """The points of a curve of a run, none if it has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
 def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
-    """One curve of several runs; None where not two of them tell the time of its values."""
+    """One curve of several runs; None if not two of them tell the time of its values."""
     longest = max((report["seconds"] or 0 for report in reports), default=0)
     word, length = time_unit(longest)
     values, lasts = [], []

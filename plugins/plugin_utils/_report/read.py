@@ -174,7 +174,7 @@ def links_of(files: Files, found: list[str]) -> list[str]:
 
 
 def failure_log(files: Files, result: Any, names: list[str]) -> str:
-    """The end of the log of what failed first, "" where it was not fetched.
+    """The end of the log of what failed first, "" if it was not fetched.
 
     The path in the verdict is the node's own: below the run's directory there it is the same as below logs here.
     """
@@ -213,7 +213,7 @@ class Files:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes] | None]:
-        """A regular file for reading, None where there is none that may be read. No link on the way is followed."""
+        """A regular file for reading, None if there is none that may be read. No link on the way is followed."""
         descriptor = self.descriptor(name)
         if descriptor is None:
             yield None
@@ -246,7 +246,7 @@ class Files:
         return place
 
     def document(self, name: str) -> Any:
-        """A JSON file, None where it is none or too large."""
+        """A JSON file, None if it is none or too large."""
         with self.opened(name) as stream:
             if stream is None or os.fstat(stream.fileno()).st_size > LARGEST_DOCUMENT:
                 return None

@@ -285,7 +285,7 @@ def words(value: Any) -> list[str]:
 
 
 def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
-    """The job's own program in what the node of rank 0 starts; None where it is not to be told.
+    """The job's own program in what the node of rank 0 starts; None if it is not to be told.
 
     Launchers that know nothing of the job find it in a file (module_utils/_launchers/ranks.py). torchrun has it behind
     its own options, of which `--` is the last.
@@ -325,7 +325,7 @@ def arguments(program: Program) -> dict[str, str]:
 
 
 def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
-    """The command that launches the same again, as far as the plan tells; "" where it does not."""
+    """The command that launches the same again, as far as the plan tells; "" if it does not."""
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""

@@ -83,7 +83,7 @@ def mappings(value: Any, most: int = 10_000) -> list[Mapping[str, Any]]:
 
 
 def parsed(text: str) -> Any:
-    """JSON, None where it is none: cut in half, too deep, or with numbers that no machine can hold."""
+    """JSON, None if it is none: cut in half, too deep, or with numbers that no machine can hold."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -410,7 +410,7 @@ def no_such_pair(wishes: Wishes) -> str:
 
 
 def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
-    """The fewest settings with which something fits, "" where there are none."""
+    """The fewest settings with which something fits, "" if there are none."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
         "torch": ("pytorch_version", lambda choice: choice.torch),

@@ -45,7 +45,7 @@ class SweepError(Exception):
 
 
 class Wanted(NamedTuple):
-    """What is compared, how often each, and what of a search for the largest batch of each, None where there is none.
+    """What is compared, how often each, and what of a search for the largest batch of each, None if there is none.
 
     timeout, fit_timeout: seconds that a launch, and one of a search, may take.
     """
@@ -152,7 +152,7 @@ class Sweep:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def one(self, variant: Variant, batch: str, repeat: int, where: str, wanted: Wanted) -> bool:
-        """Launch a variant, and say whether it has succeeded. Raises SweepError where it was interrupted."""
+        """Launch a variant, and say whether it has succeeded. Raises SweepError if it was interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
         words = name
         if batch == LARGEST and wanted.search is not None:
@@ -183,7 +183,7 @@ class Sweep:
             self.say(f"{run['variant']} failed and is skipped: {run['why']}")
 
     def largest(self, variant: Variant, where: str, search: Search, patience: float) -> tuple[int, str]:
-        """The largest batch of a variant, searched for where it is not known; 0 where there is none, and why."""
+        """The largest batch of a variant, searched for where it is not known; 0 if there is none, and why."""
         settings = self.settings_of(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:

@@ -40,7 +40,7 @@ class Readers(NamedTuple):
 
 class Given(NamedTuple):
     """What was written. args, fit_args: of all variants, before their own; keys: of a job file, with their variables;
-    options: the variables of a launch; machines: how many there are, 0 where nobody knows."""
+    options: the variables of a launch; machines: how many there are, 0 if nobody knows."""
 
     sweep: str
     variants: object
@@ -76,7 +76,7 @@ def read_variants(given: Given, readers: Readers) -> tuple[list[Variant], list[s
 
 
 def wrong_name(name: object, sweep: str, others: Sequence[str]) -> str:
-    """What is wrong with the name of a variant, "" where nothing is."""
+    """What is wrong with the name of a variant, "" if nothing is."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):

@@ -45,7 +45,7 @@ def number(environment: dict[str, str], names: list[str]) -> int | None:
 
 
 def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
-    """Return (rank, local rank) of this process. Raises Misplaced where the launcher differs from the rank table."""
+    """Return (rank, local rank) of this process. Raises Misplaced if the launcher differs from the rank table."""
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     told = " or ".join(rules["rank"])
