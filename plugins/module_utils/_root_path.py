@@ -22,9 +22,9 @@ class PathError(Exception):
 
 
 def fault_of(found: os.stat_result, path: str) -> str:
-    """What makes a directory one in which root must not act; empty if nothing does.
+    """Why root must not act in a directory; empty if nothing speaks against it.
 
-    In a sticky directory (/tmp) what is root's stays where it is, so only what root owns there is entered.
+    In a sticky directory (/tmp) what root owns stays in place, so only that is entered.
     """
     if found.st_uid != ROOT:
         return f"{path} does not belong to root"
@@ -34,9 +34,9 @@ def fault_of(found: os.stat_result, path: str) -> str:
 
 
 def parent_fault(path: str) -> str:
-    """What lets somebody else exchange an absolute path or a directory above it; empty if only root can.
+    """What lets somebody else replace an absolute path or a directory above it; empty if only root can.
 
-    Of what does not exist nothing is said: root makes it.
+    What does not exist is fine: root makes it.
     """
     if not path.startswith("/"):
         return f"{path} is no absolute path"
@@ -66,7 +66,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
 
     Directories above it that do not exist are made too, for root, with mode 0755. No link is followed.
 
-    Raises PathError if something on the way is a link, or can be exchanged by somebody else; FileExistsError where
+    Raises PathError if something on the way is a link, or can be replaced by somebody else; FileExistsError if
     there is something at the path.
     """
     names = [part for part in path.split("/") if part]

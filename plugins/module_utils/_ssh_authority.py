@@ -49,7 +49,7 @@ def seconds_of(duration: str) -> int:
 
 
 def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
-    """What the certificates of a node are to say, by id. A key that is not there yet, in check mode, has none."""
+    """What the certificates of a node should say, by id. A key that does not exist yet, in check mode, has none."""
     wanted = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         words = node[f"{kind}_key"].split()[:2]
@@ -112,7 +112,7 @@ def make_authority(directory: Path) -> str:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let one at a time change the authority; the others wait. The directory must be there."""
+    """Let only one at a time change the authority; the others wait. The directory must exist."""
     with open(directory / "lock", "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -11,7 +11,7 @@ import subprocess
 
 
 def settings() -> tuple[list[tuple[str, str]], str]:
-    """The settings in their order, names in small letters, some more than once; and what sshd says where it fails."""
+    """The settings in order, names in lower case, some more than once; and what sshd says if it fails."""
     try:
         done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
     except OSError as error:

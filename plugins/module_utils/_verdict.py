@@ -37,7 +37,7 @@ ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" if the error itself does."""
+    """What the catalogue of errors knows about a failure; seen: the line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -65,7 +65,7 @@ def describe_exit(code: int | None) -> str:
 
 
 def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
-    """Whose error it is: one rank's, or one of those that share a log and an error, which does not tell whose it is."""
+    """Whose error it is: one rank's, or one of several that share a log and an error, which does not say whose."""
     same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
     if len(same) == 1:
         return {"rank": rank["rank"], "error": error}
@@ -197,7 +197,7 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The verdict where rank 0's node is gone: from what the other nodes say, read one by one.
+    """The verdict when rank 0's node is gone: from what the other nodes say, read one by one.
 
     reads: name of a node to its run as training_run reads it, or None if it could not be asked.
     """

@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass
 class Survey:
-    """What there is to do. Sizes in bytes."""
+    """What there is to copy. Sizes in bytes."""
 
     objects: int = 0
     size: int = 0
@@ -197,7 +197,7 @@ def survey(route: Route, target_is_there: bool) -> Survey:
 
 @dataclass
 class Progress:
-    """What is done so far; told from several threads."""
+    """What is done so far; updated from several threads."""
 
     objects: int = 0
     size: int = 0
@@ -245,7 +245,7 @@ def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int
 
 
 def new_upload(route: Route, thing: Stored) -> str:
-    """Begin an upload with what belongs to the object besides its content."""
+    """Begin an upload with everything that belongs to the object except its content."""
     head = route.reader.head_object(Bucket=route.source, Key=thing.key)
     tags = route.reader.get_object_tagging(Bucket=route.source, Key=thing.key)["TagSet"]
     kept = {name: head[name] for name in KEPT if head.get(name)}

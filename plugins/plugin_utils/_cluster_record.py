@@ -54,7 +54,7 @@ class ClusterRecord:
         self.content = content
 
     def intend(self, what: str, name: str, now: float) -> None:
-        """Note that a thing is about to be asked for. One with an id is of an earlier time, and gone by now."""
+        """Note that a thing is about to be requested. One with an id is from an earlier time, and gone by now."""
         entry = self.entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
@@ -103,7 +103,7 @@ class ClusterRecord:
             self._write()
 
     def settle(self, before: float | None = None) -> None:
-        """Note that the cluster stands whole, or what was asked for before a time is no longer to be rolled back."""
+        """Note that the cluster is complete, or that what was requested before a time must no longer be rolled back."""
         entries = self.content["entries"]
         kept = [one for one in entries if one["id"] or before is not None or one["what"] == "template"]
         loose = [one for one in kept if not one["settled"] and (before is None or one["asked"][-1] < before)]
@@ -128,7 +128,7 @@ class ClusterRecord:
             self.path.unlink(missing_ok=True)
 
     def unsettled(self, what: str) -> dict[str, str]:
-        """Ids, by name, of what was made since the cluster last stood whole."""
+        """Ids, by name, of what was made since the cluster was last complete."""
         entries = [entry for entry in self.content["entries"] if entry["what"] == what]
         return {entry["name"]: entry["id"] for entry in entries if entry["id"] and not entry["settled"]}
 

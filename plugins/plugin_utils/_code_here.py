@@ -56,7 +56,7 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
-    """What a directory has that is to be on the nodes. Raises ValueError with why it cannot be read."""
+    """What a directory has that should be on the nodes. Raises ValueError with why it cannot be read."""
     tree: Tree = {}
     left = MOST_HASHED
     for name in names_of(source, patterns):

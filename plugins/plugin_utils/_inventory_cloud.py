@@ -66,7 +66,7 @@ def _files(sources: Iterable[str]) -> Iterator[Path]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What a source of a plugin holds; empty if it is none. It may have secrets, which go nowhere from here."""
+    """What a plugin's source file holds; empty if it is not one. It may have secrets, which go nowhere from here."""
     if path.suffix not in (".yml", ".yaml"):
         return {}
     try:

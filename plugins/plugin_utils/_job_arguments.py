@@ -20,7 +20,7 @@ FORM = """-e '{"launch_args": ["--epochs", "3"]}'"""
 def job_arguments(given: object, loader: DataLoader) -> list[str]:
     """The arguments of a job from what launch_args is: a list, or a text that is split as a shell would.
 
-    Nothing is expanded. Numbers and dates are as written in the file or behind -e. Raises ValueError with all that is
+    Nothing is expanded. Numbers and dates are as written in the file or after -e. Raises ValueError with all that is
     wrong with them.
     """
     if given is None:

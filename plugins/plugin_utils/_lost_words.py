@@ -23,14 +23,14 @@ ARGUMENTS = ("launch_args", "preflight_args")  # what follows these may be argum
 
 
 def refuse_lost_words() -> None:
-    """Raise AnsibleActionFail if a word behind -e of this command reaches no variable."""
+    """Raise AnsibleActionFail if a word after -e in this command reaches no variable."""
     problems = lost_words(map(str, context.CLIARGS.get("extra_vars") or ()))
     if problems:
         raise AnsibleActionFail("\n".join(problems))
 
 
 def lost_words(texts: Iterable[str]) -> list[str]:
-    """One sentence for each text behind -e of which Ansible loses a part, with the right form."""
+    """One sentence for each text after -e of which Ansible loses a part, with the right form."""
     return [problem for text in texts if text and text[0] not in "@[{" for problem in [lost_part(text)] if problem]
 
 
@@ -62,7 +62,7 @@ def lost_part(text: str) -> str:
 
 
 def right_form(name: str, value: str) -> str:
-    """How a value with blanks is given behind -e."""
+    """How to give a value with blanks after -e."""
     if re.search(r"['$`!\\\"]", value):
         return f"-e {shlex.quote(json.dumps({name: value}))}"
     return f"-e \"{name}='{value}'\""

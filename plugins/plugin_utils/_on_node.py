@@ -62,7 +62,7 @@ FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 class NodeRefusal(AnsibleActionFail):
-    """What our code on a node answered: that it cannot do what is asked, in words. To ask again is of no use."""
+    """Our code on a node answered, in words, that it cannot do what was requested. Asking again is no use."""
 
 
 def file_of(module: str) -> Path:
@@ -125,7 +125,7 @@ def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) ->
 
 
 def keep_alive(connection: Any) -> None:
-    """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says: of an option ssh takes the first."""
+    """Make ssh notice within 15 s that a node is gone, whatever ansible.cfg says: ssh takes an option's first value."""
     if connection.transport == "ssh":
         given = connection.get_option("ssh_args") or ""
         if not given.startswith(KEEP_ALIVE):

@@ -36,5 +36,5 @@ def missing_names(patterns: Iterable[str]) -> list[str]:
 
 
 def missing_problem(names: Iterable[str]) -> str:
-    """What to tell of variables that are not set."""
+    """What to say about variables that are not set."""
     return f"not set in the environment of ansible-playbook: {', '.join(names)}; export them here first, or remove them"

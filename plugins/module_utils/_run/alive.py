@@ -82,9 +82,9 @@ def marked_processes(directory: str) -> list[int]:
 
 
 def unit_of(pid: int) -> str:
-    """Return the name of our unit in which a process runs, without ".service"; "" if it runs in none.
+    """Return the name of our unit that a process runs in, without ".service"; "" if it runs in none.
 
-    By the kernel's word: all that lies in a run directory is its user's to write, and root stops what is named here.
+    According to the kernel: the user can write everything in a run directory, and root stops what is named here.
     """
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as stream:

@@ -53,7 +53,7 @@ def write_private(path: str, text: str) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file, for its user alone where it is new: an opener for open().
+    """Open a file, private to its user if it is new: an opener for open().
 
     Raise OSError if there is a pipe, which could wait forever for a reader.
     """
@@ -61,7 +61,7 @@ def private(path: str, flags: int) -> int:
 
 
 def regular(path: str, flags: int) -> int:
-    """Open a file that the job may have exchanged for anything: an opener for open().
+    """Open a file that the job may have replaced with anything: an opener for open().
 
     Raise OSError if it is not a regular file; others may wait forever, such as a pipe, or have no end.
     """
@@ -94,7 +94,7 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
 
 
 def make_private(path: str) -> None:
-    """Make a directory that is this user's alone; one that is there must be so. Raise OSError if it is not."""
+    """Make a directory private to this user; an existing one must be so. Raise OSError if it is not."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)

@@ -49,7 +49,7 @@ def sample_command(facts: Mapping[str, Any]) -> list[str]:
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
     """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
 
-    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver does not tell. Lines that
+    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver omits. Lines that
     are no sample are left out: what nvidia-smi says where it fails, and half of a line.
     """
     newest = 0.0

@@ -64,7 +64,7 @@ def be_the_user() -> None:
 
 
 def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return how it ended, None where root is not to be had."""
+    """Run a command as root; return how it ended, None if we cannot become root."""
 
     def run(words: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else be_root

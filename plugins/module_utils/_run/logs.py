@@ -26,7 +26,7 @@ def archive_of(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Write what there is of a run into one archive on the node: all logs, or what tells how it went.
+    """Write what there is of a run into one archive on the node: all logs, or what shows how it went.
 
     Return its size in bytes, None if there is no such run, its first piece, and what was left out.
     """

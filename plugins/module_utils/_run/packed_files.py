@@ -151,7 +151,7 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
 
 
 class Packing:
-    """Puts files into an archive, and keeps account of what it leaves out."""
+    """Puts files into an archive, and records what it leaves out."""
 
     def __init__(self, tar: tarfile.TarFile, directory: str, base: str) -> None:
         self.tar = tar
@@ -168,7 +168,7 @@ class Packing:
         self.tar.addfile(member, io.BytesIO(data))
 
     def add_end(self, name: str, limit: int) -> None:
-        """Put the end of a file into the archive, where it is there."""
+        """Put the end of a file into the archive, if it exists."""
         try:
             data, size = read_end(os.path.join(self.directory, name), limit)
         except OSError:
@@ -204,7 +204,7 @@ class Packing:
 def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs: tuple[str, ...]) -> LeftOut:
     """Pack the run whose directory on this node is `path`; return what was left out.
 
-    logs: all logs, else only what tells how it went. rank_logs: those of rank 0, of which at least the end is packed.
+    logs: all logs, otherwise only what shows how it went. rank_logs: those of rank 0; at least their ends are packed.
     """
     packing = Packing(tar, path, f"node{plan['node']['node_rank']}")
     packing.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())

@@ -32,7 +32,7 @@ DEEPEST = 20  # objects and lists within each other in what a job reports: whoev
 
 
 def depth(value: Any) -> int:
-    """Return how many objects and lists lie within each other."""
+    """Return how deeply objects and lists are nested."""
     layer, found = [value], 0
     while True:
         layer = [one for one in layer if isinstance(one, (dict, list))]
@@ -45,7 +45,7 @@ def depth(value: Any) -> int:
 def reported(line: str) -> Data | None:
     """Return what a job reports in a line ``MUSTER_RESULT {...}``; None if it is none, or is not to be trusted.
 
-    A job may print anything. What it prints must never end what shows it, nor what reads the record later.
+    A job may print anything. It must never be able to crash what shows it, or what reads the record later.
     """
     return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= LONGEST else None
 

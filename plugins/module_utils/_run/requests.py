@@ -41,7 +41,7 @@ def carry_out(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """Carry out one request; the answer holds ``error`` where it cannot be done, in words for a person."""
+    """Carry out one request; the answer holds ``error`` if it cannot be done, in words for a person."""
     try:
         if request.get("user"):
             act_as(request["user"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def runs_directory(request: Data) -> str:
-    """Return where the runs of the request's user lie, as an absolute path."""
+    """Return where the runs of the request's user are, as an absolute path."""
     path = request["runs_directory"]
     user = request.get("user")
     if user and path.startswith("~/"):
@@ -57,7 +57,7 @@ def may_list(directory: str) -> bool:
 
 
 def is_removed(directory: str) -> bool:
-    """Whether there is no such directory; False also where that cannot be seen."""
+    """Whether there is no such directory; False also if that cannot be seen."""
     try:
         os.lstat(directory)
     except FileNotFoundError:

@@ -16,7 +16,7 @@ IN_MEMORY = "/run/muster"  # root's; the same: where a machine has lost its powe
 
 
 def place_in_memory() -> str:
-    """Where this user can keep what is to end with this boot, such as the secrets of a run."""
+    """Where this user can keep what should not survive this boot, such as the secrets of a run."""
     return os.path.join(IN_MEMORY, str(os.geteuid()))
 
 

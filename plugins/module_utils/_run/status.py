@@ -37,7 +37,7 @@ def read(request: Data) -> Data:
 
 
 def describe(path: str, plan: Data) -> Data:
-    """Return what there is to say of a run on this node."""
+    """Return the status of a run on this node."""
     status = read_json(os.path.join(path, "status.json")) or {
         "state": "starting",
         "message": "",

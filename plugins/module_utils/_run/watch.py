@@ -126,7 +126,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
-    """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    """Return the end of a log after its last whole line as a terminal shows it, such as a progress bar; or ""."""
     try:
         with open(path, "rb", opener=regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))

@@ -36,9 +36,9 @@ REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to
 
 
 def guard(arguments: list[str]) -> int:
-    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
+    """Without systemd: run the supervisor as a child, and end what it leaves behind if it is killed.
 
-    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    Also if it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
     """
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

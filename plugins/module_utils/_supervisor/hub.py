@@ -183,7 +183,7 @@ class Hub(Link):
                 wire.send({"type": "beat"})
 
     def forward_commands(self, now: float) -> None:
-        """Have a launcher that starts all nodes do so, and end the run where it does not."""
+        """Make a launcher that starts all nodes do so, and end the run if it does not."""
         waiting = self.remote_start.forward(self.wires)
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
@@ -267,7 +267,7 @@ class Hub(Link):
         self.judge(now)
 
     def judge(self, now: float) -> None:
-        """Start the run once the nodes are there, end it once they are through."""
+        """Start the run once the nodes are there, end it once they are done."""
         if not self.go and self.stop_reason is None:
             self.judge_start(now)
         if self.go and self.plan.get("remote_start"):

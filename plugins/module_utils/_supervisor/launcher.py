@@ -222,7 +222,7 @@ class Launcher:
     # - each turn
 
     def step(self, now: float, ended: dict[int, int], beside: list[int]) -> list[Notice]:
-        """See its end come, and through; return what the other nodes should hear of it ahead of the report.
+        """Notice its end and see it through; return what the other nodes should hear about it before the report.
 
         ended: the wait statuses of what was just reaped. beside: processes that do not belong to it.
         """
@@ -311,7 +311,7 @@ class Launcher:
         return notices
 
     def container_left(self, goes_on: bool) -> str:
-        """Return why the container may still be there, and what to do; "" if the engine has removed it."""
+        """Return why the container may still exist, and what to do; "" if the engine has removed it."""
         why = "the container engine is taking a long time to remove it"
         if not goes_on:
             said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""

@@ -82,7 +82,7 @@ class Link:
         raise NotImplementedError
 
     def on_stop_signal(self, name: str) -> None:
-        """Somebody asked this node to stop: stop.yml, systemctl stop, a shutdown of the machine; name: the signal's."""
+        """This node was asked to stop: by stop.yml, systemctl stop, a shutdown of the machine; name: the signal's."""
         raise NotImplementedError
 
     def after_start(self, started: bool) -> None:
@@ -106,7 +106,7 @@ class Link:
         raise NotImplementedError
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing more is to be known or done here."""
+        """Whether nothing is left to learn or do here."""
         raise NotImplementedError
 
     def status(self) -> Data:

@@ -57,9 +57,9 @@ def bound_logs(logs: list[str], limit: int) -> list[str]:
 
 
 def remove_middle(path: str, head: int, tail: int) -> None:
-    """Give back the disk of a file between its first and last bytes, which stay where they are.
+    """Free the disk space of a file between its first and last bytes, which stay where they are.
 
-    Who writes it goes on as before. Raise OSError if the file system cannot do so.
+    Whoever writes it continues as before. Raise OSError if the file system cannot do so.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

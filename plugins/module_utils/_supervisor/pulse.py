@@ -28,7 +28,7 @@ class Pulse:
             self.socket.setblocking(False)
 
     def beat(self, now: float) -> None:
-        """Show it, where it is time to."""
+        """Show it, if it is time to."""
         if now < self.due:
             return
         self.due = now + PULSE_INTERVAL

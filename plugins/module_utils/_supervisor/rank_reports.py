@@ -49,7 +49,7 @@ def rank_reports(
     told_to_end: bool = False,
     ending: float = math.inf,
 ) -> list[RankReport]:
-    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
+    """Return one dict per rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
     And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
     this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
@@ -155,7 +155,7 @@ def last_lines(path: str) -> str:
 def launcher_error(code: int | None, text: str) -> str:
     """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
 
-    Who was killed has survived whatever it may have logged; but a shell says so last.
+    One that was killed has survived whatever it may have logged; but a shell says so last.
     """
     if not code:
         return ""

@@ -61,7 +61,7 @@ def is_a(kind: type, value: object) -> bool:
 
 
 def checked_report(told: Mapping[str, Any]) -> Report:
-    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
+    """Return another node's report with each field of its proper type, so that nothing in it can crash its reader."""
     report: Any = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
@@ -82,7 +82,7 @@ def checked_report(told: Mapping[str, Any]) -> Report:
 
 
 def shorten_report(report: Report) -> None:
-    """Keep a report within one line of the lifeline: shorter texts, then only those ranks that tell most."""
+    """Keep a report within one line of the lifeline: shorten texts, then keep only the most telling ranks."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return

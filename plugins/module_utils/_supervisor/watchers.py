@@ -70,7 +70,7 @@ def mount_points() -> set[str]:
 def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
     """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" if all are well.
 
-    No index and no error: it tells nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
+    No index and no error: it says nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
     ended; known: the indices that an earlier sample has shown.
     """
     found, failed, words = set(), [], ""
@@ -94,7 +94,7 @@ def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
 
 
 class Watchers:
-    """Watches by processes of its own, since what is watched may never answer; says what has changed, once."""
+    """Watches through child processes, since what is watched may never answer; says what has changed, once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -149,7 +149,7 @@ class Watchers:
         return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
 
     def look(self, now: float) -> list[Notice]:
-        """Look into each mount that the plan names, by a process: a dead one may block it forever."""
+        """Look into each mount that the plan names, in a child process: a dead mount may block it forever."""
         self.looks_due = now + LOOK_INTERVAL
         notices = []
         there = mount_points() if self.plan.get("mounts") else set()
@@ -228,7 +228,7 @@ class Watchers:
             self.sampler = run_quietly(self.plan["gpu_samples"], path)
 
     def ask_for_account(self) -> None:
-        """Have nvidia-smi write what the next query tells of processes."""
+        """Make nvidia-smi write what the next query says about processes."""
         command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
         self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
 
@@ -260,7 +260,7 @@ class Watchers:
         return [("gpus", f"the GPUs on {self.name} {text}")]
 
     def tend_logs(self, now: float) -> list[Notice]:
-        """Keep the logs within their limit while the job goes on, and tell so once."""
+        """Keep the logs within their limit while the job runs, and say so once."""
         limit = self.plan.get("log_limit", 0)
         if not limit or now < self.logs_due:
             return []

@@ -188,7 +188,7 @@ def unknown(said: str) -> Fault:
 
 
 def told_by_torch() -> str:
-    """The GPUs as nvidia-smi would tell them."""
+    """The GPUs as nvidia-smi would list them."""
     try:
         from torch import cuda
     except ImportError:
@@ -234,7 +234,7 @@ def find_compiler(cuda: str, home: str) -> str:
 
 
 def choose(given: Data) -> Data:
-    """What is to be installed: a wheel that exists, or a build, with its settings."""
+    """What to install: an existing wheel, or a build, with its settings."""
     cached = given["choice_file"]
     asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
     if os.path.exists(cached):
@@ -249,7 +249,7 @@ def choose(given: Data) -> Data:
 
 
 def torch_version_file() -> str:
-    """What tells torch's version and CUDA, without an import that takes seconds."""
+    """The file with torch's version and CUDA, which saves an import that takes seconds."""
     for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
         with open(path, encoding="utf-8") as file:
             return file.read()

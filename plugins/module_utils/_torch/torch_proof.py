@@ -51,7 +51,7 @@ def what_counts(given: Data) -> str:
 
 
 def check_build(given: Data) -> str:
-    """torch must be the one that was asked for. Returns what the guides have one look at."""
+    """torch must be the requested one. Returns what the guides make you look at."""
     import torch
 
     cuda = torch.version.cuda or ""

@@ -31,7 +31,7 @@ class Work(TypedDict, total=False):
 
 
 class Gpu(TypedDict):
-    """What one rank has computed: together with all others, and, where that was little, by itself."""
+    """What one rank has computed: together with all others and, if that was little, alone."""
 
     node: str
     local_rank: int
@@ -83,7 +83,7 @@ class Pair(TypedDict):
 
 
 class Expected(TypedDict):
-    """A value that is to be expected, and where it comes from."""
+    """An expected value, and its source."""
 
     value: float
     source: str
@@ -91,7 +91,7 @@ class Expected(TypedDict):
 
 
 class Suspects(TypedDict):
-    """What looks slow, to be measured again by itself: ranks, and pairs of node ranks."""
+    """What looks slow and will be measured again alone: ranks, and pairs of node ranks."""
 
     ranks: list[int]
     pairs: list[list[int]]

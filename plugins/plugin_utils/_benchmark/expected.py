@@ -21,7 +21,7 @@ ALIKE = "estimated from similar GPUs: not measured for this table"
 
 
 class Row(NamedTuple):
-    """A model by its name as nvidia-smi tells it, a type of number, and dense TFLOP/s that a matmul reaches."""
+    """A model by its nvidia-smi name, a number type, and the dense TFLOP/s that a matmul reaches."""
 
     model: str
     dtype: str

@@ -166,7 +166,7 @@ def collective_of(
 
 
 def network_of(ranks: Mapping[int, Mapping[str, Any]], given: float | None) -> Expected | None:
-    """What is to be expected of the network: of the node that has least, since a ring runs at its pace."""
+    """What to expect of the network: of the slowest node, since a ring runs at its pace."""
     found = []
     for row in ranks.values():
         ports = [rate for rate in map(number, listed(row.get("infiniband_gbps"), 64)) if rate is not None and rate > 0]

@@ -17,7 +17,7 @@ MOST_ALONE = 48  # ranks, and pairs, that are looked at again
 
 
 def rounds_of(count: int) -> list[list[list[int]]]:
-    """Every pair of so many nodes once, in rounds in which no node stands twice: the circle method.
+    """Every pair of so many nodes once, in rounds with no node twice: the circle method.
 
     count even: count - 1 rounds of count / 2 pairs; odd: count rounds, in each of which one rests.
     """

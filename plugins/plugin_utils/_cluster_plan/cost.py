@@ -125,7 +125,7 @@ def cost_words(cost: Cost, stand: Stand) -> str:
 
 
 def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
-    """The plan for the screen: what is there, what would be done, what is left alone."""
+    """The plan for the screen: what exists, what would be done, what is left alone."""
     cluster = wanted["cluster"]
     lines = []
     if plan["network"]:

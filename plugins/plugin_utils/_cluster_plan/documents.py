@@ -95,7 +95,7 @@ class Address(TypedDict):
 
 
 class Part(TypedDict):
-    """What a cluster of a cloud that has tags needs besides: a placement group, or a part of a network of its own.
+    """What else a cluster needs in a cloud that has tags: a placement group, or a part of its own network.
 
     holds: ids of the machines that lie in it, as far as the cloud says, and of what else keeps others' things there.
     """

@@ -94,9 +94,9 @@ def total(parts: Iterable[float | None]) -> float | None:
 
 
 def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
-    """One sentence for each cluster that has been there for longer than ttl, in seconds, and still costs.
+    """One sentence for each cluster that is older than ttl, in seconds, and still costs money.
 
-    None: none is too old.
+    With ttl None, no cluster is too old.
     """
     said = []
     for one in clusters:
@@ -112,7 +112,7 @@ def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
 def lines(
     clusters: Sequence[Overview], others: Sequence[Machine], prices: Prices = PAPERSPACE, ttl: float | None = None
 ) -> list[str]:
-    """The table for the screen, one line for what belongs to nobody here, and one for each cluster that is too old."""
+    """The table for the screen, one line for machines of no cluster, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for one in clusters:
         rows.append(

@@ -27,7 +27,7 @@ PREFIX = "muster-"
 
 
 class PlanRefused(Exception):
-    """What is wanted cannot or must not be done. str() is one line for a person."""
+    """What was requested cannot or must not be done. str() is one line for a person."""
 
 
 def network_name(cluster: str) -> str:
@@ -108,7 +108,7 @@ def strangers_in(cluster: str, network: Network | None, there: There) -> list[Ma
 
 
 def namesakes(cluster: str, network: Network | None, there: There) -> list[Machine]:
-    """Machines that are called like the cluster's and lie elsewhere."""
+    """Machines that are called like the cluster's but are elsewhere."""
     home = network["id"] if network else None
     named = [machine for machine in there["machines"] if node_number(cluster, machine["name"]) is not None]
     return [machine for machine in named if machine["network"] != home]
@@ -123,7 +123,7 @@ def own_drives(cluster: str, network: Network | None, there: There) -> list[Driv
 
 
 def own_parts(cluster: str, there: There) -> list[Part]:
-    """What is the cluster's besides."""
+    """What else is the cluster's."""
     return [one for one in there.get("parts", []) if one["cluster"] == cluster]
 
 

@@ -46,7 +46,7 @@ AROUND: tuple[What, ...] = ("VPC", "internet gateway", "subnet")
 
 
 def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
-    """The steps from what is there to what is wanted. Raises PlanRefused."""
+    """The steps from what exists to what is wanted. Raises PlanRefused."""
     cluster = wanted["cluster"]
     network = own_network(cluster, there["networks"], wanted["network_id"])
     machines = own_machines(cluster, network, there)
@@ -215,7 +215,7 @@ def _absent(
 def _absent_around(
     found: Plan, own: Sequence[Part], machines: Sequence[Machine], there: There
 ) -> tuple[list[Step], list[str]]:
-    """What the network lay in goes after it, unless it stays, or somebody else's machines lie there too."""
+    """What the network was in is removed after it, unless it stays, or somebody else's machines are there too."""
     around = sorted(
         (part for part in own if part["what"] in AROUND), key=lambda part: AROUND.index(part["what"]), reverse=True
     )

@@ -74,7 +74,7 @@ class Ec2Error(Exception):
 
 
 class BotoMissing(Exception):
-    """boto3 is not there. str() is one line for a person."""
+    """boto3 is not installed. str() is one line for a person."""
 
 
 def new_session() -> Any:

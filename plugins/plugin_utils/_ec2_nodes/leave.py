@@ -117,7 +117,7 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
 
 
 def _remove(work: Work, found: Plan) -> dict[str, str]:
-    """Take the steps; return why some things are still there."""
+    """Carry out the steps; return why some things are still there."""
     machines = {step["id"]: step["name"] for step in found["steps"] if step["what"] == "machine"}
     refused = terminate(work, machines)
     ids = {name: one for one, name in machines.items()}

@@ -53,12 +53,12 @@ class Work:
 
     @property
     def noted(self) -> Noted:
-        """What the record adds to what is there."""
+        """What the record adds to what exists."""
         return self.record.noted()
 
 
 def look(work: Work, wait: bool = True) -> Account:
-    """What is there. wait: for what was asked for less than a minute ago and is in no list yet."""
+    """What exists. wait: for what was requested less than a minute ago and is in no list yet."""
     if wait:
         _wait_until_seen(work)
     account = read_account(work.aws)
@@ -122,7 +122,7 @@ def refuse_strangers(work: Work, account: Account) -> None:
 
 
 def wanted_without(work: Work, stand: str) -> Wanted:
-    """What is wanted where no machine is."""
+    """What is wanted if there is no machine."""
     return {
         "cluster": work.cluster,
         "stand": "stopped" if stand == "stopped" else "absent",

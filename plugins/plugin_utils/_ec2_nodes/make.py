@@ -205,7 +205,7 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(work: Work, ids: Mapping[str, str]) -> None:
-    """Start machines that are off, or on their way there. Raises Ec2Error."""
+    """Start machines that are off, or about to be. Raises Ec2Error."""
     began = work.clock()
     work.say(f"starting {', '.join(ids.values())}")
     while True:

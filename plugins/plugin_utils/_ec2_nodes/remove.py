@@ -28,7 +28,7 @@ _NOT_THERE = (
 
 
 def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
-    """Remove a group or a part of a network, once what is in it is gone; return why it is still there, or ""."""
+    """Remove a group or part of a network, once what is in it is gone; return why it is still there, or ""."""
     began = work.clock()
     told = False
     while True:

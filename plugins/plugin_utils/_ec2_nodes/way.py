@@ -92,7 +92,7 @@ class Way(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """All ways, best first, and why others are none. told: what else a person should know."""
+    """All ways, best first, and why others are not possible. told: what else a person should know."""
 
     possible: list[Way]
     refused: list[str]
@@ -113,7 +113,7 @@ def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
 
 
 def parts_with(work: Work, site: Site, zone: str, placement: bool) -> list[tuple[What, str]]:
-    """What the machines need besides, in a zone."""
+    """What else the machines need, in a zone."""
     name = network_name(work.cluster)
     around: list[tuple[What, str]] = [
         ("VPC", name),

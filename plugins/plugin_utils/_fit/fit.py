@@ -93,7 +93,7 @@ class Fit:
         self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
-        """Where an earlier search of this name stands, else the beginning. Raises FitError if it was another one."""
+        """The state of an earlier search of this name, otherwise the beginning. Raises FitError if it was another one."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
             salt = secrets.token_hex(16)
@@ -200,7 +200,7 @@ class Fit:
         return self.measured(record, result, following, found, ended)
 
     def measured(self, record: Path, result: Any, following: Next, found: Outcome, ended: Ended) -> Probe:
-        """What a probe that is over tells."""
+        """What a finished probe shows."""
         known = read_record(record, record.name)
         said = {name: value for name, one in mapping(result.get("said")).items() if (value := number(one)) is not None}
         used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]

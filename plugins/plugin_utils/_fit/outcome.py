@@ -57,7 +57,7 @@ def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
 
 
 def texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
-    """All that may say why: the error of each rank, the last lines of what failed first, the logs."""
+    """Everything that may say why: the error of each rank, the last lines of what failed first, the logs."""
     for node in mappings(verdict.get("nodes")):
         for rank in mappings(node.get("ranks")):
             yield clean(rank.get("error"), 4000)

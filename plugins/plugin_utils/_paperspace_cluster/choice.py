@@ -24,7 +24,7 @@ Template = Mapping[str, Any]
 
 
 def known_region(region: str) -> str:
-    """The code of a region. Raises PlanRefused for one that there is not."""
+    """The code of a region. Raises PlanRefused if there is no such region."""
     code = region_code(region)
     if code not in REGIONS:
         known = ", ".join(f"{code} ({name})" for code, name in REGIONS.items())
@@ -54,7 +54,7 @@ def public_key(text: str) -> str:
 def choose_template(
     wanted: str, machine_type: str, region: str, ours: Iterable[Template], theirs: Iterable[Template]
 ) -> Template:
-    """The template that is meant, the newest of several that the type can be made from.
+    """The requested template, the newest of several that the type can be made from.
 
     wanted: an id, the name of one of the team's own (ours) or a part of the name or system of one of Paperspace's
     (theirs). Raises PlanRefused.
@@ -105,7 +105,7 @@ def _types(template: Template, available: bool = False) -> list[str]:
 
 
 def unknown_type(machine_type: str, known: Sequence[str]) -> str:
-    """What to say of a type that there is not."""
+    """What to say about a type that does not exist."""
     alike = difflib.get_close_matches(machine_type, known, n=3, cutoff=0.5)
     like = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known[:30])}"
     return f"Paperspace has no machine type {one_line(machine_type, 40)!r}; {like} Upper and lower case count"

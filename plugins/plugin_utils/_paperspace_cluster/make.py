@@ -44,14 +44,14 @@ class Work:
 
     @property
     def noted(self) -> Noted:
-        """What the record adds to what is there."""
+        """What the record adds to what exists."""
         return self.record.noted()
 
 
 def look(work: Work, wait: bool = True) -> There:
-    """What is there, once it is known what became of all that was asked for, by an earlier command as well.
+    """What exists, once it is known what became of every request, also by an earlier command.
 
-    wait: for what was asked for less than a minute ago and is in no list yet.
+    wait: for what was requested less than a minute ago and is in no list yet.
     """
     began = work.clock()
     while True:
@@ -87,7 +87,7 @@ def find(work: Work, there: There, what: str, name: str) -> str:
 def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
     """Make a thing and return its id. ask: sends the request and returns the id in its answer.
 
-    Where the answer is lost the thing is looked for; only what is not there a minute later is asked for again, once.
+    If the answer is lost, the thing is looked for; only if it is not there a minute later is it requested again, once.
     Raises PaperspaceError.
     """
     while True:

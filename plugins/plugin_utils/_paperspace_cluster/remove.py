@@ -42,9 +42,9 @@ class _Leaving:
 
 
 def remove_machines(work: Work, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, by id with their names, all at a time; return why some are still there, by name and id.
+    """Remove machines, by id with their names, all at once; return why some are still there, by name and id.
 
-    Gone is what a request for it answers with 404, and nothing else.
+    Only a machine whose request is answered with 404 is gone.
     """
     pending = {machine_id: _Leaving(name) for machine_id, name in wanted.items()}
     left: dict[str, str] = {}

@@ -56,7 +56,7 @@ class _Watched:
 def wait_until_ready(work: Work, wanted: Mapping[str, str], again: bool = True) -> dict[str, str]:
     """Wait for machines, by id with their names; return why some will not be ready, by name.
 
-    again: one that stays off is told to start once more. Raises ClusterError if one is stuck half-way.
+    again: start one that stays off once more. Raises ClusterError if one is stuck half-way.
     """
     began = work.clock()
     pending = {machine_id: _Watched(name, since=began, restarted=not again) for machine_id, name in wanted.items()}
@@ -122,7 +122,7 @@ def _missing(work: Work, machine_id: str) -> str:
 def failure_of(events: Collection[Mapping[str, Any]]) -> str:
     """What the newest event says that failed, "" if it did not.
 
-    An event with the state "error", without a text and with an end is known to succeed all the same.
+    An event with the state "error", without a text and with an end is known to have succeeded anyway.
     """
     newest = max(events, key=lambda event: str(event.get("dtCreated") or ""), default=None)
     if newest is None or newest.get("state") not in ("error", "cancelled"):

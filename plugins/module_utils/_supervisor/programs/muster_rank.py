@@ -39,7 +39,7 @@ def read_json(path: str) -> Any:
 
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
-    """Return the first of these variables that is there, as a number."""
+    """Return the first of these variables that is set, as a number."""
     found = next((environment[name] for name in names if environment.get(name)), None)
     return int(found) if found is not None and found.isdigit() else None
 
