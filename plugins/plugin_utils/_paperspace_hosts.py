@@ -173,7 +173,7 @@ def select(
 
 
 def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
-    """Ids of the machines that a question in JMESPath finds: it is put to the list, as the API describes them."""
+    """Ids of the machines that a JMESPath query finds in the list, as the API describes them."""
     try:
         found = ask(query, list(machines))
     except QueryError as error:
@@ -210,9 +210,9 @@ def _region(machine: Machine) -> str:
 def _network_id(
     wanted: str, machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]], region: str | None
 ) -> str:
-    """The id of the network that is wanted by id or by name.
+    """The id of the network requested by id or by name.
 
-    An id that only machines carry is good too: Paperspace's shared default networks are in no list.
+    An id that only machines have is fine, too: Paperspace's shared default networks are in no list.
     """
     candidates = [
         network
@@ -254,7 +254,7 @@ def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
 
 
 def check_together(machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise SelectionError if the machines lie in several regions or private networks, out of each other's reach."""
+    """Raise SelectionError if the machines are in several regions or private networks, out of each other's reach."""
     names = {str(network["id"]): str(network.get("name") or "") for network in networks}
     for what, option, place in (
         ("regions", "region", _region),
@@ -311,8 +311,8 @@ def address(value: Any) -> str | None:
 def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[str]:
     """One name a machine: unique, and made of letters, digits, `.`, `_` and `-` only.
 
-    A machine whose own name is not so, or is that of another machine as well, or is taken for something else
-    (localhost), is called by what is legal of it and its id.
+    A machine whose own name is not, or is also another machine's, or means something else (localhost),
+    is called by the legal part of its name and its id.
     """
     wanted = [_preferred(machine, preferences) for machine in machines]
     times = collections.Counter(_legal(name, MAX_NAME).casefold() for name in wanted)
@@ -381,7 +381,7 @@ def hosts(
 
 
 def host_variables(machine: Machine) -> dict[str, Any]:
-    """The variables that one machine has by itself: everything but its rank and how to connect to it."""
+    """The variables of one machine alone: everything but its rank and how to connect to it."""
     variables = {name: convert(machine.get(field)) for field, (name, convert) in FIELDS.items()}
     accelerators = machine.get("accelerators")
     first = accelerators[0] if isinstance(accelerators, list) and accelerators else None

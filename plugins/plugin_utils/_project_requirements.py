@@ -64,7 +64,7 @@ def dependencies(source: Path, extras: list[str]) -> list[str]:
 
 
 def without_paths(source: Path, name: str, text: str) -> str:
-    """A requirements file in which the project itself is replaced by what it depends on.
+    """A requirements file with the project itself replaced by its dependencies.
 
     Raises ValueError for other paths: pip would look for them on the node, from where it is started.
     """

@@ -11,11 +11,11 @@ from typing import Any
 
 
 class QueryError(ValueError):
-    """The question cannot be asked. str() is one line for a person that says where it is wrong."""
+    """The query is not valid. str() is one line for a person that says where it is wrong."""
 
 
 def ask(query: str, document: Any) -> Any:
-    """What a question finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
+    """What a query finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
 
     Raises QueryError.
     """

@@ -83,7 +83,7 @@ def unreached_nodes(
 ) -> dict[str, str]:
     """The nodes that do not run a command (with become: as root), each with the reason.
 
-    all_needed: where false, one node that does is enough, and then nothing is said of the others. at_once: logins.
+    all_needed: if false, one node that does is enough, and nothing is said about the others. at_once: logins.
     """
     there = {name: connect(action, name, hostvars[name], become) for name in names}
     if not all_needed and names and not failure(there[names[0]]):

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._job import (
 
 
 def fresh_run_id(script: str, module: str) -> str:
-    """A run_id that tells what and when, with four random digits for two launches in one second."""
+    """A run_id that says what and when, with four random digits in case of two launches in one second."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

@@ -83,7 +83,7 @@ def make_client(
 
 
 def region_of(client: Any, bucket: str) -> str:
-    """The region of a bucket, as S3 itself tells it. Raises ClientError."""
+    """The region of a bucket, as S3 itself reports it. Raises ClientError."""
     from botocore.exceptions import ClientError
 
     try:

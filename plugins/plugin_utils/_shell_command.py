@@ -20,7 +20,7 @@ OPTIONS = (("-p", "ansible_port"), ("-i", "ansible_ssh_private_key_file"), ("-l"
 
 
 def script_of(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
-    """What the node's shell is to run: a shell in the working directory, in the job's image where it has one.
+    """What the node's shell will run: a shell in the working directory, in the job's image if it has one.
 
     facts: of the node. run_id: of a run in whose container the shell is to be; "", a container of its own. The values
     of the job's own variables may be secrets, and are not in it.

@@ -102,7 +102,7 @@ def unread_variables(
     others: Mapping[str, str],
     read_elsewhere: Callable[[], Collection[str]],
 ) -> list[str]:
-    """One sentence for each variable that was typed and that nothing reads.
+    """One sentence for each typed variable that nothing reads.
 
     others: options of roles that are not in the play, each with its role. read_elsewhere: asked where in doubt for
     the words of the play itself and of the inventory.

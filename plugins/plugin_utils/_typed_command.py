@@ -66,6 +66,6 @@ def typed_sources(given: Mapping[str, Any]) -> list[str]:
 
 
 def shortest(path: str) -> str:
-    """The path as it is, or from the present directory on where it lies below."""
+    """The path as it is, or relative to the current directory if it is below."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -146,7 +146,7 @@ def templated(names: Collection[str], files: Iterable[Path]) -> set[str]:
 
 
 def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> str:
-    """What is to be done about a variable that nothing reads. meant: words with the variable that is meant by them."""
+    """What to do about a variable that nothing reads. meant: words with the variable that is meant by them."""
     if meant.get(name, "") in read:
         return f"nothing reads it; did you mean {meant[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):

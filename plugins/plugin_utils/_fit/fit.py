@@ -82,7 +82,7 @@ class FitError(Exception):
 
 
 class Fit:
-    """One search. directory: takes fit.json; runs: where the records of its launches come to lie;
+    """One search. directory: takes fit.json; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -93,7 +93,7 @@ class Fit:
         self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
-        """The state of an earlier search of this name, otherwise the beginning. Raises FitError if it was another one."""
+        """The state of an earlier search of this name, or a new one. Raises FitError if it was another one."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
             salt = secrets.token_hex(16)

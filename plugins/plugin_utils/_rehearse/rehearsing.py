@@ -49,7 +49,7 @@ class RehearsalError(Exception):
 
 
 class Rehearsing:
-    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches come to lie;
+    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -60,7 +60,7 @@ class Rehearsing:
         self.common = common
 
     def known(self, job: Job) -> Rehearsal:
-        """Where an earlier rehearsal of this name stands, else the beginning. Raises RehearsalError."""
+        """The state of an earlier rehearsal of this name, or a new one. Raises RehearsalError."""
         found = read_rehearsal(self.directory)
         if found is None:
             salt = secrets.token_hex(16)
@@ -206,7 +206,7 @@ def filled(word: str, holes: Mapping[str, str]) -> str:
 
 
 def measured(record: Path, what: str, job: Job) -> Start:
-    """What a launch that has succeeded tells."""
+    """What a launch that succeeded shows."""
     known = read_record(record, record.name)
     report = compose(known, 0.0)
     said = mapping(mapping(known.result).get("said"))
@@ -235,7 +235,7 @@ def measured(record: Path, what: str, job: Job) -> Start:
 
 
 def step_seconds(told: Mapping[str, float], rate: float | None, ranks: int) -> float | None:
-    """Seconds of a step: as told, or by the throughput and the batch."""
+    """Seconds per step: as reported, or from the throughput and the batch."""
     if told.get("seconds_per_step", 0.0) > 0:
         return told["seconds_per_step"]
     for name, value in told.items():

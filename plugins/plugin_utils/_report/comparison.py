@@ -47,7 +47,7 @@ def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]
 
 
 def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> list[list[str]]:
-    """One line of a table, none if no run tells it."""
+    """One line of a table, none if no run has it."""
     cells = [tell(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
@@ -122,7 +122,7 @@ def price(report: Report, of: str) -> str:
 
 
 def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: float, note: str = "") -> str:
-    """The page. now: seconds since 1970; note: what is to be said of pictures that are not there."""
+    """The page. now: seconds since 1970; note: what to say about missing pictures."""
     notes = [note] if note else []
     if len(reports) > LINES:
         notes.append(f"plots show the first {LINES} runs")

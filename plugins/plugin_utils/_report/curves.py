@@ -108,7 +108,7 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> Curves:
 
 
 def from_trainer_state(source: str, document: Any) -> Curves:
-    """The curves of the Trainer of Hugging Face: log_history, a list of what was known at a step.
+    """The curves of Hugging Face's Trainer: log_history, a list of what was known at each step.
 
     The last one holds sums, such as train_runtime, which are curves of one point.
     """

@@ -16,7 +16,7 @@ VERSION = 1  # raised when a key changes its meaning or goes
 
 
 class Figure(TypedDict):
-    """What the samples of one GPU say of one measure. p5: a twentieth of the samples lies below, or is equal."""
+    """What the samples of one GPU say about one measure. p5: a twentieth of the samples is lower or equal."""
 
     mean: float
     p5: float
@@ -49,7 +49,7 @@ class GpuNumbers(TypedDict):
 
 
 class ProcessNumbers(TypedDict):
-    """One process on a GPU over its whole life, where the driver keeps account of them. None: it does not tell.
+    """One process on a GPU over its whole life, if the driver accounts for them. None: it does not say.
 
     utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
     """
@@ -145,7 +145,7 @@ class Cost(TypedDict):
 
 
 class Cause(TypedDict):
-    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" if the error does."""
+    """Why it failed, by the catalogue of errors. seen: the line of the log that shows it, "" if the error does."""
 
     id: str
     cause: str

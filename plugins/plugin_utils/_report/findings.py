@@ -279,7 +279,7 @@ def start_up(facts: Facts) -> Iterator[Finding]:
 
 
 def checkpoint_share(facts: Facts) -> Iterator[Finding]:
-    """Checkpoints that take much of the run, where the job tells checkpoint_seconds."""
+    """Checkpoints that take much of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.said.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield finding(

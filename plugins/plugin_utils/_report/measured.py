@@ -39,7 +39,7 @@ TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):
 
 @dataclass
 class Gpu:
-    """The samples of one GPU, one entry each in every array; nan is what the driver does not tell.
+    """The samples of one GPU, one entry each in every array; nan is what the driver does not report.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
     """

@@ -189,7 +189,7 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
 
 
 def troubles(end: Mapping[str, Any]) -> list[str]:
-    """What a node's verdict says beside how the job ended there."""
+    """What a node's verdict says apart from how the job ended there."""
     found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
     for key, words in (
         ("gpus", "the GPUs failed"),

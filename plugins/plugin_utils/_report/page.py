@@ -90,7 +90,7 @@ def render_run(
 ) -> str:
     """The page of one run.
 
-    record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
+    record: its directory; note: what to say about missing pictures; here: what ssh calls this account on
     this machine, for who reads the page on another one; benchmark, benchmark_plots: where the run was one.
     """
     return (
@@ -156,7 +156,7 @@ def when(seconds: float | None) -> str:
 
 
 def value_of(value: float | str) -> str:
-    """A number with as many digits as say something, a text as it is."""
+    """A number with its significant digits, a text as it is."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
@@ -199,7 +199,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def no_findings(report: Report) -> str:
-    """What is said where no rule has found anything."""
+    """What to say if no rule has found anything."""
     if report["gpus"]:
         return "None: no rule found anything in the GPU samples or run times."
     return "None; without GPU samples there is little to find."

@@ -53,7 +53,7 @@ def with_name(svg: str, name: str) -> str:
 
 
 def for_page(svg: str) -> str:
-    """An SVG to stand in a page: as wide as there is room, on the page's own background, without namespaces."""
+    """An SVG for use in a page: as wide as there is room, on the page's own background, without namespaces."""
     head, end, body = svg.partition(">")
     head = re.sub(r' (?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
     body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{PAPER}"/>', "", body, count=1)

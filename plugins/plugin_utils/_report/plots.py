@@ -231,7 +231,7 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
 
 
 def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
-    """A row a GPU, or a row a node where there are more than ROWS, the colour of a cell is the mean of its time."""
+    """A row per GPU, or per node if there are more than ROWS; the colour of a cell is the mean of its time."""
     title, unit, _zero, most = MEASURES[measure]
     start, end = span_of(report, gpus)
     word, length = time_unit(end - start)

@@ -69,7 +69,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All of a run that a report tells, still as it was found: plan and result are whatever their files say."""
+    """All of a run that a report shows, still as it was found: plan and result are whatever their files say."""
 
     run_id: str
     directory: Path
@@ -222,7 +222,7 @@ class Files:
             yield stream
 
     def descriptor(self, name: str) -> int | None:
-        """Open each directory on the way by itself, so that none of them can be a link."""
+        """Open each directory on the way separately, so that none of them can be a link."""
         parts = name.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             return None

@@ -24,7 +24,7 @@ UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def clean(value: Any, longest: int = LONGEST) -> str:
-    """A text in one line that neither a terminal nor a page can take for anything else, at most so many characters.
+    """A text in one line that neither a terminal nor a page can misread, at most so many characters.
 
     Empty for what is neither a text nor a number. What is longer ends with "…".
     """

@@ -19,7 +19,7 @@ LONGEST_WHY = 300
 
 
 class Measured(TypedDict):
-    """What of a Run its record tells."""
+    """What the record says of a Run."""
 
     succeeded: bool
     why: str

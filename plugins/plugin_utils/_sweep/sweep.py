@@ -78,7 +78,7 @@ class Laid:
 
 
 class Sweep:
-    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches come to lie;
+    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -90,7 +90,7 @@ class Sweep:
         self.state: State = self.known()
 
     def known(self) -> State:
-        """Where an earlier sweep of this name stands, else the beginning. Raises SweepError."""
+        """The state of an earlier sweep of this name, or a new one. Raises SweepError."""
         found: Any = Files(self.directory).document(FILE)
         if found is None:
             salt = secrets.token_hex(16)
@@ -175,7 +175,7 @@ class Sweep:
         return run["succeeded"]
 
     def note(self, run: Run) -> None:
-        """Keep how a launch went, and tell a failure."""
+        """Record how a launch went, and report a failure."""
         self.state["runs"].append(run)
         self.state["under_way"] = ""
         self.keep()
@@ -219,7 +219,7 @@ def interrupted(run_id: str) -> str:
 
 
 def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) -> Run:
-    """A run that there was none of."""
+    """A run that never happened."""
     return {
         "variant": variant["name"],
         "batch": batch,

@@ -130,7 +130,7 @@ def read_variant(
 
 
 def unknown(key: str, allowed: Mapping[str, str]) -> str:
-    """That nothing reads a setting of a variant, and what was meant."""
+    """Says that nothing reads a setting of a variant, and what was meant."""
     if key in NOT_ITS_OWN:
         return f"it sets {key}, which is the same for all: leave it out"
     near = difflib.get_close_matches(key, allowed, n=1)
