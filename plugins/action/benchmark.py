@@ -120,7 +120,7 @@ def ended_otherwise(files: Files) -> str:
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
-    """An earlier benchmark. Raises AnsibleActionFail where there is none of this name."""
+    """An earlier benchmark. Raises AnsibleActionFail if there is none of this name."""
     record = record_of(directory, run_id)
     found = benchmark_in(record)
     if found is None:
@@ -133,7 +133,7 @@ def read_baseline(directory: Path, run_id: str) -> Benchmark:
 
 
 def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
-    """What a run has measured. Raises AnsibleActionFail where nothing has come of it."""
+    """What a run has measured. Raises AnsibleActionFail if nothing has come of it."""
     record = record_of(directory, run_id)
     found = measured_in(record, args["network_gbps"])
     if found is None:
@@ -145,7 +145,7 @@ def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
 
 
 def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """What is to be measured again by itself; work is empty where nothing is."""
+    """What is to be measured again by itself; work is empty if nothing is."""
     found = suspects(measured_of(directory, args, args["run_id"]))
     if not found["ranks"] and not found["pairs"]:
         return {"changed": False, "work": "", "begun": False}

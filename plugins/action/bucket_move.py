@@ -54,7 +54,7 @@ def plan_words(found: Survey, args: dict[str, Any], from_region: str, free: bool
 
 
 def refuse(found: Survey, args: dict[str, Any]) -> None:
-    """Raise MoveError where what was found should not be copied."""
+    """Raise MoveError if what was found should not be copied."""
     if found.differing and not args["replace"]:
         raise MoveError(
             f"{args['target']} has {len(found.differing)} objects of another content than {args['source']}: "
@@ -82,7 +82,7 @@ class Move:
         return make_client(**words, region=region, endpoint_url=self.args["endpoint_url"], workers=self.args["workers"])
 
     def target_region(self, client: Any) -> str:
-        """Where the target is, empty where it is not there yet."""
+        """Where the target is, empty if it is not there yet."""
         self.about = self.args["target"]
         try:
             return region_of(client, self.args["target"])

@@ -109,14 +109,14 @@ class ActionModule(ActionBase):
         refuse_what_has_no_effect(task_vars)
         refuse_unread_sources(task_vars["hostvars"])
         limit = task_vars.get("ansible_limit") if args["nodes"] else None
-        left = f"--limit {limit} leaves {', '.join(args['nodes'])}: with --limit name exactly the nodes of the run"
+        left = f"--limit {limit} leaves {', '.join(args['nodes'])}: name exactly the nodes of the run with --limit"
         try:
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
         except AnsibleActionFail as problem:
             raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
         # within the play of the run, which goes on with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
-            play = f"the play is on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
+            play = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left if limit else play}")
         first = masters(nodes)
         return {

@@ -28,7 +28,7 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def age(text: str) -> float:
-    """Seconds of an age such as 30d, 12h, 90m or 2w. Raises AnsibleActionFail where it is none."""
+    """Seconds of an age such as 30d, 12h, 90m or 2w. Raises AnsibleActionFail if it is none."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
@@ -38,7 +38,7 @@ def age(text: str) -> float:
 
 
 def number(text: str) -> int:
-    """How many runs are to stay. Raises AnsibleActionFail where it is no number."""
+    """How many runs are to stay. Raises AnsibleActionFail if it is no number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
             f"keep is {ascii(text)[:40]}: give how many of the newest runs to keep, such as -e keep=20"

@@ -78,7 +78,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def ask_of(args: dict[str, Any], check: bool) -> Ask:
-    """What is asked for, but for the address that SSH comes from. Raises PlanRefused where it cannot be meant."""
+    """What is asked for, but for the address that SSH comes from. Raises PlanRefused if it cannot be meant."""
     if not 1 <= args["nnodes"] <= MOST_NODES:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]

@@ -45,7 +45,7 @@ ARGUMENT_SPEC = {
 
 
 def refusal_of(args: dict[str, Any]) -> str:
-    """What is wrong with what was given, "" where nothing is."""
+    """What is wrong with what was given, "" if nothing is."""
     for name in ("args", "confirm_args"):
         if not isinstance(args[name], (str, list)):
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
@@ -64,7 +64,7 @@ def refusal_of(args: dict[str, Any]) -> str:
             "to below 1"
         )
     if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-        return "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
+        return "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
     return ""
 
 

@@ -68,7 +68,7 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
 
 
 def nearest(name: str, known: Iterable[str], prefix: str) -> str:
-    """The known name that is most like another one, "" where none is like it."""
+    """The known name that is most like another one, "" if none is like it."""
     stems = {one.removeprefix(prefix): one for one in known}
     found = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=ALIKE)
     return stems[found[0]] if found else ""
@@ -123,12 +123,12 @@ def complaints(
         right = nearest(name, known, prefix)
         where = "with -e" if name in extra else f"for {some(hosts)}"
         hint = f"; did you mean {right}?" if right else ""
-        said.append(f"{name} is set ({where}), and the role knows no such variable{hint}")
+        said.append(f"{name} is set ({where}), but the role has no such variable{hint}")
     foreign = misspelt_prefixes(prefix, known, extra)
     others = elsewhere() if foreign else set()
     foreign = {name: right for name, right in foreign.items() if name not in others}
     for name, right in {**foreign, **misspelt_short_names(short_names, extra)}.items():
-        said.append(f"{name} is set (with -e), and nothing reads it; did you mean {right}?")
+        said.append(f"{name} is set (with -e), but nothing reads it; did you mean {right}?")
     return said
 
 

@@ -50,7 +50,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
     """What is about to run, for a terminal: the nodes, and what starts a rank.
 
-    facts: of the first node, empty where it has not answered. cost: of all nodes, "" where that is not known. Of the
+    facts: of the first node, empty if it has not answered. cost: of all nodes, "" if that is not known. Of the
     job's environment only the names are shown.
     """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
@@ -76,7 +76,7 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
-    """What the nodes cost together, "" where the price of one is not known."""
+    """What the nodes cost together, "" if the price of one is not known."""
     rate = total(prices.get(node.name) for node in table.nodes)
     return f"{money(rate, currency)} an hour" if rate is not None else ""
 
@@ -96,7 +96,7 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
-    """Job, table and findings. Raises ValueError where the arguments or the nodes are wrong in themselves."""
+    """Job, table and findings. Raises ValueError if the arguments or the nodes are wrong in themselves."""
     job = read_job(args)
     return job, *judge(args, job)
 

@@ -99,7 +99,7 @@ def checked_cluster(name: str) -> str:
 
 
 def ask_of(args: dict[str, Any], check: bool) -> Ask:
-    """What is asked for. Raises PlanRefused where it cannot be meant."""
+    """What is asked for. Raises PlanRefused if it cannot be meant."""
     if not 1 <= args["nnodes"] <= MOST_NODES:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
@@ -176,7 +176,7 @@ def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) ->
 
 
 def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> None:
-    """Raise PlanRefused where a run may be alive on machines that are about to go."""
+    """Raise PlanRefused if a run may be alive on machines that are about to go."""
     runs = runs_on(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
     if runs:
         raise PlanRefused(

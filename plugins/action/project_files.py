@@ -29,7 +29,7 @@ ARGUMENT_SPEC = {
 
 
 def write_new(path: str, content: str, executable: bool) -> None:
-    """Write a file that is not there. Raises OSError, FileExistsError where there is one."""
+    """Write a file that is not there. Raises OSError, FileExistsError if there is one."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

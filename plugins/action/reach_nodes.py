@@ -46,7 +46,7 @@ def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
 
 
 def remedy(unreached: list[str], nodes: list[str]) -> str:
-    """How to go on without some of the nodes; "" where that would leave none."""
+    """How to go on without some of the nodes; "" if that would leave none."""
     if len(unreached) == len(nodes):
         return ""
     left_out = ":".join(f"!{name}" for name in unreached[:MOST_NAMES])

@@ -49,7 +49,7 @@ ARGUMENT_SPEC = {
 
 
 def first_number(text: str) -> int | None:
-    """The number that a text begins with, as du and df print it on their last line; None where there is none."""
+    """The number that a text begins with, as du and df print it on their last line; None if there is none."""
     words = (text.strip().splitlines() or [""])[-1].split()
     return int(words[0]) if words and words[0].isascii() and words[0].isdigit() else None
 
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         }
 
     def job(self, args: dict[str, Any], machines: int) -> Job:
-        """What is rehearsed. Raises Refusal where that cannot be."""
+        """What is rehearsed. Raises Refusal if that cannot be."""
         wrong, words = "", dict[str, list[str]]()
         try:
             nnodes = wanted_nodes(args["nnodes"], args["nodes"], machines)
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
             if args[name] < value:
                 wrong = f"rehearse_{name} is {args[name]}, but must be {value} or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 40:
-            wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 40 at most"
+            wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 40 at most"
         if wrong:
             raise Refusal(wrong, result={"changed": False})
         return Job(

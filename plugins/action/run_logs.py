@@ -39,11 +39,11 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
     """Unpack what a node has packed: files and directories below the target, for their owner alone.
 
     An archive of a few megabytes may hold any number of files of any size, so the room on the disk here is looked at
-    before each of them. most: bytes that all of them may have, None where only that room counts.
+    before each of them. most: bytes that all of them may have, None if only that room counts.
 
     Whoever has the node writes the archive, so nothing else is taken from it: no link, no device, no mode and no owner.
     (tarfile's own filter for that is not in Python 3.11.0 to 3.11.3, one of which is Debian 12's.)
-    Raises AnsibleActionFail where a name leads out of the target, and where there are too many or too large files.
+    Raises AnsibleActionFail if a name leads out of the target, and where there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -79,7 +79,7 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
 
 
 def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
-    """Which files of a run a node has kept for itself, "" where there is none."""
+    """Which files of a run a node has kept for itself, "" if there is none."""
     files = [one for one in left_out["files"] if one["kept"] == 0]
     if not files:
         return ""

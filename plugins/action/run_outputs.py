@@ -54,7 +54,7 @@ class Broken(Exception):
 def write_part(target: Path, output: Output, offset: int, length: int, answer: Any) -> None:
     """Add a part that a node has handed out to what is here of a file; name it as it is called once all is here.
 
-    Raises Broken where it is not what was asked for, OSError where it cannot be written here.
+    Raises Broken if it is not what was asked for, OSError where it cannot be written here.
     """
     problem = answer.get("problem") if isinstance(answer, dict) else "no answer"
     try:

@@ -307,7 +307,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"state is {args['state']}, which requires a run: set run_id")
         if args["run_id"] and not SAFE_RUN_ID.match(args["run_id"]):
             raise AnsibleActionFail(
-                f"run_id {ascii(args['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-'"
+                f"run_id {ascii(args['run_id'])[:80]} is not a safe name: use letters, digits, '.', '_' and '-'"
             )
         if args["state"] == "succeeded":
             return require_success(args["verdict"])

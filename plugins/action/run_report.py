@@ -34,10 +34,10 @@ MOST_RUNS = 20  # columns that a page can show
 def record_of(directory: Path, given: str) -> Path:
     """The record of a run by its id, or by the beginning of it; of the latest where none is named.
 
-    Raises AnsibleActionFail where there is none.
+    Raises AnsibleActionFail if there is none.
     """
     if given and not SAFE_RUN_ID.match(given):
-        raise AnsibleActionFail(f"run_id {ascii(given)[:80]} is no safe name: use letters, digits, '.', '_' and '-'")
+        raise AnsibleActionFail(f"run_id {ascii(given)[:80]} is not a safe name: use letters, digits, '.', '_' and '-'")
     record = (directory / (whole_id(directory, given) or LATEST)).resolve()
     if not (record / "plan.json").is_file():
         raise AnsibleActionFail(

@@ -61,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def write_json(file: str, status: Any) -> None:
-    """Write a status, or an answer, for programs. Raises AnsibleActionFail where the file cannot be written."""
+    """Write a status, or an answer, for programs. Raises AnsibleActionFail if the file cannot be written."""
     try:
         Path(file).write_text(json.dumps(status, indent=1) + "\n", encoding="utf-8")
     except OSError as problem:

@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
         """What is to be compared. Raises AnsibleActionFail with all that is wrong."""
         wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
-            wrong = "run_id is no safe name: use letters, digits, '.', '_' and '-', 30 at most"
+            wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"
         if args["fit"] and not wrong:
             wrong = fit_refusal({**args, "args": [HOLE], "confirm_args": []})
         if wrong:

@@ -82,7 +82,7 @@ class ActionModule(ActionBase):
         )
         if request["run_id"] and not SAFE_RUN_ID.match(request["run_id"]):
             raise AnsibleActionFail(
-                f"run_id {ascii(request['run_id'])[:80]} is no safe name: use letters, digits, '.', '_' and '-', "
+                f"run_id {ascii(request['run_id'])[:80]} is not a safe name: use letters, digits, '.', '_' and '-', "
                 "at most 63, a letter or digit first"
             )
         if request["state"] == "started":

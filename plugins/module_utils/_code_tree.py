@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A working tree that is brought from a source to the first node and from there to others, and nothing beside it.
+"""Copies a working tree from a source to the first node and from there to the others, and nothing else.
 
-What was brought stands in a list in the tree itself. What a job has written, or changed since, is in no list, and is
-neither copied on, nor compared, nor removed. Private to this collection. Runs on the node as the user whose the tree
-is, and on the controller, which lists the source; standard library only, Python >= 3.8.
+A list in the tree itself says what was copied. What a job has written, or changed since, is not in the list, and is
+not copied on, compared or removed. Private to this collection. Runs on the node as the owner of the tree,
+and on the controller, which lists the source; standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TreeError(UserFileError):
 def listed(directory: str, patterns: list[str]) -> list[str]:
     """The files, links and directories of a tree that rsync would copy, sorted. rsync itself judges by the patterns.
 
-    Raises TreeError where it cannot.
+    Raises TreeError if it cannot.
     """
     words = ["rsync", "--recursive", "--links", "--dry-run", "--8-bit-output", "--out-format=%n", "--exclude-from=-"]
     # Names are bytes, of which some are no text.
@@ -68,7 +68,7 @@ def regular(path: str) -> bool:
 
 
 def state(path: str) -> list[Any] | None:
-    """What the list says of a path, null for a directory. Raises OSError where there is nothing."""
+    """What the list says about a path, null for a directory. Raises OSError if there is nothing."""
     found = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(found.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -81,7 +81,7 @@ def is_inside(name: str) -> bool:
 
 
 def read_list(directory: str) -> Listed:
-    """What was brought into a tree; empty where nothing was."""
+    """What was brought into a tree; empty if nothing was."""
     path = os.path.join(directory, LIST)
     if os.path.islink(path) or not os.path.isfile(path):
         return {}
@@ -91,7 +91,7 @@ def read_list(directory: str) -> Listed:
 
 
 def write_list(directory: str, brought: Listed) -> None:
-    """Write the list of what was brought, in one step."""
+    """Write the list of what was copied, in one step."""
     number, name = tempfile.mkstemp(dir=directory, prefix=f"{LIST}.")
     with os.fdopen(number, "w", encoding="utf-8") as file:
         json.dump(brought, file)
@@ -104,9 +104,9 @@ def entries(directory: str, patterns: list[str]) -> Listed:
 
 
 def old_names(directory: str, new: Listed, patterns: list[str], delete: bool) -> list[str]:
-    """What is to be removed: what was brought before, is as it was, and is not in the new list; deepest first.
+    """What to remove: what was copied before, is unchanged, and is not in the new list; deepest first.
 
-    With `delete` all that is not in the new list, but for what the patterns leave out.
+    With `delete`, everything that is not in the new list, except what the patterns exclude.
     """
     if not os.path.isdir(directory):
         return []
@@ -202,7 +202,7 @@ def shown(text: str) -> str:
 
 
 def tracked(directory: str, patterns: list[str]) -> list[str]:
-    """The files that git has in a tree, but for what the patterns leave out."""
+    """The files that git has in a tree, except what the patterns exclude."""
     done = subprocess.run(
         ["git", "-C", directory, "ls-files", "-z", "--recurse-submodules"],
         capture_output=True,
@@ -227,7 +227,7 @@ def digest(path: str) -> str:
 
 
 def hashes(directory: str, patterns: list[str], git: bool) -> dict[str, str]:
-    """The hash of each file that was brought, or that git has, and is there."""
+    """The hash of each existing file that was copied or that git has."""
     names = tracked(directory, patterns) if git else sorted(read_list(directory))
     paths = {name: os.path.join(directory, name) for name in names if not name.endswith("/")}
     return {name: digest(path) for name, path in paths.items() if os.path.islink(path) or os.path.isfile(path)}

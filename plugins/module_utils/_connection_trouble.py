@@ -131,7 +131,7 @@ TROUBLES = (
     ),
     Trouble(
         r"(?P<why>No route to host|Network is unreachable)",
-        "no way leads to it: {why}",
+        "it cannot be reached: {why}",
         MACHINE_ON,
         "check that the machine is on, that its address in the inventory is correct, and that this machine is in its "
         "network (VPN)",
@@ -173,7 +173,7 @@ def shortened(message: str) -> str:
 
 
 def known_trouble(words: str) -> Trouble | None:
-    """What keeps a node from being reached, its texts filled in; None where the words say nothing of connections."""
+    """What keeps a node from being reached, its texts filled in; None if the words say nothing of connections."""
     for trouble in TROUBLES:
         match = re.search(trouble.words, words)
         if match:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's command inside a container: what stands before it. Pure. Private to this collection."""
+"""A node's command inside a container: the words put before it. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def container_name(run_id: str, node_rank: int) -> str:
 
 
 def below(path: str, directory: str) -> bool:
-    """Whether a path lies in a directory or below it."""
+    """Whether a path is in a directory or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
-    """What the container sees of the node, all at the paths that it has there: the job's words mean the same inside."""
+    """What the container sees of the node, all at the same paths as there: the job's words mean the same inside."""
     work = facts["working_directory"]["path"]
     found = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
     if work != "/":

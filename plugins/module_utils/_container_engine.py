@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine of this machine, and what it has of an image. Private to this collection.
+"""A container engine on this machine, and what it has of an image. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. The role container_image copies it beside its own program as
 engine.py, so it imports nothing of this collection.
@@ -62,7 +62,7 @@ def words_of(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def nearest(path: str) -> str:
-    """A directory, or where it is not there yet the one above it that is."""
+    """A directory, or its nearest existing parent."""
     while path and not os.path.isdir(path):
         path = os.path.dirname(path)
     return path or "/"
@@ -82,7 +82,7 @@ class Engine:
         self.environment = dict(os.environ)
 
     def run(self, *words: str, text: str = "", patience: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, with a text as its standard input. Raises Fault where it cannot be run or hangs."""
+        """Run it to its end, with a text as its standard input. Raises Fault if it cannot be run or hangs."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *words],
@@ -100,7 +100,7 @@ class Engine:
             raise Fault(f"`{self.name} {' '.join(words[:2])}` did not answer within {patience:g} s") from None
 
     def find(self, name: str) -> Found | None:
-        """The image of a name or an id, None where it is not there. Raises Fault where the engine does not tell."""
+        """The image of a name or an id, None if there is none. Raises Fault if the engine does not say."""
         done = self.run("image", "inspect", "--format", "{{json .}}", name, patience=PATIENCE)
         if done.returncode:
             if re.search(r"no such image|image not known|not found", done.stderr, re.I):
@@ -120,12 +120,12 @@ class Engine:
         return done.stdout.strip()
 
     def room(self) -> tuple[str, int]:
-        """The directory in which it keeps images, and the bytes that are free there."""
+        """The directory where it keeps images, and the bytes free there."""
         root = self.root()
         return root, shutil.disk_usage(nearest(root)).free
 
     def unpacks_in(self) -> str:
-        """The directory in which what is loaded lies unpacked, a second time, until it is kept. Raises Fault."""
+        """The directory where an image being loaded is unpacked, a second time, until it is stored. Raises Fault."""
         if self.name == "docker":
             return self.root()
         done = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", patience=PATIENCE)
@@ -133,20 +133,20 @@ class Engine:
         return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
-        """The words that have it build. A user's podman asks the user's systemd for a cgroup to build in.
+        """The words that make it build. A user's podman asks the user's systemd for a cgroup to build in.
 
-        Without the package dbus-user-session nobody answers, and only where it runs an image it goes on without.
+        Without the package dbus-user-session nobody answers, and podman does without only when it runs an image.
         """
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
     def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
-        """Why it could not do what was asked, with the remedy where it is known."""
+        """Why it could not do what was asked, with the remedy if it is known."""
         said = words_of(done)
         return Fault(f"{what}: {said}. {self.remedy()}" if FULL.search(said) else f"{what}: {said}")
 
     def registry_fault(self, what: str, registry: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
-        """Why a registry did not give what was asked of it, and what to do. user: who has logged in, or was to."""
+        """Why a registry did not give what was requested, and what to do. user: who has logged in, or should have."""
         said = words_of(done)
         if FULL.search(said):
             return self.fault(what, done)
@@ -264,7 +264,7 @@ def whole_name(name: str) -> str:
 
 
 def read_archive(path: str) -> list[str]:
-    """The digests by which an engine may know the image of an archive. Raises Fault where it is none, or not of one."""
+    """The digests by which an engine may know an archive's image. Raises Fault unless it holds exactly one image."""
     texts: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
@@ -297,7 +297,7 @@ def read_archive(path: str) -> list[str]:
 
 
 def unpacked_size(path: str) -> int:
-    """The bytes of what an archive holds when nothing of it is compressed; 0 where it does not tell."""
+    """The uncompressed bytes of what an archive holds; 0 if it does not say."""
     total = 0
     try:
         with tarfile.open(path) as archive:
@@ -328,7 +328,7 @@ def file_hash(path: str) -> str:
 def context_hash(directory: str) -> str:
     """A hash of what a Dockerfile and the files beside it are, by names, modes and contents.
 
-    Raises Fault where there is something else than files, directories and links: a pipe has no end.
+    Raises Fault if there is anything but files, directories and links: a pipe has no end.
     """
     digest = hashlib.sha256()
     for current, names, leaves in os.walk(directory):
@@ -350,7 +350,7 @@ def context_hash(directory: str) -> str:
 
 
 def look(request: dict[str, str]) -> dict[str, Any]:
-    """What is there. engine "": only an archive or a context is looked at."""
+    """What exists. engine "": only an archive or a context is examined."""
     answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
     for part in (look_at_engine, look_at_files):  # without an engine files are there all the same: it may be installed
         try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run costs: from what its machines cost an hour. Pure. Private to this collection."""
+"""What a run costs, from the hourly price of its machines. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CURRENCY = "USD"
 
 
 def read_price(name: str, told: object) -> float | None:
-    """The price of a node an hour, None where it is not told. Raises ValueError where it is none.
+    """The price of a node per hour, None if not given. Raises ValueError if it is not a price.
 
     name: of the node. told: its host variable node_price_per_hour; an inventory may have a number as text.
     """
@@ -46,13 +46,13 @@ def read_prices(told: Mapping[str, object]) -> dict[str, float | None]:
 
 
 def total(prices: Iterable[float | None]) -> float | None:
-    """What several nodes cost an hour together, None where one of them is not known."""
+    """What several nodes cost an hour together, None if one of them is not known."""
     known = list(prices)
     return sum(price for price in known if price is not None) if known and None not in known else None
 
 
 def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
-    """What a run has cost from its start to its end, in the currency of its plan; None where that is not known.
+    """What a run has cost from its start to its end, in the currency of its plan; None if that is not known.
 
     started, ended: seconds since 1970.
     """
@@ -61,7 +61,7 @@ def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> flo
 
 
 def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
-    """What a run that goes on costs and has cost, in words; "" where that is not known. Times as for cost_of()."""
+    """What a running run costs and has cost, in words; "" if that is not known. Times as for cost_of()."""
     rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
     if rate is None or not isinstance(started, (int, float)):
         return ""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mounts of data by their units, and what they hold, in few words that are equal where they hold the same. Pure.
+"""Data mounts by their units, and a short digest of their contents, equal if the contents are the same. Pure.
 Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job's DeepSpeed configuration: where it is, and what DeepSpeed makes of its batch sizes. Private.
+"""A job's DeepSpeed configuration: where it is, and how DeepSpeed interprets its batch sizes. Private.
 
 Runs on nodes and on the controller, standard library only, Python >= 3.8.
 """
@@ -30,7 +30,7 @@ REMOVED_SINCE = (0, 19, 8)
 
 
 def config_path(arguments: Sequence[str]) -> str:
-    """Return the file that a job's arguments name as its DeepSpeed configuration, "" where they name none.
+    """Return the file that a job's arguments name as its DeepSpeed configuration, "" if they name none.
 
     --deepspeed alone switches DeepSpeed on in scripts that take the file by --deepspeed_config.
     """
@@ -45,7 +45,7 @@ def config_path(arguments: Sequence[str]) -> str:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Return path, config (None where it cannot be read) and error of a file on this machine."""
+    """Return path, config (None if it cannot be read) and error of a file on this machine."""
     try:
         with open(path, encoding="utf-8") as stream:
             config = json.loads(stream.read(LIMIT))
@@ -70,7 +70,7 @@ def argument_value(arguments: Sequence[str], name: str) -> str | None:
 
 
 def argument_number(arguments: Sequence[str], name: str, default: int) -> int | None:
-    """Return a number that the arguments say, None where it is none."""
+    """Return a number given in the arguments, None if it is not one."""
     value = argument_value(arguments, name)
     if value is None:
         return default
@@ -90,7 +90,7 @@ def resolved(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, A
 def completed(batch: int | None, micro: int | None, steps: int | None, world: int) -> tuple[int, int, int] | None:
     """Return the three sizes as DeepSpeed completes them (runtime/config.py, _set_batch_related_parameters).
 
-    None where there is nothing to complete them from.
+    None if there is nothing to complete them from.
     """
     if batch is not None and micro is not None:
         return batch, micro, steps if steps is not None else batch // micro // world

@@ -28,7 +28,7 @@ class Problem(Exception):
 
 
 def run(*command: str) -> str:
-    """Run a command to its end; return what it prints. Raises Problem where it fails."""
+    """Run a command to its end; return what it prints. Raises Problem if it fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -49,7 +49,7 @@ def contents() -> dict[str, list[str]]:
 
 
 def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
-    """Return in words what of the former contents is not there any more, empty where all is."""
+    """Return in words which of the former contents are gone, empty if none."""
     found = []
     for kind, names in before.items():
         lost = [name for name in names if name not in after[kind]]
@@ -59,7 +59,7 @@ def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
 
 
 def difference(source: str, target: str) -> str:
-    """Return the first path of a tree that its copy has not in the same way, empty where it has all."""
+    """Return the first path of a tree that differs in its copy, empty if none does."""
     for current, names, leaves in os.walk(source, onerror=unreadable):
         for name in (*names, *leaves):
             path = os.path.join(current, name)
@@ -81,7 +81,7 @@ def unreadable(error: OSError) -> None:
 
 
 def check_store() -> None:
-    """Raise Problem where the images do not lie below data-root."""
+    """Raise Problem if the images are not below data-root."""
     if "io.containerd.snapshotter" in run("docker", "info", "--format", "{{json .DriverStatus}}"):
         raise Problem(
             "the engine keeps its images and containers in containerd's store, which does not move with data-root. "
@@ -114,7 +114,7 @@ def start_engine() -> None:
 
 
 def settings_text() -> str | None:
-    """Return the text of the engine's settings, None where there is no file."""
+    """Return the text of the engine's settings, None if there is no file."""
     try:
         with open(SETTINGS, encoding="utf-8") as stream:
             return stream.read()
@@ -154,7 +154,7 @@ def size_of(path: str) -> int:
 
 
 def check_target(source: str, target: str, spare: int) -> None:
-    """Raise Problem where the data cannot go there."""
+    """Raise Problem if the data cannot go there."""
     if not os.path.isabs(target) or os.path.normpath(target) != target:
         raise Problem(
             f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
@@ -261,7 +261,7 @@ def is_empty(directory: str) -> bool:
 
 
 def delete_old(target: str) -> bool:
-    """Delete the data that were moved from elsewhere to here; return whether there were some."""
+    """Delete the data that were moved here from elsewhere; return whether there were any."""
     try:
         with open(RECORD, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -278,10 +278,10 @@ def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, st
 
     Args:
         path: an absolute directory, empty or not there yet.
-        spare_gib: GiB that stay free where it lies.
-        delete: whether the former data go once the engine runs with the new ones.
+        spare_gib: GiB that stay free on its disk.
+        delete: whether to remove the former data once the engine runs with the new ones.
 
-    Raises Problem or OSError where they cannot be moved; all is as it was then, or the words say what is not.
+    Raises Problem or OSError if they cannot be moved; everything is then as it was, or the words say what is not.
     """
     source = data_root()
     if os.path.realpath(source) == os.path.realpath(path):

@@ -40,12 +40,12 @@ def read_settings(path: str) -> tuple[Data, str]:
 
 
 def ask(*words: str) -> str:
-    """Return what a command prints. Raises OSError and what subprocess raises where it fails or hangs."""
+    """Return what a command prints. Raises OSError and what subprocess raises if it fails or hangs."""
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be told. Without an engine there are none."""
+    """Return the names of running containers, and why they cannot be listed. Without an engine there are none."""
     try:
         return ask("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def shims() -> list[str]:
 
 
 def has_nvidia() -> bool:
-    """Whether there is a GPU of NVIDIA's: a 3D or display controller of its PCI vendor number."""
+    """Whether there is an NVIDIA GPU: a 3D or display controller with its PCI vendor number."""
     for path in glob.glob("/sys/bus/pci/devices/*/vendor"):
         with open(path, encoding="ascii") as vendor, open(os.path.join(os.path.dirname(path), "class")) as kind:
             if vendor.read().strip() == "0x10de" and kind.read().startswith("0x03"):

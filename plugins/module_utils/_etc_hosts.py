@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""/etc/hosts of a node: every name of the cluster leads to its node_address, and to nothing else.
+"""/etc/hosts of a node: every name of the cluster resolves to its node_address and to nothing else.
 
 Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address whichever comes first, and a name on the line of
-localhost makes getfqdn() say "localhost". So a block of our own is not enough, the names must go from all other lines.
-The block stands first because a look-up by address takes the first line that has it.
+localhost makes getfqdn() say "localhost". So our own block is not enough; names must be removed from all other lines.
+The block comes first because a lookup by address takes the first line that has it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
         own: name of the node in the inventory.
         hostname: what `uname -n` says there.
 
-    Raises RankTableError where a program there would not find itself by its own name.
+    Raises RankTableError if a program there would not find itself by its own name.
     """
     node = next(one for one in table.nodes if one.name == own)
     owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
@@ -63,8 +63,8 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
 def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str = "") -> str:
     """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines.
 
-    What a machine calls itself is its own word, so it stands in its own file only. It has a line behind all others: a
-    look-up by address gives the name of the inventory, which the others know.
+    The name a machine gives itself is only in its own file. It is on the last line: a lookup by address gives the name
+    in the inventory, which the others know.
 
     Args:
         own: name of the node whose file it is. Empty: the block holds the names of the inventory alone.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a check has found, and how a person reads it. Private to this collection."""
+"""What a check has found, and how it is shown to a person. Private to this collection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def error(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> 
 
 
 def warning(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> Finding:  # noqa: A002  the field's name
-    """A finding with which a run can start, but perhaps not as it was meant."""
+    """A finding that lets a run start, though perhaps not as intended."""
     return Finding("warning", id, tuple(nodes), found, needed, todo)
 
 
@@ -52,7 +52,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def printable(text: str) -> str:
-    """A text from a node that leaves the terminal as it is."""
+    """A node's text, made harmless to a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which commit of a git checkout a job starts in. Private to this collection.
+"""Which commit of a git checkout a job starts from. Private to this collection.
 
-Runs on the node as the job's user, standard library only, Python >= 3.8. The commit stands in a few small files, so no
-git has to be there to read it. Whether files have been changed since only git can tell.
+Runs on the node as the job's user, standard library only, Python >= 3.8. The commit is in a few small files, so git
+need not be installed to read it. Only git can tell whether files have been changed since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHANGED = re.compile(r"^[ MTADRCU]{2} ", re.MULTILINE)  # a line of git status f
 
 
 def read_text(*path: str) -> str:
-    """Return the text of a file, "" where there is none that can be read."""
+    """Return the text of a file, "" if there is none that can be read."""
     try:
         descriptor = os.open(os.path.join(*path), os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:
@@ -43,7 +43,7 @@ def read_text(*path: str) -> str:
 
 
 def git_directory(directory: str) -> str:
-    """Return the git directory of the checkout that holds a directory, "" where none does."""
+    """Return the git directory of the checkout that holds a directory, "" if none does."""
     here = os.path.realpath(directory)
     while True:
         found = os.path.join(here, ".git")
@@ -58,7 +58,7 @@ def git_directory(directory: str) -> str:
 
 
 def commit_of(git: str) -> str:
-    """Return the commit that is checked out, "" where that cannot be read. git: the git directory."""
+    """Return the commit that is checked out, "" if that cannot be read. git: the git directory."""
     common = os.path.join(git, read_text(git, "commondir").strip())  # of a worktree, that of its repository
     told = read_text(git, "HEAD").strip()
     for _reference in range(DEEPEST):
@@ -72,13 +72,13 @@ def commit_of(git: str) -> str:
 
 
 def packed(common: str, name: str) -> str:
-    """Return what a reference says that git has packed into one file with others, "" where it is not there."""
+    """Return what a reference says that git has packed into one file with others, "" if it is not there."""
     match = re.search(rf"^([0-9a-f]+) {re.escape(name)}$", read_text(common, "packed-refs"), re.MULTILINE)
     return match[1] if match else ""
 
 
 class CheckoutQuestion:
-    """The question for the checkout in which a directory lies, asked when made."""
+    """The question about the checkout that a directory is in, asked on creation."""
 
     def __init__(self, directory: str) -> None:
         git = git_directory(directory)
@@ -93,7 +93,7 @@ class CheckoutQuestion:
             self.status = Command([program, *words, *options], cwd=directory, env={**environment, "LC_ALL": "C"})
 
     def answer(self) -> dict[str, Any] | None:
-        """Return commit and dirty (None where git could not be asked), None where there is no checkout."""
+        """Return commit and dirty (None if git could not be asked), None if there is no checkout."""
         if not self.commit:
             return None
         output = self.status.output(self.deadline) if self.status else None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a machine calls itself and others: its hosts file, who else writes it, and what its resolver says.
+"""The names a machine uses for itself and others: its hosts file, who else writes it, and what its resolver says.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -33,7 +33,7 @@ WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MU
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none: at a boot files come and go. Raises OSError for all else."""
+    """The text of a file, empty if there is none: at a boot files come and go. Raises OSError for all else."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")

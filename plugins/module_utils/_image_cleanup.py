@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What must not be in an image of a node: credentials, what tells it from others, runs. Private to this collection.
+"""What must not be in an image of a node: credentials, whatever identifies the node, runs. Private to this collection.
 
-Runs on the node as root, standard library only, Python >= 3.8. Homes are looked into with their users' rights, so that
+Runs on the node as root, standard library only, Python >= 3.8. Homes are read with their users' rights, so that
 a link in one leads nowhere else.
 """
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who logs in at a node, as root sees it. Private to this collection. Standard library only, Python >= 3.8."""
+"""Who logs in to a node, as root sees it. Private to this collection. Standard library only, Python >= 3.8."""
 
 from __future__ import annotations
 

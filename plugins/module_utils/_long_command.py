@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that takes minutes: it outlives the connection, and its end can be asked for again. Private to this
+"""A command that takes minutes: it outlives the connection, and its result can be read later. Private to this
 collection.
 
-Runs on the node, standard library only, Python >= 3.8. A command that runs already (the play that started it was
-interrupted) is followed, not started beside itself. The output of a command that failed stays on the node, without the
-credentials of addresses in it.
+Runs on the node, standard library only, Python >= 3.8. A command that is already running (the play that started it
+was interrupted) is followed, not started twice. The output of a failed command stays on the node, with the
+credentials removed from its URLs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def directory_of(request: dict[str, Any]) -> str:
 
 
 def read(path: str) -> str:
-    """The end of a file, "" where there is none."""
+    """The end of a file, "" if there is none."""
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.stat(path).st_size - MOST_OUTPUT))
@@ -80,7 +80,7 @@ def output_of(path: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When a process was started, in ticks since boot; "" where it has ended. Numbers of processes come again."""
+    """When a process was started, in ticks since boot; "" if it has ended. Numbers of processes come again."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
 

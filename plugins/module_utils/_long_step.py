@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How our own code answers a play where it runs as a long command. Private to this collection.
+"""How our own code answers a play when it runs as a long command. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for cloud-init and the locks of apt and dpkg, then tell what a machine lacks and what is wrong with it.
+"""Wait for cloud-init and the locks of apt and dpkg, then report what a machine lacks and what is wrong with it.
 
 Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
@@ -66,7 +66,7 @@ def wait_for_cloud_init(seconds: float) -> None:
 
 
 def lock_holder(path: str) -> int:
-    """The process that holds a lock; 0 where none does."""
+    """The process that holds a lock; 0 if none does."""
     try:
         with open(path, "rb+") as file:
             asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -106,7 +106,7 @@ def is_damaged(path: str) -> bool:
 
 
 def require_debian() -> None:
-    """Raise Fault where the system has other packages than those of Debian."""
+    """Raise Fault if the system has other packages than those of Debian."""
     release = dict(line.partition("=")[::2] for line in read("/etc/os-release").splitlines())
     kin = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".replace('"', "").split()
     if "debian" not in kin and "ubuntu" not in kin:
@@ -208,7 +208,7 @@ def state(given: Data) -> Data:
     Args:
         given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text).
 
-    Raises Fault where the machine cannot be worked on.
+    Raises Fault if the machine cannot be worked on.
     """
     require_debian()
     wait_for_cloud_init(given["wait"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the machines of a run were and ran, as plan.json keeps it: later they are gone. Pure. Private to this
+"""What the machines of a run were and ran, kept in plan.json because they may be gone later. Pure. Private to this
 collection."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
 
 
 def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
-    """The GPUs of a node by its facts, None where they were not asked for."""
+    """The GPUs of a node by its facts, None if they were not asked for."""
     gpus = facts.get("gpus")
     if gpus is None:
         return None
@@ -42,7 +42,7 @@ def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def software_of(facts: Mapping[str, Any]) -> Software | None:
-    """What the job's interpreter has by a node's facts, None where that was not read."""
+    """What the job's interpreter has by a node's facts, None if that was not read."""
     software = facts.get("software")
     if software is None:
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One entry in a user's ~/.netrc; all others stay.
+"""One entry in a user's ~/.netrc; all others are kept.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -42,7 +42,7 @@ def with_entry(text: str, machine: str, login: str, password: str) -> str:
 def keep(path: str, machine: str, login: str, password: str, check: bool) -> Data:
     """Have the entry in a file that its owner alone can read; return {"changed"}: the texts hold secrets of others.
 
-    Raises UserFileError where the file cannot be read or written.
+    Raises UserFileError if the file cannot be read or written.
     """
     wanted = with_entry(_user_files.read(path) or "", machine, login, password)
     return {"changed": _user_files.file(path, 0o600, check, wanted, "", "")["changed"]}

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tree of code, and whether the one on a node is the one on the controller. Private to this collection.
+"""A tree of code, and whether the node's is the same as the controller's. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions. What
-a job has written beside the code is in no list, so it is neither looked at nor told.
+a job has written beside the code is not in a list, so it is neither examined nor reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def hash_of(path: str) -> str:
 
 
 def entry_of(path: str) -> Entry:
-    """What a tree says of a path, without a hash. Raises OSError where there is nothing."""
+    """What a tree says of a path, without a hash. Raises OSError if there is nothing."""
     found = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(found.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -78,7 +78,7 @@ def digest_of(tree: Tree) -> str:
 
 
 def brought_to(directory: str) -> Tree:
-    """What the role code has brought into a directory, as its own list says; empty where there is none."""
+    """What the role code has brought into a directory, as its own list says; empty if there is none."""
     path = os.path.join(directory, LIST)
     try:
         if os.path.islink(path):
@@ -92,7 +92,7 @@ def brought_to(directory: str) -> Tree:
 
 
 def kind_of(wanted: Entry, path: str) -> str:
-    """How a path differs from an entry, one of KINDS; empty where it does not."""
+    """How a path differs from an entry, one of KINDS; empty if it does not."""
     try:
         here = entry_of(path)
     except OSError:
@@ -151,7 +151,7 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
 def required_in(interpreter: str) -> str | None:
     """The hash of the project's requirements that role python_env has installed beside an interpreter.
 
-    Empty where it has installed none, None where the interpreter is in no environment of that role.
+    Empty where it has installed none, None if the interpreter is in no environment of that role.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
@@ -164,7 +164,7 @@ def required_in(interpreter: str) -> str | None:
 
 
 def home_of(user: str) -> str:
-    """Home of a user, empty: of the one who logged in. "" where there is none."""
+    """Home of a user, empty: of the one who logged in. "" if there is none."""
     try:
         name = user or os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
         return pwd.getpwnam(name).pw_dir
@@ -180,7 +180,7 @@ def code_directory(code: Mapping[str, Any]) -> str:
 def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter: str) -> CodeFacts:
     """Compare the tree in a directory with the controller's.
 
-    code: listing (see packed; empty where it is too long to be sent), digest of it, and directory and user, which have
+    code: listing (see packed; empty if it is too long to be sent), digest of it, and directory and user, which have
     led to the directory. script: path of the job's script, or "".
     """
     listing = code["listing"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands and calls that may hang, with an end in sight. Private to this collection.
+"""Commands and calls that may hang, with a time limit. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. A process that waits for a broken device or a dead server cannot
 be killed; what is left behind here holds nothing of ours open, so the answer to the controller is given all the same.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """What a command said. `code` is None where it did not end in time, or could not be started."""
+    """What a command said. `code` is None if it did not end in time, or could not be started."""
 
     def __init__(self, code: int | None, text: str, hangs: bool = False) -> None:
         self.code = code
@@ -69,7 +69,7 @@ class Command:
 def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
     """Call each function in a child process of its own, all at once; return {key: what it returned}, as JSON allows.
 
-    A key is missing where there was no answer within `timeout` seconds.
+    A key is missing if there was no answer within `timeout` seconds.
     """
     waiting = {}
     for key, function in calls.items():

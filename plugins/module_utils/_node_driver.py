@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver as it is installed on a node: packages, modules by kernel, what could be installed. Private to this
+"""The NVIDIA driver installed on a node: packages, modules per kernel, what could be installed. Private to this
 collection.
 
-Runs on the node, standard library only, Python >= 3.8. What runs of it is read by _node_gpus. The parsers are pure.
+Runs on the node, standard library only, Python >= 3.8. _node_gpus reads what is loaded. The parsers are pure.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def kernel_key(name: str) -> list[Any]:
 
 
 def newest_kernel(running: str, images: list[str]) -> str:
-    """The kernel that the next boot takes, by the images in /boot; the running one where there is none."""
+    """The kernel that the next boot takes, by the images in /boot; the running one if there is none."""
     kernels = [os.path.basename(path)[len("vmlinuz-") :] for path in images]
     return max(kernels, key=kernel_key) if kernels else running
 
 
 class DriverQuestion:
-    """The question for the installed driver, asked when made."""
+    """The question about the installed driver, asked on creation."""
 
     def __init__(self) -> None:
         self.deadline = time.monotonic() + TIMEOUT
@@ -136,7 +136,7 @@ class DriverQuestion:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a small file, none where it cannot be read."""
+    """The lines of a small file, none if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).splitlines()

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is true on a node: read in one go, without a change to it. Private to this collection.
+"""What is true on a node, read in one go without changing anything. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes what the caller wants to know about and
 returns plain data; the checks that judge it run on the controller. What takes long is started first and collected last,
-and each of it has an end: a driver or a mount that hangs is a fact.
+each with a time limit: a driver or a mount that hangs is a fact, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def clock() -> float:
 
 
 def glibc_version() -> str:
-    """Return the version of this system's C library, such as 2.31, "" where it is another one than glibc."""
+    """Return the version of this system's C library, such as 2.31, "" if it is another one than glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
     except ValueError:
@@ -65,9 +65,9 @@ def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
 
 
 def find_interpreter(names: str) -> str:
-    """Return the absolute path of the first interpreter that is there, of paths and names with colons between.
+    """Return the absolute path of the first existing interpreter, from paths and names separated by colons.
 
-    "" where none is.
+    "" if none is.
     """
     found = (shutil.which(os.path.expanduser(name)) for name in names.split(":") if name)
     return next((path for path in found if path), "")
@@ -81,7 +81,7 @@ def may_write(directory: str) -> bool:
 
 
 def user_numbers(user: str) -> dict[str, int]:
-    """Return uid and gid of a user, nothing where there is none of the name."""
+    """Return uid and gid of a user, nothing if there is none of the name."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -90,7 +90,7 @@ def user_numbers(user: str) -> dict[str, int]:
 
 
 def become(user: str) -> None:
-    """Be the run's user from now on, where we are root: files are to be seen with that user's eyes."""
+    """Become the run's user, if we are root: files must be seen with that user's eyes."""
     act_as(user)
     be_the_user()
     import ctypes  # costs milliseconds that few need to spend
@@ -100,9 +100,9 @@ def become(user: str) -> None:
 
 
 def end_leftover(address: str) -> bool:
-    """End what an earlier probe has left listening on an address; return whether there was something.
+    """End what an earlier probe left listening on an address; return whether there was anything.
 
-    Its ports are those of a run, and who skips the checks of connections has no probe of their own.
+    Its ports are those of a run, and a node that skips the connection checks has no probe of its own.
     """
     from ansible_collections.muster.training.plugins.module_utils import _peer_probe
 

@@ -56,7 +56,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
     """Read the output of --query-gpu with --format=csv: a line of names with units, then a line a GPU.
 
     Numbers come out as int where the driver gives one, else None: it prints [N/A], [Not Supported], [Unknown Error] ...
-    `fault` holds what it printed instead where that tells of a broken GPU.
+    `fault` holds what it printed instead if that indicates a broken GPU.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("index, ")), None)
@@ -95,7 +95,7 @@ def parse_abilities(text: str) -> list[list[int]]:
 
 
 def leading_number(text: str) -> int | None:
-    """Return the whole number with which a value such as "143771 MiB" begins, None where there is none."""
+    """Return the whole number that a value such as "143771 MiB" begins with, None if there is none."""
     match = re.match(r"[0-9]+", text)
     return int(match.group()) if match else None
 
@@ -149,7 +149,7 @@ def smi_query(smi: str, what: str, fields: tuple[str, ...]) -> Command:
 
 
 class GpuQuestion:
-    """The question for GPUs, asked when made; what takes long runs while other facts are read."""
+    """The question about GPUs, asked on creation; what takes long runs while other facts are read."""
 
     def __init__(self) -> None:
         self.smi = find_smi()
@@ -196,7 +196,7 @@ class GpuQuestion:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a small file, "" where it cannot be read."""
+    """Return the text of a small file, "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(65536).strip()
@@ -281,7 +281,7 @@ def open_devices() -> dict[int, list[str]]:
 
 
 def describe(pid: int) -> dict[str, Any]:
-    """Return pid, command, user, orphan and run of a process, "" where it is not to be seen."""
+    """Return pid, command, user, orphan and run of a process, "" if it is not to be seen."""
     command = read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
     user, parent = "", 0
     for line in read_text(f"/proc/{pid}/status").splitlines():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container engine has of a job's image, as the run's user sees it. Private to this collection.
+"""What a container engine knows of a job's image, as the run's user sees it. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -40,7 +40,7 @@ ENGINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # 
 
 
 class ImageQuestion:
-    """The questions for an engine's image and its disk, asked when made."""
+    """The questions about an engine's image and its disk, asked on creation."""
 
     def __init__(self, engine: str, image: str) -> None:
         self.deadline = time.monotonic() + TIMEOUT
@@ -51,7 +51,7 @@ class ImageQuestion:
     def answer(self) -> dict[str, Any]:
         """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none).
 
-        memory_limit: whether --memory holds, None where that is not told.
+        memory_limit: whether --memory holds, None if that is not told.
         """
         identity, size, error = parse_image(self.image.output(self.deadline))
         info = self.root.output(self.deadline)
@@ -96,7 +96,7 @@ def parse_image(output: Output) -> tuple[str, int | None, str]:
 def parse_info(engine: str, text: str, root: bool) -> tuple[str, bool | None]:
     """Return where images lie, and whether a container is held to --memory, of what `info` has said in our format.
 
-    A user's podman can hold one to it by the user's systemd alone, and says nothing where it does not.
+    A user's podman can hold one to it by the user's systemd alone, and says nothing if it does not.
     """
     place, divider, told = next((line for line in text.splitlines() if line.startswith("/")), "").partition("|")
     if not divider:

@@ -119,7 +119,7 @@ def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
 def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
     """Return how this machine reaches an address: interface, source, gateway, mtu (of the route, 0: the interface's).
 
-    None where no route leads there. Nothing is sent to the address.
+    None if no route leads there. Nothing is sent to the address.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     raw = socket.inet_pton(family, address)
@@ -145,7 +145,7 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
 def machine() -> str:
     """Return what nodes have in common that share a loopback: a boot of a kernel, and in it a network namespace.
 
-    "" where that cannot be read. Containers of one kernel have its boot id, and each a network namespace of its own,
+    "" if that cannot be read. Containers of one kernel have its boot id, and each a network namespace of its own,
     unless they were given the machine's: then its loopback is theirs too.
     """
     try:
@@ -172,7 +172,7 @@ def interface_of(address: str, addresses: dict[str, str]) -> str | None:
 
 
 def read_line(path: str) -> str:
-    """Return the first line of a small file, "" where it cannot be read."""
+    """Return the first line of a small file, "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.readline().strip()
@@ -216,8 +216,8 @@ def parse_hosts(text: str) -> dict[str, list[str]]:
 def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
     """Return what this machine's own name and the names of its peers mean here.
 
-    hostname; own: see own_names(), None where the resolver did not answer in time; hosts_file: {peer: addresses} as
-    far as /etc/hosts knows them; resolver: {peer: addresses}, None where it was not to be asked: names that only a name
+    hostname; own: see own_names(), None if the resolver did not answer in time; hosts_file: {peer: addresses} as
+    far as /etc/hosts knows them; resolver: {peer: addresses}, None if it was not to be asked: names that only a name
     server could know cost packets and, where it is slow, seconds; unanswered: the names for which that took too long.
     """
     names = list(names)
@@ -266,7 +266,7 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
 def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
     """Return {port: {"pid", "command"}} for those of the given TCP ports on which something listens here.
 
-    pid is None where the process belongs to another user and sudo does not let us see it either.
+    pid is None if the process belongs to another user and sudo does not let us see it either.
     """
     inodes = {}
     for path in ("/proc/net/tcp", "/proc/net/tcp6") if ports else ():  # 5 ms each

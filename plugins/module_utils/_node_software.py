@@ -4,7 +4,7 @@
 
 """Versions of what a job's interpreter would import, without importing it. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version stands in the
+Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version is in the
 name of its .dist-info directory, and the CUDA that it was built for in torch/version.py.
 """
 
@@ -47,7 +47,7 @@ HASH_LIMIT = 16 * 2**20  # bytes of a script that are hashed; no script is longe
 
 
 class SoftwareQuestion:
-    """The question for an interpreter's packages, asked when made."""
+    """The question about an interpreter's packages, asked on creation."""
 
     def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
         """kernels: whether to read what torch's kernels are built for, which takes some 30 ms."""
@@ -117,7 +117,7 @@ def torch_build(places: list[str]) -> dict[str, str | None]:
 
 
 def parse_torch_version(text: str) -> dict[str, str | None]:
-    """Read torch/version.py, in which lines such as `cuda: Optional[str] = '12.4'` stand since torch 1.0."""
+    """Read torch/version.py, which has lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
     found: dict[str, str | None] = {"cuda": None, "hip": None}
     for name, single, double in re.findall(
         r"^(cuda|hip)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text, re.MULTILINE
@@ -127,9 +127,9 @@ def parse_torch_version(text: str) -> dict[str, str | None]:
 
 
 def torch_archs(places: list[str]) -> list[str]:
-    """Return what torch.cuda.get_arch_list() would, such as sm_90, [] where that cannot be read.
+    """Return what torch.cuda.get_arch_list() would, such as sm_90, [] if that cannot be read.
 
-    It stands as a text in the library of torch that is for Python; to ask torch itself would take seconds.
+    It is text in torch's library for Python; asking torch itself would take seconds.
     """
     paths = [os.path.join(place, "torch", "lib", "libtorch_python.so") for place in places]
     path = next((path for path in paths if os.path.exists(path)), "")
@@ -141,7 +141,7 @@ def torch_archs(places: list[str]) -> list[str]:
 
 
 def parse_archs(library: bytes | mmap.mmap) -> list[str]:
-    """Find the list of architectures in torch's library: words with a space between, and a NUL behind them."""
+    """Find the list of architectures in torch's library: words separated by spaces, followed by a NUL."""
     start = library.find(b"sm_")
     while start >= 0:
         match = ARCHS.match(library, start)
@@ -152,7 +152,7 @@ def parse_archs(library: bytes | mmap.mmap) -> list[str]:
 
 
 def file_hash(path: str) -> str | None:
-    """Return the SHA-256 of a file in hex, None where it cannot be read."""
+    """Return the SHA-256 of a file in hex, None if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return hashlib.sha256(stream.read(HASH_LIMIT)).hexdigest()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a node reaches its peers by ssh, as launchers that go by ssh do. Private to this collection.
+"""Whether a node reaches its peers by ssh, as launchers that use ssh do. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -21,7 +21,7 @@ TRIES = 3
 
 
 class SshQuestion:
-    """The question whether `ssh PEER true` works without a question, put to all peers when made."""
+    """Whether `ssh PEER true` works without a prompt, tried with all peers on creation."""
 
     def __init__(self, own: str, peers: list[str]) -> None:
         names = sorted(peers, key=lambda name: (name < own, name))
@@ -52,7 +52,7 @@ class SshQuestion:
 
 
 def try_peer(name: str) -> str:
-    """Return "" where a login at a peer succeeds without a question, else ssh's last words."""
+    """Return "" if a login at a peer succeeds without a question, else ssh's last words."""
     options = [f"ConnectTimeout={CONNECT_TIMEOUT}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
     command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
     output = command.output(time.monotonic() + TIMEOUT)

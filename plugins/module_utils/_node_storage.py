@@ -4,8 +4,8 @@
 
 """Mounts and space of a node. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks whoever touches it, for
-ever: such mounts are first touched by a child process, and nothing below one that does not answer is touched at all.
+Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks whatever touches it
+forever: a child process touches mounts first, and nothing below one that does not answer is touched at all.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_units() -> dict[str, dict[str, str]]:
 
 
 def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
-    """Return a function that lists the top of a mount: count and digest of its names, None where it cannot."""
+    """Return a function that lists the top of a mount: count and digest of its names, None if it cannot."""
 
     def look() -> dict[str, Any] | None:
         try:
@@ -104,7 +104,7 @@ def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
 
 
 def touch_mount(point: str) -> Callable[[], dict[str, str]]:
-    """Return a function that looks into a mount and tells its state: ok, stale or unreadable, and the error."""
+    """Return a function that looks into a mount and returns its state: ok, stale or unreadable, and the error."""
 
     def touch() -> dict[str, str]:
         try:
@@ -131,7 +131,7 @@ def where_they_lead(paths: Iterable[str]) -> dict[str, str]:
 
 
 def needs(wanted: Iterable[str], ours: Iterable[str], at_boot: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} of what is to be mounted."""
+    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} of what should be mounted."""
     found = {}
     for point, entry in at_boot.items():
         local = not REMOTE.match(entry["type"])
@@ -143,7 +143,7 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
     """Return the mounts that depend on others, those of /etc/fstab, of our units, and those wanted.
 
     Each: point, type, source, state, error, needed; of those of our units, where they answer, the listing of their top.
-    state: ok, stale, unreadable, hangs or missing (to be there, and not mounted).
+    state: ok, stale, unreadable, hangs or missing (should be there, but is not mounted).
     needed: wanted, boot, optional or "" (see WANTED and what follows it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
@@ -184,12 +184,12 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def below(path: str, point: str) -> bool:
-    """Return whether a path is a mount point or lies in it."""
+    """Return whether a path is a mount point or in it."""
     return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def dead_mount(path: str, mounts: list[dict[str, Any]]) -> str:
-    """Return the mount point that makes a path untouchable, also by a symbolic link, "" where there is none."""
+    """Return the mount point that makes a path untouchable, also by a symbolic link, "" if there is none."""
     dead = [str(mount["point"]) for mount in mounts if mount["state"] in ("hangs", "stale")]
     path = plain(path)
     if not dead or not path.startswith("/"):  # names of programs are not looked for below us
@@ -207,7 +207,7 @@ def existing_parent(path: str) -> str:
 
 
 def space(path: str) -> dict[str, Any]:
-    """Return path, total_bytes, free_bytes and free_inodes (None where a file system does not count them)."""
+    """Return path, total_bytes, free_bytes and free_inodes (None if a file system does not count them)."""
     status = os.statvfs(path)
     return {
         "path": path,

@@ -56,7 +56,7 @@ def read_memory() -> dict[str, int]:
 
 
 def operating_system() -> str:
-    """Return name and version of the distribution, "" where it does not say."""
+    """Return name and version of the distribution, "" if it does not say."""
     try:
         with open("/etc/os-release", encoding="utf-8") as stream:
             match = re.search(r'^PRETTY_NAME="?([^"\n]*)', stream.read(), re.MULTILINE)
@@ -97,7 +97,7 @@ def parse_limit(text: str) -> int:
 
 
 class LimitsQuestion:
-    """The question for the limits under which a run would stand, asked when made."""
+    """The question about the limits that a run would have, asked on creation."""
 
     def __init__(self, unit: bool, raised: bool) -> None:
         self.raised = unit and raised

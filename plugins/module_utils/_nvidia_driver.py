@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What to do about the NVIDIA driver of a node. Pure: from what was read to a decision. Private to this collection."""
+"""Decides what to do about a node's NVIDIA driver, from what was read. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def is_there(package: Mapping[str, str]) -> bool:
 
 
 def is_core(name: str) -> bool:
-    """Whether a package tells of the branch: not a tool with versions of its own, such as nvidia-settings."""
+    """Whether a package shows the branch: not a tool with its own versions, such as nvidia-settings."""
     return name.startswith(
         ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-utils", "libnvidia-", "nvidia-compute")
     )
@@ -184,7 +184,7 @@ def names_of(packages: list[dict[str, str]]) -> list[str]:
 
 
 def purge(packages: list[dict[str, str]], reason: str) -> Decision:
-    """Remove all of the driver; what is to be installed is decided once that is done."""
+    """Remove all of the driver; what to install is decided once that is done."""
     return Decision(PURGE, reason, names_of(packages))
 
 
@@ -204,7 +204,7 @@ def package_name(system: str, branch: str, wanted: Wanted) -> str:
 
 
 def install(driver: Mapping[str, Any], wanted: Wanted, reason: str) -> Decision:
-    """Install the branch that is asked for, else the newest that there is."""
+    """Install the requested branch, otherwise the newest one."""
     if driver["system"] not in ("debian", "ubuntu"):
         return Decision(
             REFUSE, f"{reason}, and the system is {driver['system'] or 'unknown'}. Install a driver by its own means"
@@ -259,7 +259,7 @@ def foreign_removals(simulated: str) -> list[str]:
 
 
 def least_for(cuda: str, least: str) -> str:
-    """The oldest driver that will do: the one that is asked for, or the one that a version of CUDA needs."""
+    """The oldest driver that will do: the requested one, or the one that a version of CUDA needs."""
     major = version_tuple(cuda)[:1]
     needed = LEAST_DRIVER.get(major[0]) if major else None
     if needed and needed > version_tuple(least):

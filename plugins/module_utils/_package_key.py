@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fetch the key of a package source, and keep what counts of it.
+"""Fetch the key of a package source, and keep only trusted keys.
 
-A key counts by its fingerprint alone. Only the keys that count are written to the keyring, in the form that apt reads
-without a look at anything else. Private to this collection. Runs on the node as root, standard library only,
+A key is trusted by its fingerprint alone. Only trusted keys are written to the keyring, in the form that apt reads
+without looking at anything else. Private to this collection. Runs on the node as root, standard library only,
 Python >= 3.8.
 """
 
@@ -96,7 +96,7 @@ def keys(data: bytes) -> dict[str, bytes]:
 
 
 def chosen(text: bytes, known: set[str]) -> bytes:
-    """The keys that count. Raises Problem where there is none."""
+    """The trusted keys. Raises Problem if there is none."""
     try:
         found = keys(without_armor(text))
     except (ValueError, binascii.Error) as error:
@@ -127,7 +127,7 @@ def plain(fingerprint: str) -> str:
 
 
 def before(path: str) -> bytes:
-    """The keyring that is there, empty where there is none."""
+    """The existing keyring, empty if there is none."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""By which key a file is signed. Needs gpgv, and no home directory of GnuPG.
+"""Which key a file is signed with. Needs gpgv, but no GnuPG home directory.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -26,7 +26,7 @@ def plain(fingerprint: str) -> str:
 def keyring(text: str) -> bytes:
     """The keys of armoured text as gpgv reads them: without headers, which end with an empty line, and checksums.
 
-    Raises ValueError where a block is not Base64.
+    Raises ValueError if a block is not Base64.
     """
     rings = b""
     for block in BLOCK.findall(text.replace("\r", "")):
@@ -54,7 +54,7 @@ def verdict(file: str, signature: str, keys: str, known: set[str]) -> tuple[bool
         keys: path of armoured keys.
         known: fingerprints of the keys that count, as plain() returns them.
 
-    Raises OSError where one of the files cannot be read, or gpgv cannot be run.
+    Raises OSError if one of the files cannot be read, or gpgv cannot be run.
     """
     with open(keys, encoding="utf-8", errors="replace") as stream:
         text = stream.read()

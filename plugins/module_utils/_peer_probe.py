@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connect each node with each other over TCP, both ways, with full packets. Private to this collection.
+"""Connect each node with every other over TCP, both ways, with full-size packets. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. Every node makes one Probe, at about the same time or one after
 the other: a node first listens, then greets all peers. A peer that does not listen yet refuses at once, and will greet
-this node when its turn comes, so each pair meets whoever comes later. Who is greeted connects back to the greeter's
-ports; thus one meeting proves both directions. A child process keeps listening until every peer has been here.
+this node when its turn comes, so each pair meets whoever is later. The one greeted connects back to the greeter's
+ports, so one meeting proves both directions. A child process keeps listening until every peer has connected.
 
-Packets of full size, with "do not fragment" set as TCP always does, prove the MTU of the path: where a switch or tunnel
-in between takes less and says nothing, connections open and then stand still.
+Full-size packets, with "do not fragment" set as TCP always does, prove the MTU of the path: if a switch or tunnel in
+between silently takes less, connections open and then stall.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read_json_line(connection: socket.socket) -> Any:
 
 
 def write_json_line(connection: socket.socket, content: Mapping[str, Any]) -> None:
-    """Send an object as a line, in a packet of its own."""
+    """Send an object as a line, in its own packet."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(json.dumps(content).encode() + b"\n")
 
@@ -131,7 +131,7 @@ class Listener:
         self.fixed = [port for port in fixed if self.listen(port)]
 
     def listen(self, port: int) -> bool:
-        """Listen on a port; False where it is taken."""
+        """Listen on a port; False if it is taken."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +154,7 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
     """Answer peers until each pair has met and our own round is over, or time is up.
 
     `done`: a pipe that carries the names of the peers that our own round has met, a line each, and then ends. A peer
-    that came before us has greeted us in vain: it does not come again.
+    that came before us has already greeted us, without success: it does not come again.
     """
     probe, peers, name = request["probe"], request["peers"], request["node"]
     missing = {peer for peer in peers if peer != name}
@@ -216,7 +216,7 @@ def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[
 
     to: "" or why no connection to its ephemeral port opens ("Connection refused" also where it does not listen yet);
     back: {port: "" or why} of the peer's connections to us; ports: {port: "" or why} of ours to its fixed ports;
-    sent, received: bytes of full packets that came through each way, None where there was no talk;
+    sent, received: bytes of full packets that came through each way, None if there was no talk;
     answered_by: the name that the other end gives itself.
     """
     outcome: dict[str, Any] = {"to": "", "back": {}, "ports": {}, "sent": None, "received": None, "answered_by": None}
@@ -242,7 +242,7 @@ def talk(
     request: Mapping[str, Any],
     outcome: dict[str, Any],
 ) -> bool:
-    """Greet who answers on a connection and enter what comes of it; False where it is none of us."""
+    """Greet whoever answers on a connection and record the result; False if it is none of ours."""
     own_ports = ([listener.port] if listener.port else []) + listener.fixed
     greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": own_ports}
     write_json_line(connection, greeting)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch plan: from nodes, their facts and a job to what each node is to do. Pure. Private to this collection."""
+"""The launch plan: what each node will do, from the nodes, their facts and a job. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEARTBEAT = 2  # seconds between two signs of life on the lifeline
 
 
 class Launcher(Protocol):
-    """What every launcher can tell."""
+    """What every launcher provides."""
 
     rank_logs: str
     master_port_everywhere: bool
@@ -48,7 +48,7 @@ class Launcher(Protocol):
     modules: tuple[str, ...]  # Python packages that it is made of
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What the launcher cannot do of what is asked, each in words for a person."""
+        """What the launcher cannot do of what is requested, each in words for a person."""
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
         """Programs that must be on the PATH of a node."""
@@ -63,7 +63,7 @@ class Launcher(Protocol):
         """The environment of a node's ranks, apart from what all launchers share."""
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """What only the launcher itself is to find."""
+        """Variables that only the launcher itself should see."""
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
         """Files of a node's run directory, by their names. No secret is among them."""
@@ -87,7 +87,7 @@ def launcher_of(job: Job) -> Launcher:
 
 
 def network_environment(interface: str, address: str) -> dict[str, str]:
-    """The one network decision of a node, for each library that would else take its own.
+    """A node's one network decision, for each library that would otherwise make its own.
 
     Of an interface's addresses NCCL would take the first one, whatever its family; gloo does, and cannot be told.
     """
@@ -123,9 +123,9 @@ def temporary_directory(run_id: str, node_rank: int) -> str:
 def node_plan(
     job: Job, table: RankTable, node: Node, facts: Mapping[str, Any], machines: Machines | None = None
 ) -> Plan:
-    """What one node is to do: the content of its plan.json. Holds no secret.
+    """What one node will do: the content of its plan.json. Holds no secret.
 
-    facts: of the node. machines: what the record of the run is to say of all of them.
+    facts: of the node. machines: what the record of the run will say about all of them.
     """
     machines = machines or NO_MACHINES
     launcher = launcher_of(job)

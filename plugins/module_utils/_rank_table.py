@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rank table: which node comes where, under which address, with how many processes.
+"""The rank table: each node's place, address and number of processes.
 
 Every other artefact (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
 """
@@ -358,7 +358,7 @@ def _check_names(group: list[Host], problems: list[Problem]) -> None:
 
 
 def _check_addresses(group: list[Host], problems: list[Problem]) -> list[_Address | None]:
-    """The addresses in the order of the group; None where there is none."""
+    """The addresses in the order of the group; None if there is none."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths on which root may act: no link and no directory on the way that somebody else can exchange.
+"""Paths that root may act on: no link or directory along the way that somebody else can replace.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -22,9 +22,9 @@ class PathError(Exception):
 
 
 def fault_of(found: os.stat_result, path: str) -> str:
-    """What makes a directory one in which root must not act; empty where nothing does.
+    """Why root must not act in a directory; empty if nothing speaks against it.
 
-    In a sticky directory (/tmp) what is root's stays where it is, so only what root owns there is entered.
+    In a sticky directory (/tmp) what root owns stays in place, so only that is entered.
     """
     if found.st_uid != ROOT:
         return f"{path} does not belong to root"
@@ -34,9 +34,9 @@ def fault_of(found: os.stat_result, path: str) -> str:
 
 
 def parent_fault(path: str) -> str:
-    """What lets somebody else exchange an absolute path or a directory above it; empty where only root can.
+    """What lets somebody else replace an absolute path or a directory above it; empty if only root can.
 
-    Of what does not exist nothing is said: root makes it.
+    What does not exist is fine: root makes it.
     """
     if not path.startswith("/"):
         return f"{path} is no absolute path"
@@ -66,7 +66,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
 
     Directories above it that do not exist are made too, for root, with mode 0755. No link is followed.
 
-    Raises PathError where something on the way is a link, or can be exchanged by somebody else; FileExistsError where
+    Raises PathError if something on the way is a link, or can be replaced by somebody else; FileExistsError if
     there is something at the path.
     """
     names = [part for part in path.split("/") if part]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs that lie on a node: list them, and remove those that are over. Private to this collection.
+"""The runs on a node: list them, and remove those that are over. Private to this collection.
 
 Runs on the node, standard library only, beside ``_run``.
 """

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A certificate authority of SSH in a directory: its key, a record of what it signed for each node, what is revoked.
+"""An SSH certificate authority in a directory: its key, a record of what it signed for each node, what is revoked.
 
     ca, ca.pub            the key pair
     nodes/NAME.json       the node's certificates by id, and the ids of the keys that it has now
-    revoked, revoked.krl  ids of the certificates that are good no more, and the same as sshd and ssh read it
-    lock                  held by the one who changes any of them
+    revoked, revoked.krl  ids of certificates that are no longer valid, and the same in the format of sshd and ssh
+    lock                  held while any of them is changed
 
-An id is made of the node, the key and the names for which it is good. A renewed certificate keeps it, so that one entry
-revokes all of them; another key, another machine of the same name, or a certificate for other names has another.
+An id is made from the node, the key and the names it is valid for. A renewed certificate keeps its id, so that one
+entry revokes all of them; another key, another machine of the same name, or a certificate for other names gets another.
 
-The key may have a passphrase (ssh-keygen -p -f ca). It is then used by ssh-agent, to which its owner adds it.
+The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent, to which its owner adds it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class AuthorityError(Exception):
 
 
 def seconds_of(duration: str) -> int:
-    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError where it is none."""
+    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError if it is none."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
         raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
 
 
 def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
-    """What the certificates of a node are to say, by id. A key that is not there yet, in check mode, has none."""
+    """What the certificates of a node should say, by id. A key that does not exist yet, in check mode, has none."""
     wanted = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         words = node[f"{kind}_key"].split()[:2]
@@ -97,7 +97,7 @@ def read_records(directory: Path) -> dict[str, Record]:
 
 
 def public_key(directory: Path) -> str:
-    """The authority's public key; empty where there is none yet."""
+    """The authority's public key; empty if there is none yet."""
     path = directory / "ca.pub"
     return " ".join(path.read_text().split()[:2]) if path.exists() and path.with_suffix("").exists() else ""
 
@@ -112,7 +112,7 @@ def make_authority(directory: Path) -> str:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let one at a time change the authority; the others wait. The directory must be there."""
+    """Let only one at a time change the authority; the others wait. The directory must exist."""
     with open(directory / "lock", "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -121,7 +121,7 @@ def locked(directory: Path) -> Iterator[None]:
 def signer(directory: Path) -> list[str]:
     """The words by which ssh-keygen signs: with the key itself or, where that has a passphrase, by ssh-agent.
 
-    Raises AuthorityError where ssh-agent does not have the key.
+    Raises AuthorityError if ssh-agent does not have the key.
     """
     path = directory / "ca"
     if run("ssh-keygen", "-y", "-P", "", "-f", str(path)).returncode == 0:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the sshd of a node takes its settings to be. Private to this collection. Runs on the node as root, standard
+"""The settings that a node's sshd uses. Private to this collection. Runs on the node as root, standard
 library only, Python >= 3.8."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 
 
 def settings() -> tuple[list[tuple[str, str]], str]:
-    """The settings in their order, names in small letters, some more than once; and what sshd says where it fails."""
+    """The settings in order, names in lower case, some more than once; and what sshd says if it fails."""
     try:
         done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
     except OSError as error:

@@ -4,8 +4,8 @@
 
 """Directories and files of a user, made and written with the rights of that user.
 
-Private to this collection. Runs on the node, standard library only, Python >= 3.8. What lies in a home may be a link to
-anything: followed with the user's own rights it leads nowhere where the user could not go anyway.
+Private to this collection. Runs on the node, standard library only, Python >= 3.8. Anything in a home may be a link to
+anything: followed with the user's own rights, it leads nowhere the user could not go anyway.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def led(path: str) -> str:
 
 
 def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
-    """Have a directory that its user can use; return {"changed"}, or {"missing"} where the user cannot make it.
+    """Ensure a directory that its user can use; return {"changed"}, or {"missing"} where the user cannot make it.
 
     Args:
         mode: permissions of the directory where it is the user's own; None: the user can read, write and enter it.
         closed: nobody but the owner can write in it.
 
-    Raises UserFileError where there is something else, or a directory that the user cannot use.
+    Raises UserFileError if there is something else, or a directory that the user cannot use.
     """
     name = pwd.getpwuid(os.geteuid()).pw_name
     try:
@@ -155,7 +155,7 @@ def owner_of(uid: int) -> str:
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None where there is none. A pipe or a device in its place is refused, not waited for."""
+    """The text of a file, None if there is none. A pipe or a device in its place is refused, not waited for."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -180,12 +180,12 @@ def with_line(text: str, line: str, mark: str) -> str:
 def file(
     path: str, mode: int, check: bool, content: str | None, line: str, mark: str, validate: list[str] | None = None
 ) -> Data:
-    """Have a file with a content, or with a line; return {"changed", "before", "after"}.
+    """Ensure a file with a content, or with a line; return {"changed", "before", "after"}.
 
     A link is followed, with the rights of this process; the file that it leads to is replaced in one step.
 
     Args:
-        validate: a command that judges the new file before it takes the place of the old one; `%s` stands for its path.
+        validate: a command that checks the new file before it replaces the old one; `%s` stands for its path.
     """
     try:
         real = os.path.realpath(path)
@@ -209,7 +209,7 @@ def file(
 def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
     """Write a file in one step; nobody sees it half written, or with other permissions.
 
-    One that is a mount of its own, as /etc/hosts of a container, cannot be exchanged: it is written where it is.
+    One that is a mount itself, like /etc/hosts in a container, cannot be replaced: it is written in place.
     """
     number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
@@ -234,7 +234,7 @@ def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
 
 
 def refuse_invalid(path: str, command: list[str]) -> None:
-    """Raise UserFileError where a command refuses the text that is to become a file."""
+    """Raise UserFileError if a command refuses the text of a new file."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

@@ -37,7 +37,7 @@ ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """What the catalogue of errors knows of a failure; seen: the line that tells it, "" where the error itself does."""
+    """What the catalogue of errors knows about a failure; seen: the line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -65,7 +65,7 @@ def describe_exit(code: int | None) -> str:
 
 
 def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
-    """Whose error it is: one rank's, or one of those that share a log and an error, which does not tell whose it is."""
+    """Whose error it is: one rank's, or one of several that share a log and an error, which does not say whose."""
     same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
     if len(same) == 1:
         return {"rank": rank["rank"], "error": error}
@@ -73,7 +73,7 @@ def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """The last lines of a log, [] where the report does not have them. Bounded: a node may say anything."""
+    """The last lines of a log, [] if the report does not have them. Bounded: a node may say anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
 
@@ -197,9 +197,9 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The verdict where rank 0's node is gone: from what the other nodes say, read one by one.
+    """The verdict when rank 0's node is gone: from what the other nodes say, read one by one.
 
-    reads: name of a node to its run as training_run reads it, or None where it could not be asked.
+    reads: name of a node to its run as training_run reads it, or None if it could not be asked.
     """
     nodes, reasons = [], []
     # these are rank 0's last word, or that of a person; that a node failed, or has left, may be all it knows
@@ -247,7 +247,7 @@ def silence_in_words(seconds: float | None) -> str:
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
-    """What the one that failed first wrote last, for a terminal; "" where nothing of it is known.
+    """What the one that failed first wrote last, for a terminal; "" if nothing of it is known.
 
     watched: whether all output of the first node's first rank has been on the screen. It is not shown twice.
     """
@@ -265,8 +265,8 @@ def render_verdict(
 ) -> str:
     """The verdict for a terminal.
 
-    record: path of result.json, "" where it is not written; said: what the job itself reported by MUSTER_RESULT;
-    explanation: of the first failure, None where it is not known.
+    record: path of result.json, "" if it is not written; said: what the job itself reported by MUSTER_RESULT;
+    explanation: of the first failure, None if it is not known.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -308,7 +308,7 @@ def render_verdict(
         lines.append(f"  the run ended because {verdict['reason']}")
     missing = [node["name"] for node in verdict["nodes"] if node["state"] == "lost"]
     if missing and verdict["state"] == "succeeded":
-        lines.append(f"  lost on the way: {', '.join(missing)}")
+        lines.append(f"  lost during the run: {', '.join(missing)}")
     for node in verdict["nodes"]:
         if node["stuck"]:
             pids = ", ".join(str(pid) for pid in node["stuck"])
@@ -317,7 +317,7 @@ def render_verdict(
             lines.append(f"  on {node['name']} the container may still exist and hold GPUs: {node['container']}")
         if node["unwritten"]:
             lines.append(
-                f"  on {node['name']} the run's directory could not be written at times: {node['unwritten']}; make "
+                f"  on {node['name']} the run's directory could not be written to at times: {node['unwritten']}; make "
                 f"room, or set launch_node_directory: {posixpath.dirname(node['log'])}"
             )
         if node.get("shortened"):
@@ -329,7 +329,7 @@ def render_verdict(
             )
         for point, error in node["mounts"].items():
             lines.append(
-                f"  on {node['name']} the mount {point} died under the run: {error}; check that its server is up, "
+                f"  on {node['name']} the mount {point} died during the run: {error}; check that its server is up, "
                 "then mount it again (site.yml)"
             )
     if record:

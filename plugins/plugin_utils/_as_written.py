@@ -4,8 +4,8 @@
 
 """Numbers as they were written. Private to this collection, controller only.
 
-YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible keeps with each
-value where it was written, so the text can be read there.
+YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible records where
+each value was written, so the text can be read there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_number(value: object) -> bool:
 def as_written(value: Any, loader: DataLoader) -> str:
     """A number or date as it was written. One that a template has computed is as Python writes it.
 
-    Raises UnknownSpelling where it cannot be known what was written.
+    Raises UnknownSpelling if it cannot be known what was written.
     """
     origin = Origin.get_tag(value)
     if origin is None:

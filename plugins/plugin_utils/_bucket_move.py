@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copy a bucket of S3 into another one, by the server itself. Private to this collection, controller only.
+"""Copy an S3 bucket into another one, on the server itself. Private to this collection, controller only.
 
-Both listings are read in step, so that a bucket of any size needs no memory to speak of. An object that was uploaded in
-parts is copied in the same parts: only then has the copy the same ETag, by which both are compared. Nothing is deleted.
+Both listings are read in step, so that a bucket of any size takes hardly any memory. An object that was uploaded in
+parts is copied in the same parts: only then does the copy have the same ETag, by which they are compared. Nothing is
+deleted.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Stored:
 
 @dataclass
 class Survey:
-    """What there is to do. Sizes in bytes."""
+    """What there is to copy. Sizes in bytes."""
 
     objects: int = 0
     size: int = 0
@@ -116,7 +117,7 @@ def requests_for(thing: Stored) -> int:
 
 
 def same_checksum(one: dict[str, Any], other: dict[str, Any]) -> bool | None:
-    """Whether two answers of head_object tell of the same content; None where they share no checksum."""
+    """Whether two answers of head_object tell of the same content; None if they share no checksum."""
     for name in CHECKSUMS:
         if one.get(name) and other.get(name):
             return bool(one[name] == other[name])
@@ -149,7 +150,7 @@ def listed(client: Any, bucket: str) -> Iterator[Stored]:
 
 
 def compared(route: Route, one: Stored, other: Stored) -> bool | None:
-    """Whether source and target hold the same; None where only their sizes can be compared.
+    """Whether source and target hold the same; None if only their sizes can be compared.
 
     Where S3 encrypts with keys of KMS, the ETag says nothing of the content; an object may have another checksum.
     """
@@ -196,7 +197,7 @@ def survey(route: Route, target_is_there: bool) -> Survey:
 
 @dataclass
 class Progress:
-    """What is done so far; told from several threads."""
+    """What is done so far; updated from several threads."""
 
     objects: int = 0
     size: int = 0
@@ -232,7 +233,7 @@ def begun(route: Route) -> dict[str, str]:
 
 
 def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int]]) -> dict[int, str] | None:
-    """ETags of the parts that an upload has already; None where it was cut in other parts, and is not ours."""
+    """ETags of the parts that an upload has already; None if it was cut in other parts, and is not ours."""
     there = {}
     for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload):
         for part in page.get("Parts", ()):
@@ -244,7 +245,7 @@ def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int
 
 
 def new_upload(route: Route, thing: Stored) -> str:
-    """Begin an upload with what belongs to the object besides its content."""
+    """Begin an upload with everything that belongs to the object except its content."""
     head = route.reader.head_object(Bucket=route.source, Key=thing.key)
     tags = route.reader.get_object_tagging(Bucket=route.source, Key=thing.key)["TagSet"]
     kept = {name: head[name] for name in KEPT if head.get(name)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From nodes, their answers and a job to what the checks judge. Private to this collection, controller only."""
+"""Turns nodes, their answers and a job into what the checks look at. Private to this collection, controller only."""
 
 from __future__ import annotations
 

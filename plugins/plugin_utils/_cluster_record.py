@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The record of a cluster on the controller: what was asked for and what came of it. Private to this collection.
 
-It lies in .muster/clusters/CLUSTER.json beside the inventory, readable by its owner alone. That something is about to
-be asked for is written before the request, and its id after the answer, so that a crash between the two is seen by the
-next run. The record helps and proves; it is not the truth: without it all but fixed addresses is found by network and
+It is .muster/clusters/CLUSTER.json beside the inventory, readable only by its owner. What is about to be requested is
+written before the request, and its id after the answer, so that the next run sees a crash between the two. The record
+helps and proves; it is not the truth: without it, everything but fixed addresses is found by network and
 name.
 """
 
@@ -54,7 +54,7 @@ class ClusterRecord:
         self.content = content
 
     def intend(self, what: str, name: str, now: float) -> None:
-        """Note that a thing is about to be asked for. One with an id is of an earlier time, and gone by now."""
+        """Note that a thing is about to be requested. One with an id is from an earlier time, and gone by now."""
         entry = self.entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
@@ -103,7 +103,7 @@ class ClusterRecord:
             self._write()
 
     def settle(self, before: float | None = None) -> None:
-        """Note that the cluster stands whole, or what was asked for before a time is no longer to be rolled back."""
+        """Note that the cluster is complete, or that what was requested before a time must no longer be rolled back."""
         entries = self.content["entries"]
         kept = [one for one in entries if one["id"] or before is not None or one["what"] == "template"]
         loose = [one for one in kept if not one["settled"] and (before is None or one["asked"][-1] < before)]
@@ -128,7 +128,7 @@ class ClusterRecord:
             self.path.unlink(missing_ok=True)
 
     def unsettled(self, what: str) -> dict[str, str]:
-        """Ids, by name, of what was made since the cluster last stood whole."""
+        """Ids, by name, of what was made since the cluster was last complete."""
         entries = [entry for entry in self.content["entries"] if entry["what"] == what]
         return {entry["name"]: entry["id"] for entry in entries if entry["id"] and not entry["settled"]}
 
@@ -170,7 +170,7 @@ class ClusterRecord:
 
 
 def read_record(directory: Path, cluster: str, provider: str, keep: bool = True) -> ClusterRecord:
-    """The record of a cluster, empty where there is none. keep: whether changes go into the file."""
+    """The record of a cluster, empty if there is none. keep: whether changes go into the file."""
     path = directory / f"{cluster}.json"
     empty: Content = {"cluster": cluster, "provider": provider, "entries": [], "addresses": {}}
     try:

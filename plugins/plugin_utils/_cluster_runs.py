@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs that may be alive on machines that are about to go, by the records of runs. Private to this collection."""
+"""Runs that may be alive on machines about to be removed, according to run records. Private to this collection."""
 
 from __future__ import annotations
 

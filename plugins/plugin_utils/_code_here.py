@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tree of code on this machine, as it is to be on the nodes. Private to this collection, controller only."""
+"""The tree of code on this machine, as it should be on the nodes. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
-    """What a directory has that is to be on the nodes. Raises ValueError with why it cannot be read."""
+    """What a directory has that should be on the nodes. Raises ValueError with why it cannot be read."""
     tree: Tree = {}
     left = MOST_HASHED
     for name in names_of(source, patterns):

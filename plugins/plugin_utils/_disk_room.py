@@ -15,7 +15,7 @@ KEEP_FREE = 1 << 30  # bytes of a disk here that nothing from nodes may take
 
 
 def require_room(where: Path, size: int, what: str, remedy: str = "look at the logs on the node") -> None:
-    """Raise AnsibleActionFail where a disk would hold less than KEEP_FREE bytes after so many more.
+    """Raise AnsibleActionFail if a disk would hold less than KEEP_FREE bytes after so many more.
 
     what: that takes them, more than one thing. remedy: what else to do than to make room.
     """

@@ -49,7 +49,7 @@ def shown(line: str, place: int) -> str:
 
 
 def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
-    """Where the first line begins in which an entry stands, and what of it is shown; None where it does not stand.
+    """Where the first line begins in which an entry stands, and what of it is shown; None if it does not stand.
 
     taken: where lines begin that others have explained. A line is looked at once, however often it holds the words.
     """
@@ -81,7 +81,7 @@ def order(match: Match) -> int:
 
 
 def explain(text: str) -> list[Match]:
-    """What a text tells of in the catalogue's words, what counts most first, each entry once; [] where nothing does.
+    """What a text tells of in the catalogue's words, what counts most first, each entry once; [] if nothing does.
 
     text: of a log or an error, whatever a job has written there; a carriage return ends a line too. A line is explained
     by one entry alone, the first of the catalogue.
@@ -98,7 +98,7 @@ def explain(text: str) -> list[Match]:
 
 
 def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
-    """Why a rank or a launcher has failed, None where the catalogue does not know.
+    """Why a rank or a launcher has failed, None if the catalogue does not know.
 
     error: in the words of its exception, or how it ended. last_lines: of its log. They count where the error itself is
     unknown, only a hint or only a consequence, and then only for what may have ended a job.

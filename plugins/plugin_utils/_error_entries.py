@@ -4,7 +4,7 @@
 
 """What jobs write when they fail, what it means, and what to do. Data only. Private to this collection, controller.
 
-docs/what_went_wrong.md is made of it: make pages.
+docs/what_went_wrong.md is made from it: make pages.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines as people have them: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
+"""Machines as people list them: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
 
-What is read here becomes an inventory, so more is taken than what two launchers read alike (module_utils/_hostfile.py).
+What is read here becomes an inventory, so more is accepted than two launchers read alike (module_utils/_hostfile.py).
 Private to this collection.
 """
 
@@ -51,7 +51,7 @@ LOCAL = """    node0:
 
 
 class GivenHost(NamedTuple):
-    """A machine. slots: processes to start on it, None where nobody has said. user: "" likewise."""
+    """A machine. slots: processes to start on it, None if nobody has said. user: "" likewise."""
 
     name: str
     slots: int | None = None
@@ -96,7 +96,7 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
 
 
 def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str], str]) -> str:
-    """An inventory of these machines. address_of: the IP address of a name, "" where nobody knows it."""
+    """An inventory of these machines. address_of: the IP address of a name, "" if nobody knows it."""
     text = HEAD.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
     free = (name for name in map("node{}".format, itertools.count()) if name not in names)

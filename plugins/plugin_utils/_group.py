@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 def members_of(group: str, groups: Mapping[str, list[str]]) -> list[str]:
     """The hosts of the group.
 
-    Raises AnsibleActionFail where there are none: Ansible itself would skip all and succeed.
+    Raises AnsibleActionFail if there are none: Ansible itself would skip all and succeed.
     """
     members = list(groups.get(group, []))
     if not members:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From which cloud the machines of an inventory come. Private to this collection, controller only."""
+"""Which cloud the machines of an inventory come from. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _files(sources: Iterable[str]) -> Iterator[Path]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What a source of a plugin holds; empty where it is none. It may have secrets, which go nowhere from here."""
+    """What a plugin's source file holds; empty if it is not one. It may have secrets, which go nowhere from here."""
     if path.suffix not in (".yml", ".yaml"):
         return {}
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory sources that Ansible could not read and went on without. Private to this collection, controller only."""
+"""Inventory sources that Ansible could not read and ignored. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.vars.hostvars import HostVars
 
 
 def refuse_unread_sources(hostvars: HostVars) -> None:
-    """Raise AnsibleActionFail where a source of the inventory was not read.
+    """Raise AnsibleActionFail if a source of the inventory was not read.
 
     Ansible itself only warns, unless any_unparsed_is_failed is set, and runs on the hosts that it has: half a cluster.
     """

@@ -20,7 +20,7 @@ FORM = """-e '{"launch_args": ["--epochs", "3"]}'"""
 def job_arguments(given: object, loader: DataLoader) -> list[str]:
     """The arguments of a job from what launch_args is: a list, or a text that is split as a shell would.
 
-    Nothing is expanded. Numbers and dates are as written in the file or behind -e. Raises ValueError with all that is
+    Nothing is expanded. Numbers and dates are as written in the file or after -e. Raises ValueError with all that is
     wrong with them.
     """
     if given is None:
@@ -41,7 +41,7 @@ def job_arguments(given: object, loader: DataLoader) -> list[str]:
 
 
 def split_text(text: str) -> list[str]:
-    """The words of a text as a POSIX shell reads them. Raises ValueError where it is none."""
+    """The words of a text as a POSIX shell reads them. Raises ValueError if it is none."""
     if text.lstrip().startswith("["):
         raise ValueError(
             f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
@@ -57,7 +57,7 @@ def split_text(text: str) -> list[str]:
 
 
 def argument(item: object, loader: DataLoader) -> str:
-    """One argument as text. Raises ValueError where it is not known what was written."""
+    """One argument as text. Raises ValueError if it is not known what was written."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
@@ -75,7 +75,7 @@ def argument(item: object, loader: DataLoader) -> str:
 def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
     """The environment of a job with its numbers and dates as they were written.
 
-    Raises ValueError where that cannot be known of some; no value is shown.
+    Raises ValueError if that cannot be known of some; no value is shown.
     """
     found, unknown = {}, []
     for name, value in given.items():

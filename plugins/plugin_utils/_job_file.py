@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A job file: what describes a job, below `job`, by short names. Private to this collection, controller only."""
+"""A job file: the description of a job, below `job`, with short names. Private to this collection, controller only."""
 
 from __future__ import annotations
 

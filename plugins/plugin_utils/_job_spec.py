@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of a job, for all modules that take some of them. Private to this collection, controller only."""
+"""The options of a job, for all modules that accept some of them. Private to this collection, controller only."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A step on a node that takes minutes, and shows that it lives: a command, or code of ours. Private to this collection,
+"""A step on a node that takes minutes and shows it is alive: a command, or our code. Private to this collection,
 controller only.
 
 It does not depend on the connection (plugins/module_utils/_long_command.py): a step that an interrupted play left
@@ -38,13 +38,13 @@ NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0
 
 
 def last_lines(lines: list[str]) -> list[str]:
-    """The last lines of a program as it would have left them on a screen, without what steers a terminal."""
+    """The last lines of a program as they would look on a screen, without terminal control codes."""
     shown = [NOT_FOR_A_TERMINAL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in lines]
     return [line[-LONGEST_LINE:] for line in shown if line][-LAST_LINES:]
 
 
 def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
-    """What the task returns.
+    """The task's result.
 
     A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. With
     "output_tells": true beside the fault its last lines are shown, as they are where there is no fault. An "error" is
@@ -73,9 +73,9 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def floor() -> Iterator[int | None]:
-    """A file whose lock the one node holds that tells how far it is: of sixty at once nobody could read it.
+    """A file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
 
-    It lies where all workers of this ansible-playbook look, and goes with them. None where it cannot be made.
+    It lies where all workers of this ansible-playbook look, and goes with them. None if it cannot be made.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
     try:
@@ -90,7 +90,7 @@ def floor() -> Iterator[int | None]:
 
 
 def has_floor(opened: int | None) -> bool:
-    """Whether this node is one that tells: the first that asks, after its end the next; without locks all."""
+    """Whether this node reports progress: the first that asks, after its end the next; without locks, all."""
     try:
         if opened is not None:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Words behind -e that reach no variable. Private to this collection, controller only.
+"""Words after -e that reach no variable. Private to this collection, controller only.
 
-Ansible ends a value at its first blank: of -e launch_args="--resume --epochs 1" it keeps --resume, and says nothing.
+Ansible ends a value at its first blank: from -e launch_args="--resume --epochs 1" it silently keeps only --resume.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ ARGUMENTS = ("launch_args", "preflight_args")  # what follows these may be argum
 
 
 def refuse_lost_words() -> None:
-    """Raise AnsibleActionFail where a word behind -e of this command reaches no variable."""
+    """Raise AnsibleActionFail if a word after -e in this command reaches no variable."""
     problems = lost_words(map(str, context.CLIARGS.get("extra_vars") or ()))
     if problems:
         raise AnsibleActionFail("\n".join(problems))
 
 
 def lost_words(texts: Iterable[str]) -> list[str]:
-    """One sentence for each text behind -e of which Ansible loses a part, with the right form."""
+    """One sentence for each text after -e of which Ansible loses a part, with the right form."""
     return [problem for text in texts if text and text[0] not in "@[{" for problem in [lost_part(text)] if problem]
 
 
 def lost_part(text: str) -> str:
-    """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" where all of it does."""
+    """What of a text NAME=VALUE ... reaches no variable, in a sentence; "" if all of it does."""
     words = split_args(text)
     name = value = ""
     for number, word in enumerate(words):
@@ -62,7 +62,7 @@ def lost_part(text: str) -> str:
 
 
 def right_form(name: str, value: str) -> str:
-    """How a value with blanks is given behind -e."""
+    """How to give a value with blanks after -e."""
     if re.search(r"['$`!\\\"]", value):
         return f"-e {shlex.quote(json.dumps({name: value}))}"
     return f"-e \"{name}='{value}'\""

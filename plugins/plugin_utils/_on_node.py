@@ -4,10 +4,10 @@
 
 """Run our own code on a node in one round trip. Private to this collection, controller only.
 
-A module of Ansible's costs a node an interpreter with a large library and the controller an archive; what runs here is
-a few files of the standard library, sent to a bare interpreter's standard input. Nothing of the request is ever in
-argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline between
-quotes and expands `!` everywhere, fish reads backslashes between single quotes.
+An Ansible module costs the node an interpreter with a large library, and the controller an archive; what runs here is
+a few files that need only the standard library, sent to a bare interpreter's standard input. Nothing of the request is
+ever in argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline
+between quotes and expands `!` everywhere, fish reads backslashes between single quotes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 class NodeRefusal(AnsibleActionFail):
-    """What our code on a node answered: that it cannot do what is asked, in words. To ask again is of no use."""
+    """Our code on a node answered, in words, that it cannot do what was requested. Asking again is no use."""
 
 
 def file_of(module: str) -> Path:
@@ -125,7 +125,7 @@ def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) ->
 
 
 def keep_alive(connection: Any) -> None:
-    """Have ssh notice within 15 s that a node is gone, whatever ansible.cfg says: of an option ssh takes the first."""
+    """Make ssh notice within 15 s that a node is gone, whatever ansible.cfg says: ssh takes an option's first value."""
     if connection.transport == "ssh":
         given = connection.get_option("ssh_args") or ""
         if not given.startswith(KEEP_ALIVE):
@@ -153,7 +153,7 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of our module_utils, such as "_run.requests", on the node; return its answer.
 
-    Raises AnsibleConnectionFailure where the node cannot be reached, NodeRefusal where our code there cannot do what is
+    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal where our code there cannot do what is
     asked, AnsibleActionFail where it has not come to an answer: no Python, no memory, no new process.
     """
     name = task_vars["inventory_hostname"]

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which files of a run's nodes are brought here: each once, and only what is not here yet. Private to this collection,
+"""Which files of a run's nodes to fetch: each once, and only what is not here yet. Private to this collection,
 controller only.
 
-Whoever has a node writes what it tells: a name that leads anywhere else is refused.
+Whoever controls a node controls what it says: a name that leads anywhere else is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Left(NamedTuple):
 
 
 def is_safe(name: object) -> bool:
-    """Whether a name from a node leads to a place below the directory that it is put into."""
+    """Whether a name from a node leads to a place below the target directory."""
     try:
         if not isinstance(name, str) or "\0" in name or len(name.encode("utf-8")) > LONGEST_NAME:
             return False
@@ -48,7 +48,7 @@ def is_safe(name: object) -> bool:
 
 
 def output_of(told: Mapping[str, Any]) -> Output | None:
-    """A file that a node tells of, None where it cannot be one."""
+    """A file that a node lists, None if it cannot be one."""
     name, size, mtime = told.get("name"), told.get("size"), told.get("mtime")
     if not isinstance(name, str) or not is_safe(name):
         return None
@@ -58,7 +58,7 @@ def output_of(told: Mapping[str, Any]) -> Output | None:
 
 
 def outputs_of(told: Any) -> tuple[list[Output], list[str]]:
-    """The files that a node tells of, and the names of those that cannot be what it says."""
+    """The files that a node lists, and the names of those that cannot be what it says."""
     files: list[Output] = []
     refused: list[str] = []
     seen = set()
@@ -103,7 +103,7 @@ def each_once(files: Mapping[str, list[Output]], hashes: Mapping[str, Mapping[st
 
 
 def partial(target: Path, output: Output) -> Path:
-    """Where the beginning of a file lies until all of it is here: of no other file, and of no other version of it."""
+    """Where the beginning of a file is kept until all of it is here: unique to the file and its version."""
     mark = hashlib.sha256("\0".join(map(str, output)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return target / PurePosixPath(output.name).parent / f"{PARTIAL}{mark}"
 
@@ -119,7 +119,7 @@ def missing(target: Path, outputs: list[Output]) -> list[Left]:
 
 
 def is_here(path: Path, output: Output) -> bool:
-    """Whether a file of this size and time lies here. Some file systems keep microseconds only."""
+    """Whether a file of this size and time is here. Some file systems keep only microseconds."""
     try:
         found = path.lstat()
     except OSError:
@@ -128,7 +128,7 @@ def is_here(path: Path, output: Output) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, 0 where there is none."""
+    """Bytes of a file, 0 if there is none."""
     try:
         return path.lstat().st_size
     except OSError:
@@ -136,9 +136,9 @@ def size_of(path: Path) -> int:
 
 
 def pieces(left: list[Left], most: int) -> list[list[tuple[Output, int, int]]]:
-    """What to ask for, call by call: file, offset and length, together at most so many bytes a call.
+    """What to request, call by call: file, offset and length, together at most so many bytes per call.
 
-    An empty file is asked for with length 0.
+    An empty file is requested with length 0.
     """
     calls: list[list[tuple[Output, int, int]]] = []
     room = 0

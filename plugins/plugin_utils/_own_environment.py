@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Variables of this process's environment by name and pattern. Private to this collection, controller only."""
+"""Variables of this process's environment, by name and pattern. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def missing_names(patterns: Iterable[str]) -> list[str]:
 
 
 def missing_problem(names: Iterable[str]) -> str:
-    """What to tell of variables that are not set."""
+    """What to say about variables that are not set."""
     return f"not set in the environment of ansible-playbook: {', '.join(names)}; export them here first, or remove them"

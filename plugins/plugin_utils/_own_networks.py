@@ -27,7 +27,7 @@ def networks_of(routes: str) -> list[str]:
 
 
 def own_networks() -> list[str]:
-    """This machine's, none where it is no Linux."""
+    """This machine's, none if it is no Linux."""
     try:
         return networks_of(_ROUTES.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError):

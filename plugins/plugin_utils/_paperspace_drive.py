@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A cluster's network drive at Paperspace as variables of the role cifs_share. Private to this collection, pure.
 
-The password is none of them: in its place stands where it is to be asked for, so that no listing of an inventory and
+The password is not among them: in its place is a lookup that asks for it, so that no listing of an inventory and
 no cache has it.
 """
 
@@ -29,7 +29,7 @@ def mount_variables(drive: Drive, path: str) -> Mapping[str, Any]:
 
 
 def password_template(drive: Drive, api_url: str) -> str:
-    """A template that asks for the password when it is needed, "" where the drive's id may not stand in one.
+    """A template that asks for the password when it is needed, "" if the drive's id may not stand in one.
 
     api_url: of the API, as the user has given it.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the machines of a Paperspace account to the hosts of an inventory: pure functions over the API's raw answer.
+"""Turns the machines of a Paperspace account into inventory hosts: pure functions over the API's raw answer.
 
 Private to this collection.
 """
@@ -137,7 +137,7 @@ def select(
 ) -> tuple[list[Machine], list[LeftOut]]:
     """The machines that all options choose, in the order of their ranks, and what each option left out.
 
-    Raises SelectionError where private_network names nothing, or several networks, and where query is none.
+    Raises SelectionError if private_network names nothing, or several networks, and where query is none.
     """
     kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
@@ -173,7 +173,7 @@ def select(
 
 
 def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
-    """Ids of the machines that a question in JMESPath finds: it is put to the list, as the API describes them."""
+    """Ids of the machines that a JMESPath query finds in the list, as the API describes them."""
     try:
         found = ask(query, list(machines))
     except QueryError as error:
@@ -210,9 +210,9 @@ def _region(machine: Machine) -> str:
 def _network_id(
     wanted: str, machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]], region: str | None
 ) -> str:
-    """The id of the network that is wanted by id or by name.
+    """The id of the network requested by id or by name.
 
-    An id that only machines carry is good too: Paperspace's shared default networks are in no list.
+    An id that only machines have is fine, too: Paperspace's shared default networks are in no list.
     """
     candidates = [
         network
@@ -254,7 +254,7 @@ def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
 
 
 def check_together(machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise SelectionError where the machines lie in several regions or private networks, out of each other's reach."""
+    """Raise SelectionError if the machines are in several regions or private networks, out of each other's reach."""
     names = {str(network["id"]): str(network.get("name") or "") for network in networks}
     for what, option, place in (
         ("regions", "region", _region),
@@ -282,7 +282,7 @@ def _place_name(key: str, names: Mapping[str, str]) -> str:
 
 
 def check_addresses(machines: Sequence[Machine], connect_with: str) -> None:
-    """Raise SelectionError where a machine has no private address, or not the one Ansible is to connect with."""
+    """Raise SelectionError if a machine has no private address, or not the one Ansible is to connect with."""
     without = [machine for machine in machines if not address(machine.get("privateIp"))]
     if without:
         raise SelectionError(
@@ -311,8 +311,8 @@ def address(value: Any) -> str | None:
 def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[str]:
     """One name a machine: unique, and made of letters, digits, `.`, `_` and `-` only.
 
-    A machine whose own name is not so, or is that of another machine as well, or is taken for something else
-    (localhost), is called by what is legal of it and its id.
+    A machine whose own name is not, or is also another machine's, or means something else (localhost),
+    is called by the legal part of its name and its id.
     """
     wanted = [_preferred(machine, preferences) for machine in machines]
     times = collections.Counter(_legal(name, MAX_NAME).casefold() for name in wanted)
@@ -362,7 +362,7 @@ def hosts(
 ) -> list[Host]:
     """The hosts of selected machines, which are in the order of their ranks.
 
-    Raises SelectionError where they cannot be one cluster.
+    Raises SelectionError if they cannot be one cluster.
     """
     networks = list(networks)
     check_together(machines, networks)
@@ -381,7 +381,7 @@ def hosts(
 
 
 def host_variables(machine: Machine) -> dict[str, Any]:
-    """The variables that one machine has by itself: everything but its rank and how to connect to it."""
+    """The variables of one machine alone: everything but its rank and how to connect to it."""
     variables = {name: convert(machine.get(field)) for field, (name, convert) in FIELDS.items()}
     accelerators = machine.get("accelerators")
     first = accelerators[0] if isinstance(accelerators, list) and accelerators else None

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a project says that it requires. Private to this collection, controller only.
+"""What a project says it requires. Private to this collection, controller only.
 
-Its requirements.txt, with all files of the project that this one names, else the dependencies in its pyproject.toml. A
+Its requirements.txt, with all project files that it names, otherwise the dependencies in its pyproject.toml. A
 line that means the project itself (``-e .``) stands for the latter: the job starts in its tree, which needs no
 installation.
 """
@@ -38,7 +38,7 @@ class Project(TypedDict):
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises ValueError where it cannot be read."""
+    """The text of a file. Raises ValueError if it cannot be read."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path} is larger than 1 MiB; requirements are text, one per line")
@@ -48,7 +48,7 @@ def read_text(path: Path) -> str:
 
 
 def dependencies(source: Path, extras: list[str]) -> list[str]:
-    """The dependencies in pyproject.toml, those of these extras too. Raises ValueError where it is none."""
+    """The dependencies in pyproject.toml, those of these extras too. Raises ValueError if it is none."""
     path = source / PYPROJECT
     if not path.is_file():
         return []
@@ -64,7 +64,7 @@ def dependencies(source: Path, extras: list[str]) -> list[str]:
 
 
 def without_paths(source: Path, name: str, text: str) -> str:
-    """A requirements file in which the project itself is replaced by what it depends on.
+    """A requirements file with the project itself replaced by its dependencies.
 
     Raises ValueError for other paths: pip would look for them on the node, from where it is started.
     """
@@ -107,7 +107,7 @@ def read_files(source: Path) -> dict[str, str]:
 
 
 def read_project(directory: str) -> Project | None:
-    """What the project in a directory requires, None where it says nothing. Raises ValueError with what is wrong."""
+    """What the project in a directory requires, None if it says nothing. Raises ValueError with what is wrong."""
     if not directory:
         return None
     source = Path(os.path.abspath(os.path.expanduser(directory)))
@@ -118,7 +118,7 @@ def read_project(directory: str) -> Project | None:
 
 
 def as_project(file: str, texts: Mapping[str, str]) -> Project | None:
-    """These requirements and their hash, None where there are none. Comments and blank lines are no requirements."""
+    """These requirements and their hash, None if there are none. Comments and blank lines are no requirements."""
     plain: dict[str, Any] = {}
     for name, text in texts.items():
         lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())

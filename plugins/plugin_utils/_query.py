@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions to a document in JMESPath (https://jmespath.org), as --query of the AWS command line. Private, pure."""
+"""Queries on a document in JMESPath (https://jmespath.org), like --query of the AWS command line. Private, pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 class QueryError(ValueError):
-    """The question cannot be asked. str() is one line for a person that says where it is wrong."""
+    """The query is not valid. str() is one line for a person that says where it is wrong."""
 
 
 def ask(query: str, document: Any) -> Any:
-    """What a question finds in a document of dictionaries, lists, texts and numbers; None where it finds nothing.
+    """What a query finds in a document of dictionaries, lists, texts and numbers; None if it finds nothing.
 
     Raises QueryError.
     """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Log in at many nodes from one task. Private to this collection, controller only.
+"""Log in to many nodes from one task. Private to this collection, controller only.
 
-What Ansible prints of a node that cannot be reached is some ten lines a node; one task on the controller can say the
-same of all nodes at once. The connections are those that later tasks use: ssh keeps them open.
+Ansible prints some ten lines for each node that cannot be reached; one task on the controller can say the
+same for all nodes at once. The connections are those that later tasks use: ssh keeps them open.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def connect(action: ActionBase, name: str, variables: Mapping[str, Any], become:
 
 
 def failure(there: ActionBase | None) -> str:
-    """Why the node does not run a command, in the words of ssh or sudo; "" where it does."""
+    """Why the node does not run a command, in the words of ssh or sudo; "" if it does."""
     said = ""
     for again in range(TRIES if there is not None else 0):
         said = one_try(there)
@@ -83,7 +83,7 @@ def unreached_nodes(
 ) -> dict[str, str]:
     """The nodes that do not run a command (with become: as root), each with the reason.
 
-    all_needed: where false, one node that does is enough, and then nothing is said of the others. at_once: logins.
+    all_needed: if false, one node that does is enough, and nothing is said about the others. at_once: logins.
     """
     there = {name: connect(action, name, hostvars[name], become) for name in names}
     if not all_needed and names and not failure(there[names[0]]):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From the arguments of an action to a job. Private to this collection, controller only."""
+"""Turns the arguments of an action into a job. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._job import (
 
 
 def fresh_run_id(script: str, module: str) -> str:
-    """A run_id that tells what and when, with four random digits for two launches in one second."""
+    """A run_id that says what and when, with four random digits in case of two launches in one second."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -59,7 +59,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
     run_id = args["run_id"] or fresh_run_id(args["script"], args["module"])
     if not SAFE_RUN_ID.match(run_id):
         problems.append(
-            f"run_id {ascii(run_id)[:80]} is no safe name: use letters, digits, '.', '_' and '-', at most 63, "
+            f"run_id {ascii(run_id)[:80]} is not a safe name: use letters, digits, '.', '_' and '-', at most 63, "
             "a letter or digit first"
         )
     for name in ("master_port", "lifeline_port"):

@@ -10,10 +10,10 @@ from ansible.errors import AnsibleActionFail
 
 
 class Refusal(AnsibleActionFail):
-    """A failure in one line, for what the screen shows already, or what a few words say.
+    """A failure in one line, for what the screen already shows, or what takes only a few words.
 
-    Of any other error Ansible shows the message twice, with the lines of our playbook in which the task stands. That
-    suits what has quotes or several lines: in the result, which is all that is left here, quotes are escaped.
+    For any other error, Ansible shows the message twice, with the lines of our playbook that have the task. That
+    suits messages with quotes or several lines: in the result, which is all that is left here, quotes are escaped.
     """
 
     @property

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Clients of S3, and its errors in words for a person. Private to this collection, controller only."""
+"""S3 clients, and S3's errors in words for a person. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWERS = {
 
 
 def answer_code(error: Exception) -> str:
-    """The code of S3's answer, empty where there was none."""
+    """The code of S3's answer, empty if there was none."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
@@ -63,7 +63,7 @@ def make_client(
 ) -> Any:
     """A client of S3. Empty credentials: what boto3 finds, in the environment, in ~/.aws, or of the instance.
 
-    Raises ImportError where boto3 is missing, and what botocore raises.
+    Raises ImportError if boto3 is missing, and what botocore raises.
     """
     import boto3
     from botocore.config import Config
@@ -83,7 +83,7 @@ def make_client(
 
 
 def region_of(client: Any, bucket: str) -> str:
-    """The region of a bucket, as S3 itself tells it. Raises ClientError."""
+    """The region of a bucket, as S3 itself reports it. Raises ClientError."""
     from botocore.exceptions import ClientError
 
     try:

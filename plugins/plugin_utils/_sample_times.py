@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""When samples of GPUs were taken, told on another machine than the one that wrote them. Pure. Private to this
+"""When GPU samples were taken, worked out on another machine than the one that wrote them. Pure. Private to this
 collection, controller only."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP_BACK = 60.0  # seconds by which a sample may lie before the one ahead of it
 
 
 def clock_of(told: Any) -> Clock | None:
-    """The content of a node's clock.json, None where it is none: whoever has the node writes it."""
+    """The content of a node's clock.json, None if it is none: whoever has the node writes it."""
     if not isinstance(told, dict):
         return None
     offset, now, zone = told.get("utc_offset"), told.get("now"), told.get("zone")
@@ -45,7 +45,7 @@ def zone_of(clock: Clock) -> tzinfo:
 
 
 def epoch_seconds(timestamp: str, clock: Clock, after: float = 0.0) -> float | None:
-    """When a sample was taken, in seconds since 1970; None where its time is none.
+    """When a sample was taken, in seconds since 1970; None if its time is none.
 
     timestamp: as nvidia-smi writes it, "2026/11/22 10:15:00.123", in the node's own time.
     clock: the node's clock.json, of whenever its files were packed.

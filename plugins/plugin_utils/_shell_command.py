@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command that gives a shell where a rank would be. Pure. Private to this collection, controller only."""
+"""The command that opens a shell where a rank would run. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = (("-p", "ansible_port"), ("-i", "ansible_ssh_private_key_file"), ("-l"
 
 
 def script_of(job: Job, facts: Mapping[str, Any], run_id: str = "") -> str:
-    """What the node's shell is to run: a shell in the working directory, in the job's image where it has one.
+    """What the node's shell will run: a shell in the working directory, in the job's image if it has one.
 
     facts: of the node. run_id: of a run in whose container the shell is to be; "", a container of its own. The values
     of the job's own variables may be secrets, and are not in it.

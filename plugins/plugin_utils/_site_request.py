@@ -21,7 +21,7 @@ MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
 
 class PlayRole(NamedTuple):
-    """A role of a play. switch: the default of ROLE_enabled as it is written; "" where the user has set it."""
+    """A role of a play. switch: the default of ROLE_enabled as it is written; "" if the user has set it."""
 
     name: str
     path: Path
@@ -102,7 +102,7 @@ def unread_variables(
     others: Mapping[str, str],
     read_elsewhere: Callable[[], Collection[str]],
 ) -> list[str]:
-    """One sentence for each variable that was typed and that nothing reads.
+    """One sentence for each typed variable that nothing reads.
 
     others: options of roles that are not in the play, each with its role. read_elsewhere: asked where in doubt for
     the words of the play itself and of the inventory.
@@ -119,12 +119,12 @@ def unread_variables(
     for name in sorted(unknown):
         owner = next((role for role in roles if name in role.options), None)
         if owner:
-            said.append(f"{name} is set (with -e), and {is_off(owner)}")
+            said.append(f"{name} is set (with -e), but {is_off(owner)}")
         elif name in others:
             reader = f"only the role {others[name]} reads it, which this playbook does not run"
-            said.append(f"{name} is set (with -e), and {reader}; remove it")
+            said.append(f"{name} is set (with -e), but {reader}; remove it")
         else:
-            said.append(f"{name} is set (with -e), and nothing reads it; correct the name, or remove it")
+            said.append(f"{name} is set (with -e), but nothing reads it; correct the name, or remove it")
     return said
 
 

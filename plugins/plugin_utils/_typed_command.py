@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands in messages, as this user has to type them. Private to this collection, controller only."""
+"""Commands in messages, as this user must type them. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def typed_sources(given: Mapping[str, Any]) -> list[str]:
 
 
 def shortest(path: str) -> str:
-    """The path as it is, or from the present directory on where it lies below."""
+    """The path as it is, or relative to the current directory if it is below."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was typed and has no effect is refused before anything else. Private to this collection, controller only.
+"""Refuses, before anything else, what was typed but has no effect. Private to this collection, controller only.
 
-For site.yml, whose roles have tags and switches, the module check_site asks more.
+For site.yml, whose roles have tags and switches, the module check_site checks more.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
-    """Raise AnsibleActionFail where a part of this command has no effect, or a collection that it needs is missing."""
+    """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
     refuse_lost_words()
     if STARTED_BY in task_vars:  # which has looked at these words
         return
@@ -65,7 +65,7 @@ def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
 
 
 def own_playbooks(given: Iterable[str]) -> list[Path] | None:
-    """The playbooks of this collection that the given ones are, or consist of; None where there is something else."""
+    """The playbooks of this collection that the given ones are, or consist of; None if there is something else."""
     found: list[Path] = []
     for one in given:
         name = OURS.fullmatch(one)
@@ -81,7 +81,7 @@ def own_playbooks(given: Iterable[str]) -> list[Path] | None:
 
 
 def imported_alone(playbook: Path) -> list[str]:
-    """The playbooks that this one imports, none where it does more: has plays, or imports with tags or variables."""
+    """The playbooks that this one imports, none if it does more: has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -127,7 +127,7 @@ def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mappi
     names = {name for name in names - read if not name.startswith(tuple(f"{role}_" for role in roles))}
     if names:
         names -= read_elsewhere(typed, task_vars)
-    return [f"{name} is set (with -e), and {why_unread(name, read, meant)}" for name in sorted(names)]
+    return [f"{name} is set (with -e), but {why_unread(name, read, meant)}" for name in sorted(names)]
 
 
 def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
@@ -146,7 +146,7 @@ def templated(names: Collection[str], files: Iterable[Path]) -> set[str]:
 
 
 def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> str:
-    """What is to be done about a variable that nothing reads. meant: words with the variable that is meant by them."""
+    """What to do about a variable that nothing reads. meant: words with the variable that is meant by them."""
     if meant.get(name, "") in read:
         return f"nothing reads it; did you mean {meant[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables that were typed behind -e, in words and not in a file. Private to this collection, controller only."""
+"""Variables that were typed after -e, as words and not in a file. Private to this collection, controller only."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_each_trouble_by_its_name(lab: Lab, tmp_path: Path) -> None:
         ("refused", "nothing listens on its port 2222: Connection refused", "set ansible_port"),
         ("silent", "it did not answer in time", "firewall of its provider"),
         ("name", "its name is not known to this machine", "set ansible_host"),
-        ("route", "no way leads to it: No route to host", "check that the machine is on"),
+        ("route", "it cannot be reached: No route to host", "check that the machine is on"),
         ("sudo", "sudo asks for a password", "--ask-become-pass"),
     ):
         finding = output.partition(f"ERROR unreachable {nodes} found: ")[2].partition("ERROR unreachable")[0]

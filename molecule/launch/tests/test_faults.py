@@ -159,7 +159,7 @@ def test_a_mount_goes_away(lab: Lab, nodes: list[str]) -> None:
     lab.exec(MASTER, ["kill", "-9", str(drive.rank_pid(lab, MASTER, "ticks.py"))])
     drive.nothing_left(lab, nodes, within=10)
     play.wait()
-    assert f"on {OTHER} the mount /data died under the run" in play.last_lines(), play.output
+    assert f"on {OTHER} the mount /data died during the run" in play.last_lines(), play.output
 
 
 def test_what_a_run_shares_by_name_stays_when_nobody_is_logged_in(lab: Lab, nodes: list[str]) -> None:
@@ -301,8 +301,8 @@ def test_nobody_watches_and_a_node_is_lost(lab: Lab, nodes: list[str]) -> None:
     asked = {one: drive.start("status.yml", lab.inventory, run_id=one) for one in runs}
     for status in asked.values():
         assert status.wait().rc == 0, status.output
-    told_of(lab, asked["cut"], "cut", "node2", node_rank=1, rank=None, error="node2 is lost: nothing heard of it for")
-    told_of(lab, asked["off"], "off", "node3", node_rank=0, rank=None, error="node3 is lost: nothing heard of it for")
+    told_of(lab, asked["cut"], "cut", "node2", node_rank=1, rank=None, error="node2 is lost: no sign of life for")
+    told_of(lab, asked["off"], "off", "node3", node_rank=0, rank=None, error="node3 is lost: no sign of life for")
     assert " unreachable  " in asked["off"].output, asked["off"].output
     stop = drive.run("stop.yml", lab.inventory, run_id="off")
     assert stop.rc == 2 and "node3 does not answer" in stop.output, stop.output
@@ -382,10 +382,10 @@ def test_elastic(lab: Lab, nodes: list[str]) -> None:
     play = drive.launch(lab, "loop.py", "--steps", "50", run_id="elastic", nodes=three, nnodes="2:3")
     play.wait_for(r"step 3 sum 3 world 3")
     lab.power_off(OTHER)
-    play.wait_for(r"\[muster\] node3 is lost: .* the run goes on with 2 of 3 nodes", 40)
+    play.wait_for(r"\[muster\] node3 is lost: .* the run continues with 2 of 3 nodes", 40)
     play.wait_for(r"step 3 sum 2 world 2", 90)
     play.wait()
-    assert play.rc == 0 and f"lost on the way: {OTHER}" in play.last_lines(), play.output
+    assert play.rc == 0 and f"lost during the run: {OTHER}" in play.last_lines(), play.output
     verdict = drive.record(lab, "elastic")
     assert (verdict["state"], verdict["nodes"][2]["state"]) == ("succeeded", "lost")
     drive.nothing_left(lab, [MASTER, "node2"], within=15)

@@ -39,7 +39,7 @@ def test_the_disk_is_full(lab: Lab, nodes: list[str], small_disks: str, node: st
     assert play.rc == 2, play.output
     number = nodes.index(node)
     assert f"  failed first: node {node} (node_rank {number}), rank {number}: " in play.last_lines(), play.output
-    told = f"  on {node} the run's directory could not be written at times: No space left on device; make room"
+    told = f"  on {node} the run's directory could not be written to at times: No space left on device; make room"
     assert told in play.last_lines(), play.output
     assert drive.record(lab, f"full-{node}")["nodes"][number]["state"] == "ended"
     drive.nothing_left(lab, nodes, within=10)

@@ -124,7 +124,7 @@ def test_unreachable(lab: Lab, nodes: list[str], node: str) -> None:
 def test_run_id(lab: Lab, nodes: list[str]) -> None:
     assert drive.launch(lab, "first_node.py", run_id="taken", nnodes=1, launch_launcher="env").wait().rc == 0
     refused(lab, nodes, "run-id-taken on node1", "run taken already exists", run_id="taken", nnodes=1)
-    refused(lab, nodes, "is no safe name", run_id="../up", nnodes=1)
+    refused(lab, nodes, "is not a safe name", run_id="../up", nnodes=1)
 
 
 @pytest.mark.thorough

@@ -94,11 +94,11 @@ def test_power_off(lab: Lab, nodes: list[str], launcher: str) -> None:
         pytest.param("mpirun", "node3", "supervisor.py", "lost", marks=pytest.mark.thorough),
         pytest.param(
             *("deepspeed", "node3", "deepspeed.launcher.launch"),
-            "the launcher ended with exit code 0, but not so rank 3",
+            "the launcher ended with exit code 0, but rank 3 did not",
             marks=pytest.mark.thorough,
         ),
         pytest.param(
-            *("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but not so rank 0"),
+            *("pdsh", "node1", "pdsh -S", "the launcher ended with exit code 0, but rank 0 did not"),
             marks=pytest.mark.thorough,
         ),
     ],

@@ -120,11 +120,11 @@ def test_a_host_key_is_accepted_at_first_sight_and_refused_when_it_has_changed(l
     [
         (
             "ssh_mesh_prot",
-            "ssh_mesh_prot is set (with -e), and the role knows no such variable; did you mean ssh_mesh_port?",
+            "ssh_mesh_prot is set (with -e), but the role has no such variable; did you mean ssh_mesh_port?",
         ),
         (
             "hostsfile_enabled",
-            "hostsfile_enabled is set (with -e), and nothing reads it; did you mean hosts_file_enabled?",
+            "hostsfile_enabled is set (with -e), but nothing reads it; did you mean hosts_file_enabled?",
         ),
     ],
 )

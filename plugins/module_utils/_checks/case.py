@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the checks judge: a job, its rank table, and the facts of the nodes. Private to this collection."""
+"""What the checks look at: a job, its rank table, and the facts of the nodes. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Facts = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where a number begins to be a finding."""
+    """The numbers at which something becomes a finding."""
 
     clock_skew: float = 1.0  # seconds between a node and the others
     disk_gib: float = 5.0  # free, where runs and checkpoints lie
@@ -63,7 +63,7 @@ class Case:
 
     @property
     def all_loopback(self) -> bool:
-        """Whether all nodes are to be one machine, by their addresses: there is no network between them then."""
+        """Whether all nodes are one machine, judging by their addresses: then there is no network between them."""
         addresses = [ip_literal(node.address) for node in self.table.nodes]
         return all(address is not None and address.is_loopback for address in addresses)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All checks, by the ids of what they find. Pure. Private to this collection."""
+"""All checks, by the ids of their findings. Pure. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the code: is what is on the nodes what is on the controller? Pure. Private to this collection."""
+"""Checks of the code: do the nodes have the same code as the controller? Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def difference(code: Mapping[str, Any]) -> str:
 
 
 def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts of a node as they will be once the code was brought, as far as it is known now."""
+    """The facts of a node as they will be once the code is copied, as far as that is known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts

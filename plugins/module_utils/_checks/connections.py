@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what was really tried between the nodes: TCP, full packets, ssh. Pure. Private to this collection."""
+"""Checks of the connections tried between the nodes: TCP, full-size packets, ssh. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pairs(case: Case) -> list[tuple[str, str]]:
 
 
 def doubtful(case: Case, one: Node, other: Node) -> bool:
-    """Whether `one` takes the other's address for its own or has a wrong way there: then what fails is told already."""
+    """Whether `one` takes the other's address for its own or has a wrong route there: then that is reported already."""
     facts = case.facts[one.name]
     route = facts["routes"].get(other.address)
     return has_duplicate(case, one.name, other.address) or route is None or route["interface"] != facts["interface"]
@@ -46,7 +46,7 @@ def outcome(case: Case, one: str, other: str) -> dict[str, Any]:
 
 
 def failed(results: Iterable[str | None]) -> str:
-    """Why none of the tries succeeded, "" where one did, or where nothing was tried."""
+    """Why none of the tries succeeded, "" if one did, or where nothing was tried."""
     reasons = [result for result in results if result is not None]
     return "" if "" in reasons or not reasons else reasons[0]
 
@@ -71,8 +71,8 @@ def unmet_pairs(case: Case) -> list[tuple[str, str]]:
 def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
     """{(from, to): reason} of the pairs between which no connection to the ephemeral port opens.
 
-    A node that is refused may only have come before its peer listened: then the peer's own greeting tells, for who is
-    greeted connects back. Where both were refused something refuses, as who came later was listened to.
+    A node that is refused may just have connected before its peer listened: then the peer's own greeting decides, as
+    the one greeted connects back. If both were refused, something refuses, as the earlier one was listening.
     """
     greeted, back = {}, {}
     for source, target in pairs(case):
@@ -152,7 +152,7 @@ def check_tcp(case: Case) -> list[Finding]:
 
 
 def check_met(case: Case) -> list[Finding]:
-    """Nodes that were asked too long after each other have not tried their connections: that is no fault of theirs."""
+    """Nodes queried too far apart in time have not tried their connections: that is not their fault."""
     unmet = unmet_pairs(case)
     if not unmet:
         return []
@@ -209,7 +209,7 @@ def check_run_ports(case: Case) -> list[Finding]:
 
 
 def check_full_packets(case: Case) -> list[Finding]:
-    """Packets of full size must come through: where a part of the way takes smaller ones, connections stand still."""
+    """Full-size packets must get through: if part of the path takes only smaller ones, connections stall."""
     stuck = []
     for source, target in pairs(case):
         arrived = [outcome(case, source, target)["sent"], outcome(case, target, source)["received"]]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of GPUs: there, healthy, free, and driven by one version of the driver. Pure. Private to this collection."""
+"""Checks of GPUs: present, healthy, free, and all using the same driver version. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_driver(case: Case) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding]:
-    """The first thing that is wrong with a node's driver; what follows from it is not told again."""
+    """The first thing that is wrong with a node's driver; its consequences are not reported again."""
     state, said, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"

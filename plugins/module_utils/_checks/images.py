@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the image in which a job runs. Pure. Private to this collection."""
+"""Checks of the image a job runs in. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVE = (
 
 
 def images(case: Case) -> dict[str, Any]:
-    """What each node says of the image, by its name."""
+    """What each node says about the image, by node name."""
     return {node.name: read for node, read in case.part("image")}
 
 
@@ -56,7 +56,7 @@ def check_engine(case: Case) -> list[Finding]:
 
 
 def check_missing(case: Case) -> list[Finding]:
-    """The image must be there before the launch, which does not pull it; and there must be room for it."""
+    """The image must be present before the launch, which does not pull it; and there must be room for it."""
     read = {name: one for name, one in images(case).items() if not one["error"]}
     missing = [name for name, one in read.items() if not one["id"]]
     if not missing:
@@ -104,7 +104,7 @@ def check_skew(case: Case) -> list[Finding]:
 
 
 def check_toolkit(case: Case) -> list[Finding]:
-    """Where there are GPUs the engine must be able to hand them to a container."""
+    """If there are GPUs, the engine must be able to pass them to a container."""
     engine = case.job.container_engine
     without = [name for name, one in images(case).items() if not one["toolkit"] and case.facts[name].get("gpu_count")]
     if not without:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launch: is each node there and free, and has it what the job names? Pure. Private to this collection."""
+"""Checks of a launch: is each node there and free, and has what the job needs? Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """The interpreter must be there on each node, under one name."""
+    """The interpreter must exist on each node, under one name."""
     missing = [node.name for node in answered(table, facts) if not facts[node.name]["interpreter"]]
     if not missing:
         return []
@@ -127,7 +127,7 @@ def no_directory(facts: Facts, name: str) -> bool:
 
 
 def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
-    """The working directory must be there on each node."""
+    """The working directory must exist on each node."""
     missing = [node.name for node in answered(table, facts) if no_directory(facts, node.name)]
     if not missing:
         return []
@@ -143,7 +143,7 @@ def check_working_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_script(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """The script must be there and readable on each node. Below a missing directory it is no matter of its own."""
+    """The script must exist and be readable on each node. Below a missing directory it is not reported separately."""
     missing = []
     for node in answered(table, facts):
         script = facts[node.name]["script"]
@@ -187,7 +187,7 @@ def check_run_id(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
-    """The user must be able to write where the run's directory is to lie."""
+    """The user must be able to write where the run's directory will be."""
     denied = [node.name for node in answered(table, facts) if not facts[node.name].get("runs_writable", True)]
     if not denied:
         return []
@@ -204,7 +204,7 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
-    """The order that the inventory prescribes should be that of the launcher, which may have one of its own (c10d)."""
+    """The launcher should follow the inventory's order, but may have its own (c10d)."""
     moved = [
         f"{node.name} gets {node.node_rank} in place of {there.node_rank}"
         for node in table.nodes

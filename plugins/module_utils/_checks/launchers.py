@@ -37,7 +37,7 @@ BF16_SINCE = (8, 0)  # below it torch computes bf16 by detours
 
 
 def check_programs(case: Case) -> list[Finding]:
-    """Programs that the launcher calls must be on the nodes where it calls them."""
+    """Programs that the launcher calls must exist on the nodes where it calls them."""
     launcher, image = launcher_of(case.job), case.job.image
     findings = []
     missing: dict[str, list[str]] = {}
@@ -121,7 +121,7 @@ def check_same_interpreter(case: Case) -> list[Finding]:
 
 
 def check_executable(case: Case) -> list[Finding]:
-    """A program of its own must be executable."""
+    """A program run without an interpreter must be executable."""
     if not case.job.no_python:
         return []
     denied = [node.name for node, script in case.part("script") if script["is_file"] and not script["executable"]]
@@ -210,7 +210,7 @@ def check_batch(case: Case) -> list[Finding]:
 
 
 def capability(device: dict[str, Any]) -> tuple[int, ...] | None:
-    """A GPU's compute capability, None where the driver does not tell."""
+    """A GPU's compute capability, None if the driver does not report it."""
     told = device.get("compute_capability")
     return tuple(told) if told else None
 

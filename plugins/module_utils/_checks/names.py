@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of names: do the nodes' names mean the nodes' addresses, on every node? Pure. Private to this collection."""
+"""Checks of names: do the nodes' names resolve to their addresses on every node? Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def check_own_name(case: Case) -> list[Finding]:
 
 
 def check_names_agree(case: Case) -> list[Finding]:
-    """A node's name must mean its node_address wherever it is known."""
+    """A node's name must resolve to its node_address wherever it is known."""
     findings = []
     wrong: dict[str, dict[str, str]] = {}  # viewer: {name: address}
     everything = views(case)
@@ -123,7 +123,7 @@ def check_names_agree(case: Case) -> list[Finding]:
 
 
 def check_names_known(case: Case) -> list[Finding]:
-    """Where something goes by names, each node must know all of them, its own included."""
+    """If something uses names, each node must know all of them, including its own."""
     if not case.by_names:
         return []
     unknown: dict[tuple[str, ...], list[str]] = {}
@@ -162,7 +162,7 @@ def check_names_known(case: Case) -> list[Finding]:
 
 
 def check_hostnames(case: Case) -> list[Finding]:
-    """Each node needs a hostname of its own: torchrun tells by it who hosts the store, NCCL who shares a machine."""
+    """Each node needs its own hostname: torchrun sees by it who hosts the store, NCCL who shares a machine."""
     owners: dict[str, list[str]] = {}
     for node in case.nodes:
         owners.setdefault(case.facts[node.name]["hostname"].lower(), []).append(node.name)

@@ -131,7 +131,7 @@ def check_equal(case: Case) -> list[Finding]:
 
 
 def check_script_hash(case: Case) -> list[Finding]:
-    """The same script on all nodes; of another one the ranks would wait for each other for ever."""
+    """The same script on all nodes; with different ones the ranks would wait for each other forever."""
     scripts = {
         node.name: script["sha256"]
         for node, script in case.part("script")

@@ -31,7 +31,7 @@ PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directo
 
 
 def job_paths(case: Case, name: str) -> list[str]:
-    """All paths that a job names, as far as they can be told: directories, script, interpreter, values of arguments."""
+    """All paths that a job names, as far as they are known: directories, script, interpreter, values of arguments."""
     facts = case.facts[name]
     directory = facts["working_directory"]["path"]
     values = [argument.partition("=")[2] or argument for argument in case.job.args]
@@ -42,10 +42,10 @@ def job_paths(case: Case, name: str) -> list[str]:
 
 
 def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
-    """How bad it is that a mount is not as it should be: "error", "warning", or "" where it is none of the job's.
+    """How bad it is that a mount is not as it should be: "error", "warning", or "" if it is none of the job's.
 
-    What does not answer is bad whoever mounted it: programs that list all mounts would hang. Somebody's own mount, or
-    root's backup, may well be closed to the run's user.
+    A mount that does not answer is bad whoever mounted it: programs that list all mounts would hang. Another user's
+    mount, or root's backup, may well be closed to the run's user.
     """
     state, needed = mount["state"], mount["needed"]
     if state not in ("missing", "unreadable"):
@@ -58,7 +58,7 @@ def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
 
 
 def check_mounts(case: Case) -> list[Finding]:
-    """What is mounted must answer, what the job needs be readable, and what is to be mounted be there."""
+    """What is mounted must answer, what the job needs must be readable, and what should be mounted must be."""
     findings: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
     for node, storage in case.part("storage"):
         for mount in storage["mounts"]:
@@ -123,7 +123,7 @@ def check_listings(case: Case) -> list[Finding]:
 
 
 def check_written(case: Case) -> list[Finding]:
-    """Where a run writes, files must be renamed, changed and added to, which mount-s3 refuses."""
+    """Where a run writes, it must be able to rename, change and append to files, which mount-s3 refuses."""
     findings = []
     for node, storage in case.part("storage"):
         points = [mount["point"] for mount in storage["mounts"] if mount["type"] == "mount-s3"]
@@ -152,7 +152,7 @@ def check_written(case: Case) -> list[Finding]:
 
 
 def written_options(arguments: Sequence[str]) -> dict[str, str]:
-    """The arguments of a job that by their names say where it writes, each with its directory."""
+    """The arguments of a job whose names say where it writes, each with its directory."""
     found = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -256,9 +256,9 @@ def check_limits(case: Case) -> list[Finding]:
 
 
 def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
-    """Between which numbers of seconds a node's clock is ahead of the controller's, by a call that took a while.
+    """The range of seconds by which a node's clock is ahead of the controller's, from a call that took a while.
 
-    The node read its clock at the start and the end of its work; both lie between our before and after.
+    The node read its clock at the start and the end of its work; both are between our before and after.
     """
     return clock["end"] - clock["after"], clock["start"] - clock["before"]
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One `accelerate launch` a node, by a configuration file of its own. Private to this collection."""
+"""One `accelerate launch` per node, with its own configuration file. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""DeepSpeed's launcher: one supervised `deepspeed --no_ssh` a node, or pdsh and Open MPI from rank 0. Private."""
+"""DeepSpeed's launcher: one supervised `deepspeed --no_ssh` per node, or pdsh or Open MPI from rank 0. Private."""
 
 from __future__ import annotations
 

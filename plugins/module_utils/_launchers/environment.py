@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One process a node, told by its environment where it stands: Lightning, plain scripts. Private to this collection."""
+"""One process per node, with its rank in the environment: Lightning, plain scripts. Private to this collection."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What launchers share that start bin/muster-rank in the job's stead. Private to this collection."""
+"""What launchers that start bin/muster-rank in place of the job have in common. Private to this collection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RankLauncher:
     modules: tuple[str, ...] = ()  # Python packages that it is made of
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is asked."""
+        """What this launcher cannot do of what is requested."""
         problems = []
         if job.elastic:
             problems.append(

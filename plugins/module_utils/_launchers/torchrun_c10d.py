@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""torchrun with c10d rendezvous: restarts, and runs that shrink and grow. Private to this collection."""
+"""torchrun with c10d rendezvous: restarts, and elastic runs that shrink and grow. Private to this collection."""
 
 from __future__ import annotations
 

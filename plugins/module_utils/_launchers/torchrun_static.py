@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""torchrun with static rendezvous: the order of the rank table is that of the ranks. Private to this collection."""
+"""torchrun with static rendezvous: ranks follow the order of the rank table. Private to this collection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TorchrunStatic:
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is asked."""
+        """What this launcher cannot do of what is requested."""
         if job.elastic:
             return [
                 "an elastic run (nnodes=least:most) needs launch_rdzv_backend: c10d; "

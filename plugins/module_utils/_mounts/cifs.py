@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Network drives mounted by the kernel's CIFS, as Paperspace rents them. Pure. Private to this collection.
+"""Network drives, such as Paperspace's, mounted with the kernel's CIFS client. Pure. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. Failures were seen with cifs-utils 7.0, Linux 6.1,
 Samba 4.17.

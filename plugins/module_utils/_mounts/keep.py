@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bring one mount into the wanted state, and prove it. Private to this collection.
+"""Bring one mount into the desired state, and prove it. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 
-The order makes every interruption harmless: what is mounted comes down before its files change, so a mount that is up
-was made with the files that lie there. Where a mount cannot be proved, it is taken down; its unit stays enabled, and
-the next boot, or the next call, tries again.
+The order makes every interruption harmless: a mount is unmounted before its files change, so one that is up was made
+with the files that are there. A mount that cannot be proved to work is unmounted; its unit stays enabled, and the
+next boot, or the next call, tries again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LATEST_WORDS = 2.0  # seconds that a busy journal has for what a program said
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a mount: where they lie, and their texts. The text of credentials is "" where there is no file."""
+    """The files of a mount: where they lie, and their texts. The text of credentials is "" if there is no file."""
 
     unit: str
     unit_file: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a kind of mount is to the others: its needs, its files, and what its failures mean. Private to this collection.
+"""The interface of a kind of mount: its needs, its files, and what its failures mean. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. A kind is one file with one class of this shape, without input
 or output; `node.py` does what it says.
@@ -76,11 +76,11 @@ class Kind:
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the text of the credential file, "" where none is needed."""
+        """Return the text of the credential file, "" if none is needed."""
         raise NotImplementedError
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit; credentials_file is "" where there are none."""
+        """Return what stands in the unit; credentials_file is "" if there are none."""
         raise NotImplementedError
 
     def directories(self, wanted: Wanted) -> list[str]:
@@ -92,7 +92,7 @@ class Kind:
         return not wanted.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy by what journal and programs have said; None where nothing is known."""
+        """Return cause and remedy by what journal and programs have said; None if nothing is known."""
         for entry in self.causes:
             found = re.search(entry.pattern, text, re.IGNORECASE)
             if found:

@@ -5,7 +5,7 @@
 """Buckets mounted by Mountpoint for Amazon S3 (mount-s3). Pure. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. Options are those of the command line without their dashes, as
-doc/CONFIGURATION.md of mountpoint-s3 1.18 and newer tells for /etc/fstab; a mount unit calls mount(8) in the same way.
+doc/CONFIGURATION.md of mountpoint-s3 1.18 and newer says for /etc/fstab; a mount unit calls mount(8) in the same way.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the machine is asked and told: systemd, its journal, umount, files. Private to this collection.
+"""Calls to the machine: systemd, its journal, umount, files. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Every wait has an end.
+Runs on the node, standard library only, Python >= 3.8. Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def must(*argv: str) -> str:
 
 
 def lacking(kind: Kind) -> str:
-    """Return what this node lacks for a kind of mount, with what to do, "" where nothing."""
+    """Return what this node lacks for a kind of mount, with what to do, "" if nothing."""
     if not os.path.isdir("/run/systemd/system"):
         return (
             "systemd does not run on this node. Needed: a machine, or a container, with systemd; mounts are its units"
@@ -161,7 +161,7 @@ def end_processes(unit: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, "" where there is none."""
+    """Return a file's text, "" if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()

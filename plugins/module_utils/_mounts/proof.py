@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""That a mount can be used, found out in child processes that may be left behind. Private to this collection.
+"""Proof that a mount can be used, from child processes that can be left behind. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Whoever touches a mount whose server is gone may wait for ever,
+Runs on the node, standard library only, Python >= 3.8. Whatever touches a mount whose server is gone may wait forever,
 so nothing else here touches one.
 """
 
@@ -32,7 +32,7 @@ BROKEN = (
 
 
 def mounted_at(path: str) -> dict[str, str] | None:
-    """Return type, source and options of what is mounted at a path, None where nothing is."""
+    """Return type, source and options of what is mounted at a path, None if nothing is."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         return parse_mountinfo(stream.read()).get(path)
 

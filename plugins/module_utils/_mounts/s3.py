@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What both programs that mount buckets share: credentials, sources, and Amazon's refusals. Private to this collection.
+"""Common to both programs that mount buckets: credentials, sources, and Amazon's refusals. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A mount unit of systemd: its name and its text, and a file of variables for it. Pure. Private to this collection.
+"""A systemd mount unit: its name and text, and its file of variables. Pure. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """

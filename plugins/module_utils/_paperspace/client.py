@@ -202,7 +202,7 @@ class Client:
 
         Oldest first, so that what is created meanwhile comes last and shifts no page. order_by: the field to order by
         instead where the list has no such order (None: as the API orders it). key: the field that tells items apart.
-        Raises AnswerError where the pages do not come to an end: part of a list is never returned.
+        Raises AnswerError if the pages do not come to an end: part of a list is never returned.
         """
         items: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
@@ -253,7 +253,7 @@ class Client:
 
         The API is known to end an event with the state "error", no error text and a finishing time although the
         operation succeeded. Such an event is returned: whoever waits looks at the machine's state next.
-        Raises EventError where the event failed, was cancelled, or has not ended in time.
+        Raises EventError if the event failed, was cancelled, or has not ended in time.
         """
         started = self._clock()
         current = dict(event)
@@ -293,7 +293,7 @@ def quoted(part: str) -> str:
 
 
 def checked_base_url(url: str) -> str:
-    """The base URL without its last "/". Raises RequestError where the key must not be sent there."""
+    """The base URL without its last "/". Raises RequestError if the key must not be sent there."""
     url = url.strip().rstrip("/")
     hint = f"Leave PAPERSPACE_API_URL and the option api_url out, or give {DEFAULT_URL}."
     try:

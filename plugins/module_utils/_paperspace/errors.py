@@ -27,8 +27,8 @@ def one_line(text: object, limit: int = MAX_MESSAGE) -> str:
 class PaperspaceError(Exception):
     """A request failed. str() is the whole message for a person, in one line.
 
-    status: HTTP status, None where there was no answer. code: the API's own error code, for example "NOT_FOUND".
-    retry_after: seconds the server asked to wait, None where it did not ask.
+    status: HTTP status, None if there was no answer. code: the API's own error code, for example "NOT_FOUND".
+    retry_after: seconds the server asked to wait, None if it did not ask.
     """
 
     hint = ""

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the Paperspace API is known to say in more than one way. Private to this collection."""
+"""Values that the Paperspace API is known to write in more than one way. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Mapping
 
 
 def integer(value: Any) -> int | None:
-    """Sizes and counts come as integers or as decimal strings. None where the value is neither."""
+    """Sizes and counts come as integers or as decimal strings. None if the value is neither."""
     if isinstance(value, bool):
         return None
     try:

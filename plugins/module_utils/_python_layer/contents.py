@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is there: interpreters, packages, and what was installed for which layer.
+"""What is present: interpreters, packages, and what was installed for which layer.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -27,7 +27,7 @@ VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 def find_python(name: str) -> tuple[str, str]:
-    """Path and version of an interpreter of this system, by name, path or version; both empty where there is none."""
+    """Path and version of an interpreter of this system, by name, path or version; both empty if there is none."""
     for candidate in (name, f"python{name}"):
         path = shutil.which(candidate)
         if path:
@@ -38,7 +38,7 @@ def find_python(name: str) -> tuple[str, str]:
 
 
 def version_in(place: Place) -> str:
-    """The version of the environment's interpreter, empty where there is none that starts."""
+    """The version of the environment's interpreter, empty if there is none that starts."""
     return find_python(place.python)[1] if os.path.exists(place.python) else ""
 
 
@@ -69,7 +69,7 @@ def names_in(lock: Data) -> set[str]:
 
 
 def unneeded_in(place: Place, lock: Data) -> list[str]:
-    """What the layer of a lock has put here, and now neither it nor another layer needs."""
+    """What the layer of a lock has installed here, and neither it nor another layer needs now."""
     others = [record_of(place, layer)["needs"] for layer in layers_in(place) if layer != lock["layer"]]
     if None in others:  # installed before such records were kept
         return []

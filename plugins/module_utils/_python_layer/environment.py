@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
-    """Make the environment, unless it is there. Returns files that other nodes need for theirs."""
+    """Make the environment, unless it exists. Returns files that other nodes need for theirs."""
     manager = read(os.path.join(place.environment, ".muster"))
     if version_in(place) and manager == given["manager"]:
         return [one for one in files if one["kind"] != "tool"]

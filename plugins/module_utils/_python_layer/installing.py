@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def check(given: Data) -> Data:
-    """What is missing on this node of a lock; the lock is empty where the first node has not solved it yet."""
+    """What is missing on this node of a lock; the lock is empty if the first node has not solved it yet."""
     place = Place(given)
     lock = given["lock"]
     path, version = find_python(given["python"])

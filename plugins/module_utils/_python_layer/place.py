@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where things lie, below one directory that is the same on all nodes.
+"""Where things are, below one directory that is the same on all nodes.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -23,7 +23,7 @@ CHUNK = 1 << 20
 
 
 def read(path: str) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -54,7 +54,7 @@ def normal(name: str) -> str:
 
 
 class Place:
-    """Where things lie, below one directory that is the same on all nodes."""
+    """Where things are, below one directory that is the same on all nodes."""
 
     def __init__(self, given: Data) -> None:
         self.root = given["directory"]

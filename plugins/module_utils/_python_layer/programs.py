@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Programs that are run, and what is said meanwhile.
+"""Running programs, and the progress shown meanwhile.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -27,7 +27,7 @@ def run(words: list[str], **options: Any) -> None:
 
 
 def asked_of(words: list[str]) -> str:
-    """What a program prints when it is asked. Raises ProgramFault if it fails."""
+    """What a program prints. Raises ProgramFault if it fails."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ProgramFault(f"`{' '.join(words[:6])} ...` failed (exit code {done.returncode})")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handing files on, from the first node to the others.
+"""Serving files from the first node to the others.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -28,7 +28,7 @@ IDLE = 600  # seconds without a request after which the server of the files ends
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Gives the files of the store to who knows the token, and ends when told."""
+    """Serves the files of the store to whoever knows the token, and ends when told to."""
 
     protocol_version = "HTTP/1.1"
     token = ""
@@ -50,7 +50,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def serve(given: Data) -> Data:
-    """Begin to hand out the files of the store to who knows the token, in a process of its own."""
+    """Begin to serve the files of the store to whoever knows the token, in a separate process."""
     place = Place(given)
     os.makedirs(place.store, exist_ok=True)
     Handler.token = given["token"]

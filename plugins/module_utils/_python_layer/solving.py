@@ -43,7 +43,7 @@ UNSOLVED = (
 
 
 def source_words(given: Data) -> list[str]:
-    """Where pip finds packages, besides what its own configuration says."""
+    """Where pip finds packages, in addition to its own configuration."""
     words = ["--index-url", given["index_url"]] if given["index_url"] else []
     words += [word for url in given["extra_index_urls"] for word in ("--extra-index-url", url)]
     return words + [word for url in given["find_links"] for word in ("--find-links", url)]
@@ -76,7 +76,7 @@ def key_of(place: Place, given: Data) -> str:
 
 
 def check_sources(given: Data) -> None:
-    """Files and trees that are asked for must be there."""
+    """Requested files and trees must exist."""
     for path in given["files"]:
         if not os.path.isfile(path):
             raise Fault(
@@ -117,7 +117,7 @@ def project_files(place: Place, given: Data) -> list[str]:
 
 
 def check_torch(given: Data, earlier: dict[str, Data]) -> None:
-    """A project that wants another torch than the one that is installed before it is told which setting that is."""
+    """Tell a project that requires another torch than the one installed before it which setting that is."""
     here = earlier.get("torch", {}).get("version", "")
     for name, text in given["project"].get("texts", {}).items():
         wanted = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
@@ -197,7 +197,7 @@ def build_requirements(place: Place, given: Data) -> list[str]:
 
 
 def look(given: Data) -> Data:
-    """The lock of a layer; empty where there is none yet that stands for what is wanted now."""
+    """The lock of a layer; empty if there is none yet for what is wanted now."""
     place = Place(given)
     lock = json.loads(read(place.lock(given["layer"])) or "{}")
     there = all(os.path.exists(os.path.join(place.store, one["file"])) for one in lock.get("files", []))

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role python_env does on a node, a step each.
+"""The steps of the role python_env on a node.
 
-Packages are solved once, and installed everywhere from the same wheels. The first node solves what is to be installed,
-in which versions, from which files. That is a lock, one a layer. Each node, the first one too, installs the files of a
-lock. The others get them from the first one, by HTTP over the private network, and compare their hashes.
+Packages are solved once, and installed everywhere from the same wheels. The first node solves what will be installed,
+in which versions, from which files. The result is a lock, one per layer. Each node, including the first, installs the
+files of a lock. The others get them from the first one, by HTTP over the private network, and compare their hashes.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -44,7 +44,7 @@ STEPS = {
 
 
 def carry_out(asked: Data) -> Data:
-    """Do what is asked. Raises Fault if that cannot be."""
+    """Do what is requested. Raises Fault if that is impossible."""
     asked = dict(asked)
     for kind in ("files", "editable"):
         asked[kind] = [os.path.expanduser(path) for path in asked[kind]]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tools that come before all others, pip and uv, out of their wheels; and files of servers that are not ours.
+"""The tools needed before all others, pip and uv, from their wheels; and files from servers that are not ours.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -110,7 +110,7 @@ def stored(place: Place, kind: str, file: str, **more: str) -> Data:
 
 
 def get_tools(place: Place, given: Data) -> list[Data]:
-    """The installers themselves: pip, and uv where that is wanted. Wheels, so nothing of the system is needed."""
+    """The installers themselves: pip, and uv if wanted. As wheels, so nothing of the system is needed."""
     os.makedirs(place.store, exist_ok=True)
     entries = []
     for name in ["pip", *(["uv"] if given["manager"] == "uv" else [])]:

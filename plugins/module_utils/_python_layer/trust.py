@@ -31,7 +31,7 @@ def has_others(gid: int) -> bool:
 
 
 def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
-    """Who besides root can change what lies at a path, in words; empty where nobody can."""
+    """Who besides root can change what lies at a path, in words; empty if nobody can."""
     info = os.lstat(path)
     if info.st_uid != 0:
         try:
@@ -61,7 +61,7 @@ def parents_of(path: str) -> list[str]:
 def refuse_what_others_can_change(place: Place) -> None:
     """As root, refuse a directory into which somebody else can put programs, or has put some.
 
-    All that lies in it is looked at once. Afterwards a mark in it says so, which nobody else could have made or moved
+    Everything in it is examined once. Afterwards a mark in it says so, which nobody else could have made or moved
     there: it belongs to root and names the directory by its number.
     """
     if os.geteuid() != 0 or not os.path.isdir(place.root):

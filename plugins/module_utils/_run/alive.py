@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which runs are alive on a node: their supervisors and processes, by the kernel's word. Private to this collection."""
+"""Which runs are alive on a node: supervisors and processes, as the kernel sees them. Private to this collection."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def marked_processes(directory: str) -> list[int]:
 
 
 def unit_of(pid: int) -> str:
-    """Return the name of our unit in which a process runs, without ".service"; "" where it runs in none.
+    """Return the name of our unit that a process runs in, without ".service"; "" if it runs in none.
 
-    By the kernel's word: all that lies in a run directory is its user's to write, and root stops what is named here.
+    According to the kernel: the user can write everything in a run directory, and root stops what is named here.
     """
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as stream:

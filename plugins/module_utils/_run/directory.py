@@ -53,17 +53,17 @@ def write_private(path: str, text: str) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file, for its user alone where it is new: an opener for open().
+    """Open a file, private to its user if it is new: an opener for open().
 
-    Raise OSError where there is a pipe, which could wait for ever for a reader.
+    Raise OSError if there is a pipe, which could wait forever for a reader.
     """
     return os.open(path, flags | os.O_NONBLOCK, 0o600)
 
 
 def regular(path: str, flags: int) -> int:
-    """Open a file that the job may have exchanged for anything: an opener for open().
+    """Open a file that the job may have replaced with anything: an opener for open().
 
-    Raise OSError where it is not a regular file; others may wait for ever, such as a pipe, or have no end.
+    Raise OSError if it is not a regular file; others may wait forever, such as a pipe, or have no end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -73,7 +73,7 @@ def regular(path: str, flags: int) -> int:
 
 
 def read_told(path: str) -> Data:
-    """Return the JSON object that a job has left in a file; empty where there is none, or anything else."""
+    """Return the JSON object that a job has left in a file; empty if there is none, or anything else."""
     try:
         with open(path, "rb", opener=regular) as stream:
             told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
@@ -83,7 +83,7 @@ def read_told(path: str) -> Data:
 
 
 def read_tail(path: str, size: int = TAIL_BYTES) -> str:
-    """Return the last size bytes of a file as text, "" where there is none."""
+    """Return the last size bytes of a file as text, "" if there is none."""
     try:
         with open(path, "rb", opener=regular) as stream:
             stream.seek(0, os.SEEK_END)
@@ -94,7 +94,7 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
 
 
 def make_private(path: str) -> None:
-    """Make a directory that is this user's alone; one that is there must be so. Raise OSError where it is not."""
+    """Make a directory private to this user; an existing one must be so. Raise OSError if it is not."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)

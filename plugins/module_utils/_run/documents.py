@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The documents of a run, as type checkers know them. Private to this collection.
 
-No node imports this file: it stands behind ``TYPE_CHECKING`` wherever it is used. Moments are seconds since 1970 by the
-clock of the node that wrote them, durations seconds, exit codes as Popen gives them.
+No node imports this file: wherever it is used, it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
+clock of the node that wrote them, durations are seconds, exit codes are as Popen gives them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Code(TypedDict):
 
 
 class Machine(TypedDict):
-    """What plan.json says of a node besides its place. None: not known."""
+    """What plan.json says about a node besides its place. None: not known."""
 
     hardware: Hardware | None
     software: Software | None
@@ -73,7 +73,7 @@ class Lifeline(TypedDict):
 
 
 class Timeouts(TypedDict):
-    """How long is waited, and how often something is done."""
+    """How long to wait, and how often to do something."""
 
     start: float  # for all nodes to check in
     heartbeat: float
@@ -90,7 +90,7 @@ class Container(TypedDict, total=False):
 
 
 class Plan(Container):
-    """plan.json: what one node is to do. Holds no secret."""
+    """plan.json: what one node will do. Holds no secret."""
 
     run_id: str
     unit: str  # of systemd, without ".service"
@@ -126,7 +126,7 @@ class Plan(Container):
 
 
 class RankMarks(TypedDict, total=False):
-    """What is told of a rank only where it is so."""
+    """What is said of a rank only if it is true."""
 
     closed: bool  # torchrun has ended it, since another one had failed
     first: bool  # it was the first of its node that failed
@@ -144,7 +144,7 @@ class RankReport(RankMarks):
 
 
 class Report(TypedDict):
-    """How a node's part of a run has ended: what it tells rank 0."""
+    """How a node's part of a run ended: what it reports to rank 0."""
 
     exit_code: int | None  # the launcher's
     reason: str  # why the node ended its part, "" where the launcher ended by itself

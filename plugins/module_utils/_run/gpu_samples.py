@@ -40,7 +40,7 @@ HEADER = ", ".join(COLUMNS) + "\n"
 
 
 def sample_command(facts: Mapping[str, Any]) -> list[str]:
-    """Return the command that prints one sample, a line a GPU, from a node's facts; [] where no GPU can be asked."""
+    """Return the command that prints one sample, a line a GPU, from a node's facts; [] if no GPU can be asked."""
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
     return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
@@ -49,7 +49,7 @@ def sample_command(facts: Mapping[str, Any]) -> list[str]:
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
     """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
 
-    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver does not tell. Lines that
+    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver omits. Lines that
     are no sample are left out: what nvidia-smi says where it fails, and half of a line.
     """
     newest = 0.0
@@ -64,7 +64,7 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
 
 
 def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
-    """Return when a sample was taken, as nvidia-smi writes it, and its values by column; None where a line is none.
+    """Return when a sample was taken, as nvidia-smi writes it, and its values by column; None if a line is none.
 
     The limit of power is None in a file of a former version, too, which has no such column.
     """
@@ -86,7 +86,7 @@ def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
 
 
 def seconds(timestamp: str) -> float | None:
-    """Return a time as nvidia-smi writes it, of this machine's clock, in seconds since 1970; None where it is none."""
+    """Return a time as nvidia-smi writes it, of this machine's clock, in seconds since 1970; None if it is none."""
     fields = time_fields(timestamp)
     if fields is None:
         return None

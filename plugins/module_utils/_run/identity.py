@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose rights our code on a node has: root's, or those of the user of a run. Private to this collection."""
+"""Whose rights our code has on a node: root's, or those of the run's user. Private to this collection."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def be_the_user() -> None:
 
 
 def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return how it ended, None where root is not to be had."""
+    """Run a command as root; return how it ended, None if we cannot become root."""
 
     def run(words: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else be_root

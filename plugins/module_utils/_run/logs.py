@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pack what there is of a run on a node, and hand the archive over in pieces. Private to this collection."""
+"""Pack what a node has of a run, and send the archive in pieces. Private to this collection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def archive_of(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Write what there is of a run into one archive on the node: all logs, or what tells how it went.
+    """Write what there is of a run into one archive on the node: all logs, or what shows how it went.
 
-    Return its size in bytes, None where there is no such run, its first piece, and what was left out.
+    Return its size in bytes, None if there is no such run, its first piece, and what was left out.
     """
     found = node_directories(request)
     if not found:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""By what clock a node writes down times: clock.json among its packed files. Private to this collection.
+"""The clock by which a node writes down times: clock.json among its packed files. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. nvidia-smi writes the node's own time and no zone, which the
-controller, in a zone of its own, could not read.
+Runs on the node, standard library only, Python >= 3.8. nvidia-smi writes the node's local time without a zone,
+which the controller, in another zone, could not interpret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOCALTIME = "/etc/localtime"
 
 
 def zone_name(path: str = LOCALTIME) -> str:
-    """Return the name of this machine's time zone, by the link that glibc follows; "" where it is no such link."""
+    """Return the name of this machine's time zone, by the link that glibc follows; "" if it is no such link."""
     given = os.environ.get("TZ", "").lstrip(":")
     if given:
         return given

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the job of a run has written on this node: told, compared and handed out in pieces. Private to this collection.
+"""What the job of a run has written on this node: listed, compared and sent in pieces. Private to this collection.
 
-Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it lies: run/PATH
+Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it is: run/PATH
 below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
     class Listed(TypedDict):
-        """A file as a node tells of it."""
+        """A file as a node lists it."""
 
         name: str
         size: int  # bytes
@@ -55,7 +55,7 @@ def is_ours(path: str, plan: Data) -> bool:
 
 
 def path_of(name: str, directory: str, plan: Data) -> str:
-    """Return where a file of this name lies. directory: of the run."""
+    """Return where a file of this name is. directory: of the run."""
     where, _slash, rest = name.partition("/")
     return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[where], rest)
 
@@ -70,7 +70,7 @@ def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple
 
 
 def tell(directory: str, plan: Data, request: Data) -> Data:
-    """Answer which files there are: `files`, and whether there are `more` than can be told of."""
+    """Answer which files there are: `files`, and whether there are `more` than can be listed."""
     files: list[Listed] = []
     more = False
     for name, found in written_files(directory, plan, request["outputs"]):
@@ -87,7 +87,7 @@ def tell(directory: str, plan: Data, request: Data) -> Data:
 
 
 def open_file(path: str) -> int:
-    """Open a file that the job may have exchanged. Raise OSError where it is not a regular file."""
+    """Open a file that the job may have replaced. Raise OSError if it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -96,7 +96,7 @@ def open_file(path: str) -> int:
 
 
 def hashed(path: str) -> str | None:
-    """Return the SHA-256 of a file, None where it cannot be read."""
+    """Return the SHA-256 of a file, None if it cannot be read."""
     try:
         digest = hashlib.sha256()
         with os.fdopen(open_file(path), "rb") as stream:
@@ -110,12 +110,12 @@ def hashed(path: str) -> str | None:
 
 
 def compare(directory: str, plan: Data, request: Data) -> Data:
-    """Answer the SHA-256 of each of the files that are asked for."""
+    """Answer the SHA-256 of each requested file."""
     return {"hashes": {name: hashed(path_of(name, directory, plan)) for name in request["names"]}}
 
 
 def part_of(path: str, part: Data) -> str:
-    """Return a part of a file in base64. Raise OSError where it is not the file any more that was told of."""
+    """Return a part of a file in base64. Raise OSError if it is no longer the file that was listed."""
     with os.fdopen(open_file(path), "rb") as stream:
         stream.seek(part["offset"])
         data = stream.read(part["length"])
@@ -140,7 +140,7 @@ OPERATIONS = {"tell": tell, "compare": compare, "hand_out": hand_out}
 
 
 def main(request: Data) -> Data:
-    """Answer one request; the answer holds ``error`` where it cannot be done."""
+    """Answer one request; the answer holds ``error`` if it cannot be done."""
     try:
         if request.get("user"):
             act_as(request["user"])

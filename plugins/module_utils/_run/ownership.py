@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose directories a run lies in: nobody else may exchange what we write there, and run.
+"""Who owns the directories of a run: nobody else may replace what we write there and run.
 
 Private to this collection.
 """
@@ -78,9 +78,9 @@ def is_ours_with_run(directory: str) -> bool:
 
 
 def refuse_others(path: str) -> None:
-    """Raise RunError where somebody else may exchange what lies below a path, as far as it is there.
+    """Raise RunError if somebody else may replace what lies below a path, as far as it exists.
 
-    From the root down, so that a directory that was found safe cannot be exchanged by who owns one above it.
+    From the root down, so that a directory found safe cannot be replaced by the owner of one above it.
     """
     for step in steps_to(path):
         try:
@@ -102,7 +102,7 @@ def refuse_others(path: str) -> None:
 
 
 def make_run_directory(directory: str, run_id: str) -> None:
-    """Make the directory of a run on this node, where nobody else can exchange what we write into it."""
+    """Make the directory of a run on this node, where nobody else can replace what we write into it."""
     above = os.path.dirname(directory)
     runs = os.path.dirname(above)
     try:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of a run's directory is packed for the controller, and what is left out of it. Private to this collection.
+"""What is packed of a run's directory for the controller, and what is left out. Private to this collection.
 
 Runs on the node as the run's user, standard library only, Python >= 3.8. The job may have put anything there, and may
-go on to write: a link is not followed, what is no regular file is not opened, and each file is read once.
+still be writing: links are not followed, only regular files are opened, and each file is read once.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
     """Return the end of a file, of whole lines where it is longer than so many bytes, and its size.
 
-    Raise OSError where it is not a regular file.
+    Raise OSError if it is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as stream:
@@ -151,7 +151,7 @@ def read_end(path: str, limit: int) -> tuple[bytes, int]:
 
 
 class Packing:
-    """Puts files into an archive, and keeps account of what it leaves out."""
+    """Puts files into an archive, and records what it leaves out."""
 
     def __init__(self, tar: tarfile.TarFile, directory: str, base: str) -> None:
         self.tar = tar
@@ -168,7 +168,7 @@ class Packing:
         self.tar.addfile(member, io.BytesIO(data))
 
     def add_end(self, name: str, limit: int) -> None:
-        """Put the end of a file into the archive, where it is there."""
+        """Put the end of a file into the archive, if it exists."""
         try:
             data, size = read_end(os.path.join(self.directory, name), limit)
         except OSError:
@@ -204,7 +204,7 @@ class Packing:
 def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs: tuple[str, ...]) -> LeftOut:
     """Pack the run whose directory on this node is `path`; return what was left out.
 
-    logs: all logs, else only what tells how it went. rank_logs: those of rank 0, of which at least the end is packed.
+    logs: all logs, otherwise only what shows how it went. rank_logs: those of rank 0; at least their ends are packed.
     """
     packing = Packing(tar, path, f"node{plan['node']['node_rank']}")
     packing.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())

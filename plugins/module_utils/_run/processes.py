@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes of a node: what descends from one, how one ended, and how it is said.
+"""Processes on a node: the descendants of one, how one ended, and how to say it.
 
 Private to this collection.
 """
@@ -67,7 +67,7 @@ def descendants(root: int) -> list[int]:
 def is_rank(pid: int, directory: str) -> bool:
     """Return whether a process is a rank of the run in this directory, or one that a rank has started.
 
-    By the environment that it was given: in a container neither its parent nor its number tells.
+    Judging by the environment it was given: in a container neither its parent nor its number helps.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
@@ -79,7 +79,7 @@ def is_rank(pid: int, directory: str) -> bool:
 
 
 def run_quietly(command: list[str], log: str) -> int:
-    """Start a command of ours beside us, its words in a log; return its pid, 0 where it cannot be started."""
+    """Start a command of ours beside us, its output in a log; return its pid, 0 if it cannot be started."""
     with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
         process.returncode = 0  # subprocess would collect what it takes for alive, and reap() would never see its end
@@ -125,9 +125,9 @@ def describe_exit(code: int | None) -> str:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for memory since boot, None where it is not told.
+    """Return how many processes the kernel has killed for memory since boot, None if it is not told.
 
-    For that of the machine, or at the limit of a container or a service: see limit_hits().
+    For lack of the machine's memory, or at the limit of a container or a service: see limit_hits().
     """
     try:
         with open("/proc/vmstat", encoding="ascii") as stream:
@@ -140,10 +140,10 @@ def oom_kills() -> int | None:
 
 
 def limit_hits(groups: str = "/sys/fs/cgroup") -> int | None:
-    """Return how often the memory limit of a container or service has been reached, None where it is not told.
+    """Return how often the memory limit of a container or service has been reached, None if it is not told.
 
     Of cgroup v2 (admin-guide/cgroup-v2, memory.events): what happens in a group counts in all above it, so it is still
-    told when the container is gone. A want of memory of the machine's own does not count there.
+    known when the container is gone. A lack of the machine's own memory does not count there.
     """
     hits = None
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the logs of a node's ranks lie in a run directory.
+"""Where the logs of a node's ranks are in a run directory.
 
 Private to this collection.
 """
@@ -63,7 +63,7 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, links left out; none where it cannot be looked into."""
+    """Return the directories in a directory, links left out; none if it cannot be looked into."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

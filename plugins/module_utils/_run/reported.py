@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a job reports of itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
+"""What a job reports about itself, in lines ``MUSTER_RESULT {...}`` of rank 0's log. Private to this collection.
 
 Runs on the node and on the controller, standard library only, Python >= 3.8.
 """
@@ -32,7 +32,7 @@ DEEPEST = 20  # objects and lists within each other in what a job reports: whoev
 
 
 def depth(value: Any) -> int:
-    """Return how many objects and lists lie within each other."""
+    """Return how deeply objects and lists are nested."""
     layer, found = [value], 0
     while True:
         layer = [one for one in layer if isinstance(one, (dict, list))]
@@ -43,15 +43,15 @@ def depth(value: Any) -> int:
 
 
 def reported(line: str) -> Data | None:
-    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None where it is none, or is not to be trusted.
+    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None if it is none, or is not to be trusted.
 
-    A job may print anything. What it prints must never end what shows it, nor what reads the record later.
+    A job may print anything. It must never be able to crash what shows it, or what reads the record later.
     """
     return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= LONGEST else None
 
 
 def read_object(text: str) -> Data | None:
-    """Return the JSON object of a report, None where it is none, or too deep."""
+    """Return the JSON object of a report, None if it is none, or too deep."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

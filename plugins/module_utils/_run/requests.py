@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A request to a node about a run, and its answer. Private to this collection.
 
-Runs on the node, standard library only. A run lies in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable by its
-user alone.
+Runs on the node, standard library only. A run is in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable only by
+its user.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def carry_out(request: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """Carry out one request; the answer holds ``error`` where it cannot be done, in words for a person."""
+    """Carry out one request; the answer holds ``error`` if it cannot be done, in words for a person."""
     try:
         if request.get("user"):
             act_as(request["user"])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs that lie on a node: found by their plans, removed with all that belongs to them.
+"""The runs on a node: found by their plans, removed with everything that belongs to them.
 
 Private to this collection.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def runs_directory(request: Data) -> str:
-    """Return where the runs of the request's user lie, as an absolute path."""
+    """Return where the runs of the request's user are, as an absolute path."""
     path = request["runs_directory"]
     user = request.get("user")
     if user and path.startswith("~/"):
@@ -57,7 +57,7 @@ def may_list(directory: str) -> bool:
 
 
 def is_removed(directory: str) -> bool:
-    """Whether there is no such directory; False also where that cannot be seen."""
+    """Whether there is no such directory; False also if that cannot be seen."""
     try:
         os.lstat(directory)
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def is_removed(directory: str) -> bool:
 
 
 def alive_elsewhere(request: Data) -> None:
-    """Raise RunError where the run of the request lives on this machine, but not in a directory that was looked in.
+    """Raise RunError if the run of the request lives on this machine, but not in a directory that was looked in.
 
     It has another one, or none any more.
     """
@@ -99,7 +99,7 @@ def alive_elsewhere(request: Data) -> None:
 def remove_directory(directory: str) -> None:
     """Remove a run directory with all that belongs to it elsewhere, and the run's own where no other node lies there.
 
-    Raise OSError where something in it cannot be removed.
+    Raise OSError if something in it cannot be removed.
     """
     forget_secrets(directory)
     shutil.rmtree(directory)

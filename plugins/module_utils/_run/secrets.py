@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What only a living run needs, such as its token: it ends with the run or with this boot.
+"""What only a running run needs, such as its token: it goes away with the run or at the next boot.
 
 Private to this collection.
 """
@@ -16,7 +16,7 @@ IN_MEMORY = "/run/muster"  # root's; the same: where a machine has lost its powe
 
 
 def place_in_memory() -> str:
-    """Where this user can keep what is to end with this boot, such as the secrets of a run."""
+    """Where this user can keep what should not survive this boot, such as the secrets of a run."""
     return os.path.join(IN_MEMORY, str(os.geteuid()))
 
 

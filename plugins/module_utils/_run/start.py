@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Start a run on a node: its directory is written, and its supervisor started. Private to this collection."""
+"""Start a run on a node: write its directory, and start its supervisor. Private to this collection."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ def make_place_in_memory() -> None:
 
 
 def remove_old_secrets(request: Data, alive: list[str]) -> None:
-    """Remove what earlier runs of this node have left of their secrets, where the machine went down under them.
+    """Remove what earlier runs of this node have left of their secrets when the machine went down during them.
 
-    alive: the directories of runs that live on this machine. In a home of several nodes lie those of others, too, and
-    one that is being started has no supervisor yet, which would have left its supervisor.json.
+    alive: the directories of runs that are alive on this machine. A home shared by several nodes has those of others,
+    too, and one that is being started has no supervisor yet, which would have left its supervisor.json.
     """
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
@@ -187,7 +187,7 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
 
 
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
-    """Write what only a living run needs: into memory, with links in its directory, where there is a place for it."""
+    """Write what only a running run needs: into memory, with links in its directory, if there is a place for it."""
     place = directory
     with contextlib.suppress(OSError):  # there is none
         place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())

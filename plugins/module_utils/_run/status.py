@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What there is to say of a run on a node. Private to this collection."""
+"""The status of a run on a node. Private to this collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIVE_STATES = ("starting", "running", "stopping")
 def read(request: Data) -> Data:
     """Return the facts of a run on this node, or of its newest run where none is named.
 
-    ``run`` is None where there is none.
+    ``run`` is None if there is none.
     ``wait``: seconds to wait for its end first.
     """
     found = node_directories(request)
@@ -37,7 +37,7 @@ def read(request: Data) -> Data:
 
 
 def describe(path: str, plan: Data) -> Data:
-    """Return what there is to say of a run on this node."""
+    """Return the status of a run on this node."""
     status = read_json(os.path.join(path, "status.json")) or {
         "state": "starting",
         "message": "",
@@ -86,7 +86,7 @@ def last_line(path: str) -> str:
 
 
 def silence_of(paths: list[str]) -> float | None:
-    """Return the seconds since one of these files was written last, None where there is none of them."""
+    """Return the seconds since one of these files was written last, None if there is none of them."""
     written = []
     for path in paths:
         with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ def silence_of(paths: list[str]) -> float | None:
 
 
 def gpus_now(path: str) -> Data | None:
-    """Return the newest sample of the GPUs and its age in seconds, None where none was taken."""
+    """Return the newest sample of the GPUs and its age in seconds, None if none was taken."""
     from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples
 
     taken, devices = gpu_samples.last_sample(read_tail(os.path.join(path, gpu_samples.FILE)))

@@ -24,11 +24,11 @@ LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boo
 
 
 def keep_shared_memory() -> None:
-    """Have logind leave what the run's user shares by name when that user's last login ends.
+    """Make logind keep what the run's user shares by name when that user's last login ends.
 
     RemoveIPC=yes, the default (logind.conf(5)), takes a user's /dev/shm, semaphores and queues 10 s after the last
-    connection has gone, from a unit that runs on as well: workers of a data loader that open one by its name would die
-    of it. No setting of a unit or a user prevents it.
+    connection is gone, even from a unit that is still running: workers of a data loader that open one by name would
+    die. No setting of a unit or a user prevents it.
     """
     if os.path.exists(LOGIND) or not os.path.isdir("/run/systemd/system"):
         return

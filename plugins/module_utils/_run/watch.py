@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is new of a run on a node: lines of a rank, events, the end. Private to this collection."""
+"""News of a run on a node: lines of a rank, events, the end. Private to this collection."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
-    """Return the end of a log behind its last whole line as a terminal shows it, such as a progress bar's; or ""."""
+    """Return the end of a log after its last whole line as a terminal shows it, such as a progress bar; or ""."""
     try:
         with open(path, "rb", opener=regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where there is no systemd: end what a supervisor leaves behind that is killed, or that hangs.
+"""Without systemd: end what a supervisor leaves behind when it is killed or hangs.
 
 Private to this collection.
 """
@@ -36,9 +36,9 @@ REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to
 
 
 def guard(arguments: list[str]) -> int:
-    """Where there is no systemd: run the supervisor as a child, and end what it leaves behind should it be killed.
+    """Without systemd: run the supervisor as a child, and end what it leaves behind if it is killed.
 
-    Also where it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    Also if it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
     """
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -81,7 +81,7 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
 
 
 def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
-    """Wait until the supervisor has ended and return its wait status, None where it has shown no life for so long.
+    """Wait until the supervisor has ended and return its wait status, None if it has shown no life for so long.
 
     patience: in seconds. Touches no file, since none may answer.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of rank 0: it hears all nodes, and decides when the run starts, who failed first, and when all end.
+"""The lifeline of rank 0: hears all nodes, and decides when the run starts, who failed first, and when all end.
 
 Private to this collection.
 """
@@ -174,7 +174,7 @@ class Hub(Link):
             if now - wire.heard > silence:
                 self.lose(
                     self.nodes[wire.node_rank or 0],
-                    f"nothing heard of it for {silence:g} s (powered off, or cut off from the network)",
+                    f"no sign of life for {silence:g} s (powered off, or cut off from the network)",
                 )
                 self.drop(wire)
         if now >= self.beat_due:
@@ -183,7 +183,7 @@ class Hub(Link):
                 wire.send({"type": "beat"})
 
     def forward_commands(self, now: float) -> None:
-        """Have a launcher that starts all nodes do so, and end the run where it does not."""
+        """Make a launcher that starts all nodes do so, and end the run if it does not."""
         waiting = self.remote_start.forward(self.wires)
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
@@ -231,7 +231,7 @@ class Hub(Link):
         if self.plan["elastic"] and len(alive) >= self.plan["min_nnodes"] and node["node_rank"] != 0:
             self.journal.event(
                 "shrink",
-                f"{what}; the run goes on with {len(alive)} of {len(self.nodes)} nodes "
+                f"{what}; the run continues with {len(alive)} of {len(self.nodes)} nodes "
                 f"(at least {self.plan['min_nnodes']} are needed)",
                 node=node["name"],
             )
@@ -267,7 +267,7 @@ class Hub(Link):
         self.judge(now)
 
     def judge(self, now: float) -> None:
-        """Start the run once the nodes are there, end it once they are through."""
+        """Start the run once the nodes are there, end it once they are done."""
         if not self.go and self.stop_reason is None:
             self.judge_start(now)
         if self.go and self.plan.get("remote_start"):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor tells in its run directory: events.jsonl, status.json, result.json.
+"""What a supervisor writes into its run directory: events.jsonl, status.json, result.json.
 
 Private to this collection.
 """
@@ -26,7 +26,7 @@ RESERVE = 262144  # bytes of disk that are kept for the last words of a run that
 
 
 class Journal:
-    """The state of a node's part of a run, and the files that tell of it; a full disk keeps no run from going on."""
+    """The state of a node's part of a run, and the files that record it; a full disk does not stop a run."""
 
     def __init__(self, directory: str, plan: Plan) -> None:
         self.directory = directory
@@ -43,7 +43,7 @@ class Journal:
 
     @contextlib.contextmanager
     def however_full_the_disk(self) -> Iterator[None]:
-        """Note that the run directory could not be written, and live on: a job may do so without what stands there."""
+        """Note that the run directory could not be written, and carry on: a job may not need what is there."""
         try:
             yield
         except OSError as error:
@@ -95,6 +95,6 @@ class Journal:
             os.posix_fallocate(reserve.fileno(), 0, RESERVE)
 
     def make_room(self) -> None:
-        """Give back what was kept for the last words, once no process of the job is there to take it."""
+        """Give back the space kept for the last messages, once no process of the job is left to take it."""
         with contextlib.suppress(OSError):
             os.unlink(self.path("reserve"))

@@ -117,13 +117,13 @@ class Launcher:
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return since when its processes are being ended, None where they are not."""
+        """Return since when its processes are being ended, None if they are not."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
 
     def environment(self) -> dict[str, str]:
-        """Return all variables of the launcher. Raise OSError or ValueError where the user's own cannot be read."""
+        """Return all variables of the launcher. Raise OSError or ValueError if the user's own cannot be read."""
         environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
         environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
@@ -222,7 +222,7 @@ class Launcher:
     # - each turn
 
     def step(self, now: float, ended: dict[int, int], beside: list[int]) -> list[Notice]:
-        """See its end come, and through; return what the other nodes should hear of it ahead of the report.
+        """Notice its end and see it through; return what the other nodes should hear about it before the report.
 
         ended: the wait statuses of what was just reaped. beside: processes that do not belong to it.
         """
@@ -311,8 +311,8 @@ class Launcher:
         return notices
 
     def container_left(self, goes_on: bool) -> str:
-        """Return why the container may still be there, and what to do; "" where the engine has removed it."""
-        why = "the container engine is taking long to remove it"
+        """Return why the container may still exist, and what to do; "" if the engine has removed it."""
+        why = "the container engine is taking a long time to remove it"
         if not goes_on:
             said = last_words(read_tail(self.journal.path("supervisor.log"))) if self.removed else ""
             if not self.removed or GONE_ALREADY.search(said):
@@ -336,7 +336,7 @@ class Launcher:
         said = launcher_error(code, read_tail(self.journal.path("launcher.log")))
         unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
         if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
-            code, said = 1, f"the launcher ended with exit code 0, but not so rank {', '.join(unwell)}"
+            code, said = 1, f"the launcher ended with exit code 0, but rank {', '.join(unwell)} did not"
         return {
             "exit_code": code,
             "reason": self.rank_failed,

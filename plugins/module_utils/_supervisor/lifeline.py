@@ -1,20 +1,20 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of a run's supervisors: one TCP connection of each to rank 0's. Private to this collection.
+"""The lifeline of a run's supervisors: one TCP connection from each to rank 0's. Private to this collection.
 
-It speaks JSON, one object a line, at most 64 KiB. Behind the greeting of the first three lines each line has
-"MAC " before it: the HMAC, under a key made of the token and both nonces, of who says it, the line's number and the
-line. So nobody on the way can add, exchange, reorder or repeat one.
+It speaks JSON, one object per line, at most 64 KiB. After the greeting, which is the first three lines, each line is
+preceded by "MAC ": the HMAC, with a key made from the token and both nonces, of the sender, the line's number and the
+line. So nobody in between can add, replace, reorder or repeat one.
   server: {"nonce"}  peer: {"node_rank", "nonce", "mac"}  server: {"mac"}
   peer:   {"type": "beat"} | {"type": "ready", "launcher_log"} | {"type": "running"}
   peer:   {"type": "report", "report"} | {"type": "stop", "reason"}
-  peer:   {"type": "failing", "text"} ahead of the report, where it takes time to end what is left on this node
-  peer:   {"type": "mount", "text"} where a mount under the run has died or come back
-  peer:   {"type": "logs", "text"} where its logs were shortened
-  peer:   {"type": "gpus", "text"} where nvidia-smi no longer finds all GPUs well, or does so again
+  peer:   {"type": "failing", "text"} before the report, if it takes time to end what is left on this node
+  peer:   {"type": "mount", "text"} if a mount has died during the run or come back
+  peer:   {"type": "logs", "text"} if its logs were shortened
+  peer:   {"type": "gpus", "text"} if nvidia-smi no longer finds all GPUs healthy, or does again
   server: {"type": "beat"} | {"type": "go"} | {"type": "stop", "reason"} | {"type": "end", "state", "message"}
-  server: {"type": "start", "command"} where rank 0's launcher starts what runs on the other nodes, as mpirun does
+  server: {"type": "start", "command"} if rank 0's launcher starts what runs on the other nodes, as mpirun does
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
 
 
 def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
-    """Return the node_rank of a stranger whose message shows that it holds the token, None where it does not."""
+    """Return the node_rank of a stranger whose message shows that it holds the token, None if it does not."""
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
         return None
@@ -146,7 +146,7 @@ class Wire:
         return messages
 
     def proven(self, line: bytes) -> bytes:
-        """Return what a line says. Raise ValueError where its MAC is not that of the other side's next line."""
+        """Return what a line says. Raise ValueError if its MAC is not that of the other side's next line."""
         if self.key is None:
             return line
         mac, _blank, said = line.partition(b" ")

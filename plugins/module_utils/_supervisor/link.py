@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A supervisor's end of the lifeline, and what it orders of its own node.
+"""A supervisor's end of the lifeline, and the orders it gives on its own node.
 
 Private to this collection.
 """
@@ -82,7 +82,7 @@ class Link:
         raise NotImplementedError
 
     def on_stop_signal(self, name: str) -> None:
-        """Somebody asked this node to stop: stop.yml, systemctl stop, a shutdown of the machine; name: the signal's."""
+        """This node was asked to stop: by stop.yml, systemctl stop, a shutdown of the machine; name: the signal's."""
         raise NotImplementedError
 
     def after_start(self, started: bool) -> None:
@@ -106,7 +106,7 @@ class Link:
         raise NotImplementedError
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing more is to be known or done here."""
+        """Whether nothing is left to learn or do here."""
         raise NotImplementedError
 
     def status(self) -> Data:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep the logs of a node within their limit while the job writes on.
+"""Keep the logs of a node within their limit while the job keeps writing.
 
 Private to this collection.
 """
@@ -32,7 +32,7 @@ def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 def disk_use(path: str) -> int:
-    """Return how many bytes of disk a log takes; 0 where it is no file of its own."""
+    """Return how many bytes of disk a log takes; 0 if it is no file of its own."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -43,7 +43,7 @@ def disk_use(path: str) -> int:
 def bound_logs(logs: list[str], limit: int) -> list[str]:
     """Shorten the longest of these logs where together they take more than so many bytes of disk; return which.
 
-    Half of the limit is left to what comes. Raise OSError where the file system cannot do so.
+    Half of the limit is left to what comes. Raise OSError if the file system cannot do so.
     """
     use = {log: disk_use(log) for log in logs}
     if sum(use.values()) <= limit:
@@ -57,9 +57,9 @@ def bound_logs(logs: list[str], limit: int) -> list[str]:
 
 
 def remove_middle(path: str, head: int, tail: int) -> None:
-    """Give back the disk of a file between its first and last bytes, which stay where they are.
+    """Free the disk space of a file between its first and last bytes, which stay where they are.
 
-    Who writes it goes on as before. Raise OSError where the file system cannot do so.
+    Whoever writes it continues as before. Raise OSError if the file system cannot do so.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's view of the nodes of a run, as it begins and as it is told. Pure. Private to this collection."""
+"""Rank 0's view of the nodes of a run, at first and as reports come in. Pure. Private to this collection."""
 
 from __future__ import annotations
 

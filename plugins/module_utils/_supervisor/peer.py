@@ -34,7 +34,7 @@ BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard ran
 
 
 class Peer(Link):
-    """Checks in with rank 0, does what it says, and stops by itself where nothing is heard of it."""
+    """Checks in with rank 0, does what it says, and stops on its own when rank 0 falls silent."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
@@ -95,7 +95,7 @@ class Peer(Link):
             self.obey(wire, message, now)
 
     def check_in(self, wire: Wire, message: Data, now: float) -> None:
-        """Open the wire where rank 0 has shown the token, and tell it how this node does."""
+        """Open the wire once rank 0 has shown the token, and tell it how this node is doing."""
         if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), wire.expected.encode()):
             self.connect_error = "it does not have this run's token"
             self.drop(wire)
@@ -201,7 +201,7 @@ class Peer(Link):
                 "(killed, or the node went down)"
             )
         elif checked_in and now - self.heard > silence:
-            why = f"{master} is lost: nothing heard of it for {silence:g} s (powered off, or cut off from the network)"
+            why = f"{master} is lost: no sign of life for {silence:g} s (powered off, or cut off from the network)"
         else:
             return
         self.stop(why)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Signs of life of a supervisor, for who ends one that hangs. Private to this collection."""
+"""A supervisor's signs of life, for whoever ends one that hangs. Private to this collection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pulse:
             self.socket.setblocking(False)
 
     def beat(self, now: float) -> None:
-        """Show it, where it is time to."""
+        """Show it, if it is time to."""
         if now < self.due:
             return
         self.due = now + PULSE_INTERVAL

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ranks of a node have left behind: how each ended, and which failed first.
+"""What a node's ranks have left behind: how each ended, and which failed first.
 
 Private to this collection.
 """
@@ -49,7 +49,7 @@ def rank_reports(
     told_to_end: bool = False,
     ending: float = math.inf,
 ) -> list[RankReport]:
-    """Return one dict a rank of this node: rank, local_rank, exit_code (None: not known), error, log.
+    """Return one dict per rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
     And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
     this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
@@ -119,7 +119,7 @@ def first_error(text: str) -> str:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None where it does not tell.
+    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None if it does not tell.
 
     torch writes "[rank3]: " before each line of an exception that nobody has caught.
     """
@@ -136,7 +136,7 @@ def last_words(text: str) -> str:
 
 
 def log_of_failure(report: Report) -> str:
-    """Return the log of the rank that failed first, or the launcher's where none has; "" where nothing has failed."""
+    """Return the log of the rank that failed first, or the launcher's where none has; "" if nothing has failed."""
     well = (0, None, -signal.SIGTERM)
     ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
     failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
@@ -155,7 +155,7 @@ def last_lines(path: str) -> str:
 def launcher_error(code: int | None, text: str) -> str:
     """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
 
-    Who was killed has survived whatever it may have logged; but a shell says so last.
+    One that was killed has survived whatever it may have logged; but a shell says so last.
     """
     if not code:
         return ""
@@ -190,7 +190,7 @@ def recorded_error(path: str) -> str:
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when; None where it did not tell.
+    """Return how a rank that bin/muster-rank ran has ended, and when; None if it did not tell.
 
     By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
@@ -202,7 +202,7 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return which local rank was the first to fail, None where none did; ends: each one's code and when it ended.
+    """Return which local rank was the first to fail, None if none did; ends: each one's code and when it ended.
 
     until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
     which will say why.

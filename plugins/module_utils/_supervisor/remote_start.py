@@ -34,7 +34,7 @@ class RemoteStart:
         wire.send({"type": "start", "command": str(command)})
 
     def forward(self, wires: list[Wire]) -> list[str]:
-        """Hand on what there is; return the names of the nodes that have no command yet."""
+        """Pass on what there is; return the names of the nodes that have no command yet."""
         for node in self.nodes:
             rank = node["node_rank"]
             if not node["remote_started"]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's report of its part of a run: its fields, checked as they come, short enough to be sent.
+"""A node's report on its part of a run: its fields, checked on arrival, short enough to be sent.
 
 Private to this collection.
 """
@@ -61,7 +61,7 @@ def is_a(kind: type, value: object) -> bool:
 
 
 def checked_report(told: Mapping[str, Any]) -> Report:
-    """Return another node's report with each field of its own type, so that no word of it can end who reads it."""
+    """Return another node's report with each field of its proper type, so that nothing in it can crash its reader."""
     report: Any = {name: told[name] if is_a(kind, told.get(name)) else other for name, kind, other in REPORT_FIELDS}
     if not is_exit_code(report["exit_code"]):
         report["exit_code"] = None
@@ -82,7 +82,7 @@ def checked_report(told: Mapping[str, Any]) -> Report:
 
 
 def shorten_report(report: Report) -> None:
-    """Keep a report within one line of the lifeline: shorter texts, then only those ranks that tell most."""
+    """Keep a report within one line of the lifeline: shorten texts, then keep only the most telling ranks."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return

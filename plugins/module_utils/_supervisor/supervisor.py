@@ -3,16 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The supervisor: keeps one node's part of a run alive, or ends it. Private to this collection.
 
-One process a node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
+One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
 library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
 connection to rank 0's supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat``
 seconds, which the node answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an
-elastic run goes on while ``min_nnodes`` nodes and rank 0 are left.
+elastic run continues while ``min_nnodes`` nodes and rank 0 are left.
 
 The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
-by the kernel and stays in its reach. On systemd the unit's cgroup is the second net, should the supervisor itself be
-killed; elsewhere a guard process of ours is (``--guard``). Both also end a supervisor that hangs, such as on a file
-system that does not answer, with all that it has started: it shows that it lives, and they wait for that.
+by the kernel and stays within reach. With systemd, the unit's cgroup is the safety net if the supervisor itself is
+killed; elsewhere it is a guard process of ours (``--guard``). Both also end a supervisor that hangs, such as on a file
+system that does not answer, with everything it has started, when its signs of life stop.
 """
 
 from __future__ import annotations

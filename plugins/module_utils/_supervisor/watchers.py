@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is watched beside the job on a node: mounts that may die, GPUs that may fail, logs that may grow too large.
+"""What is watched on a node beside the job: mounts that may die, GPUs that may fail, logs that may grow too large.
 
 Private to this collection.
 """
@@ -68,9 +68,9 @@ def mount_points() -> set[str]:
 
 
 def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
-    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" where all are well.
+    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" if all are well.
 
-    No index and no error: it tells nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
+    No index and no error: it says nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
     ended; known: the indices that an earlier sample has shown.
     """
     found, failed, words = set(), [], ""
@@ -94,7 +94,7 @@ def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
 
 
 class Watchers:
-    """Watches by processes of its own, since what is watched may never answer; says what has changed, once."""
+    """Watches through child processes, since what is watched may never answer; says what has changed, once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -102,7 +102,7 @@ class Watchers:
         self.name = plan["node"]["name"]
         self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
         self.looks_due = 0.0
-        self.mounts: dict[str, str] = {}  # mount points that have died under the run, and the error of each
+        self.mounts: dict[str, str] = {}  # mount points that have died during the run, and the error of each
         self.sampler: int | None = None  # pid of what takes a sample of the GPUs
         self.samples_due = 0.0
         self.samples = 0  # how many were begun
@@ -149,7 +149,7 @@ class Watchers:
         return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
 
     def look(self, now: float) -> list[Notice]:
-        """Look into each mount that the plan names, by a process: a dead one may block it for ever."""
+        """Look into each mount that the plan names, in a child process: a dead mount may block it forever."""
         self.looks_due = now + LOOK_INTERVAL
         notices = []
         there = mount_points() if self.plan.get("mounts") else set()
@@ -163,7 +163,7 @@ class Watchers:
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Tell of mounts that die under the run, and of those that come back."""
+        """Tell of mounts that die during the run, and of those that come back."""
         notices = self.look(now) if running and now >= self.looks_due else []
         for point, (pid, since) in list(self.looks.items()):
             error = None
@@ -228,7 +228,7 @@ class Watchers:
             self.sampler = run_quietly(self.plan["gpu_samples"], path)
 
     def ask_for_account(self) -> None:
-        """Have nvidia-smi write what the next query tells of processes."""
+        """Make nvidia-smi write what the next query says about processes."""
         command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
         self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
 
@@ -256,10 +256,11 @@ class Watchers:
         if bool(error) == bool(self.gpus_error):
             return []
         self.gpus_error = error
-        return [("gpus", f"the GPUs on {self.name} fail: {error}" if error else f"the GPUs on {self.name} work again")]
+        text = f"are failing: {error}" if error else "work again"
+        return [("gpus", f"the GPUs on {self.name} {text}")]
 
     def tend_logs(self, now: float) -> list[Notice]:
-        """Keep the logs within their limit while the job goes on, and tell so once."""
+        """Keep the logs within their limit while the job runs, and say so once."""
         limit = self.plan.get("log_limit", 0)
         if not limit or now < self.logs_due:
             return []

@@ -4,7 +4,7 @@
 
 """Prove that DeepSpeed works on this node: its release, the ops that were built, and a step on two processes.
 
-What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
+What was proved once is not proved again until it changes. Private to this collection. Runs on the node with the
 interpreter of the environment, standard library only, Python >= 3.8: torch and DeepSpeed are its children's.
 """
 

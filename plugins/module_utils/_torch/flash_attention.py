@@ -4,7 +4,7 @@
 
 """Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
 
-Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; of what is not the
+Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; outside the
 standard library it imports torch and flash-attention alone.
 """
 
@@ -51,7 +51,7 @@ def numbers(version: str) -> tuple[int, ...]:
 def cuda_tag(release: str, cuda: str) -> str:
     """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built.
 
-    "" where there was none for that major yet.
+    "" if there was none for that major yet.
     """
     major = cuda.partition(".")[0]
     if numbers(release) >= (2, 7):
@@ -63,7 +63,7 @@ def cuda_tag(release: str, cuda: str) -> str:
 def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, machine: str) -> str:
     """The name of the wheel: flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp311-cp311-linux_x86_64.whl.
 
-    "" where there can be none.
+    "" if there can be none.
     """
     if not cuda_tag(release, cuda):
         return ""
@@ -105,7 +105,7 @@ def loads(release: str, glibc: str) -> bool:
 
 
 def exists(url: str) -> bool:
-    """Whether a server has a file. Raises Fault where the server cannot be asked."""
+    """Whether a server has a file. Raises Fault if the server cannot be asked."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
@@ -123,7 +123,7 @@ def exists(url: str) -> bool:
 
 
 def glibc_version() -> str:
-    """The version of this system's C library, "" where it is another one than glibc."""
+    """The version of this system's C library, "" if it is another one than glibc."""
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
@@ -188,7 +188,7 @@ def unknown(said: str) -> Fault:
 
 
 def told_by_torch() -> str:
-    """The GPUs as nvidia-smi would tell them."""
+    """The GPUs as nvidia-smi would list them."""
     try:
         from torch import cuda
     except ImportError:
@@ -234,7 +234,7 @@ def find_compiler(cuda: str, home: str) -> str:
 
 
 def choose(given: Data) -> Data:
-    """What is to be installed: a wheel that exists, or a build, with its settings."""
+    """What to install: an existing wheel, or a build, with its settings."""
     cached = given["choice_file"]
     asked = json.dumps({**given, "torch_file": torch_version_file()}, sort_keys=True)
     if os.path.exists(cached):
@@ -249,7 +249,7 @@ def choose(given: Data) -> Data:
 
 
 def torch_version_file() -> str:
-    """What tells torch's version and CUDA, without an import that takes seconds."""
+    """The file with torch's version and CUDA, which saves an import that takes seconds."""
     for path in glob.glob(os.path.join(sys.prefix, "lib", "python3*", "site-packages", "torch", "version.py")):
         with open(path, encoding="utf-8") as file:
             return file.read()

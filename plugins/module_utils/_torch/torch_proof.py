@@ -4,8 +4,8 @@
 
 """Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-What was proved once is not proved again before it changes. Private to this collection. Runs on the node with the
-interpreter of the environment, Python >= 3.8; of what is not the standard library it imports torch alone.
+What was proved once is not proved again until it changes. Private to this collection. Runs on the node with the
+interpreter of the environment, Python >= 3.8; outside the standard library it imports torch alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def what_counts(given: Data) -> str:
 
 
 def check_build(given: Data) -> str:
-    """torch must be the one that was asked for. Returns what the guides have one look at."""
+    """torch must be the requested one. Returns what the guides make you look at."""
     import torch
 
     cuda = torch.version.cuda or ""

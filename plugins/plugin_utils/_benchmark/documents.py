@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a benchmark is to measure, what it has measured, and what that says. Types only.
+"""What a benchmark will measure, what it has measured, and what that means. Types only.
 
 Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
 stands for what is not known. Private to this collection, controller only.
@@ -31,7 +31,7 @@ class Work(TypedDict, total=False):
 
 
 class Gpu(TypedDict):
-    """What one rank has computed: together with all others, and, where that was little, by itself."""
+    """What one rank has computed: together with all others and, if that was little, alone."""
 
     node: str
     local_rank: int
@@ -57,7 +57,7 @@ class Copy(TypedDict):
 
 
 class Collective(TypedDict):
-    """One operation of one size. node: whose ranks took part, "" where all did."""
+    """One operation of one size. node: whose ranks took part, "" if all did."""
 
     scope: str
     node: str
@@ -83,7 +83,7 @@ class Pair(TypedDict):
 
 
 class Expected(TypedDict):
-    """A value that is to be expected, and where it comes from."""
+    """An expected value, and its source."""
 
     value: float
     source: str
@@ -91,7 +91,7 @@ class Expected(TypedDict):
 
 
 class Suspects(TypedDict):
-    """What looks slow, to be measured again by itself: ranks, and pairs of node ranks."""
+    """What looks slow and will be measured again alone: ranks, and pairs of node ranks."""
 
     ranks: list[int]
     pairs: list[list[int]]

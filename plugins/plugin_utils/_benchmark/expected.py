@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What GPUs and networks are to be expected to do, each value with where it comes from. Pure.
+"""What GPUs and networks should be able to do, each value with its source. Pure.
 
 No value was measured by this collection itself: nobody has run its benchmark on these GPUs yet. Private to this
 collection, controller only.
@@ -21,7 +21,7 @@ ALIKE = "estimated from similar GPUs: not measured for this table"
 
 
 class Row(NamedTuple):
-    """A model by its name as nvidia-smi tells it, a type of number, and dense TFLOP/s that a matmul reaches."""
+    """A model by its nvidia-smi name, a number type, and the dense TFLOP/s that a matmul reaches."""
 
     model: str
     dtype: str
@@ -53,7 +53,7 @@ LINE_SHARE = 0.9
 
 
 def of_gpu(model: str, dtype: str) -> Expected | None:
-    """What a matmul of a model of GPU is to be expected to reach, TFLOP/s; None where the table does not say."""
+    """What a matmul of a model of GPU is to be expected to reach, TFLOP/s; None if the table does not say."""
     for row in GPUS:
         if row.dtype == dtype and re.search(row.model, model, re.IGNORECASE):
             return {"value": row.tflops, "source": row.source, "sure": row.sure}
@@ -63,7 +63,7 @@ def of_gpu(model: str, dtype: str) -> Expected | None:
 def of_network(
     given: float | None, infiniband: list[float], interface_mbps: float | None, name: str
 ) -> Expected | None:
-    """What the network between nodes is to be expected to do, Gb/s of a node in one direction; None where nobody knows.
+    """What the network between nodes is to be expected to do, Gb/s of a node in one direction; None if nobody knows.
 
     given: as the user says (benchmark_network_gbps); infiniband: rates of the ports of a node; interface_mbps: what its
     interface says of its speed.

@@ -4,8 +4,8 @@
 
 """Which GPU, which node and which link is slow. Pure. Private to this collection, controller only.
 
-What looks slow among others that are busy is only suspected: suspects() says what is to be measured again by itself,
-and judge() accuses nobody who was not.
+What looks slow while others are busy is only suspected: suspects() says what to measure again, alone, and judge()
+accuses nothing that was not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLATEAU = 1 << 20  # bytes from which on a rate says something
 
 
 def where(gpu: Gpu) -> str:
-    """A GPU, or the processor where there is none, as a person knows it."""
+    """A GPU, or the processor if there is none, as a person knows it."""
     return f"{gpu['node']} {'rank' if gpu['model'] == 'cpu' else 'GPU'} {gpu['local_rank']}"
 
 
@@ -51,7 +51,7 @@ def by_model(gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Gpu]]:
 
 
 def least(model: str) -> float:
-    """The part of what others of its kind do below which a GPU, or a processor, is slow."""
+    """The share of what others of its kind do below which a GPU, or a processor, is slow."""
     return SLOW_CPU if model == "cpu" else SLOW_GPU
 
 
@@ -106,7 +106,7 @@ def witnesses(node: str, pairs: Sequence[Pair], best: Mapping[str, float]) -> li
 
 
 def suspects(measured: Measured) -> Suspects:
-    """What is to be measured again alone, the worst first, MOST_ALONE of each at most; all empty where nothing is."""
+    """What is to be measured again alone, the worst first, MOST_ALONE of each at most; all empty if nothing is."""
     slow = sorted(slow_gpus(measured.gpus), key=lambda gpu: gpu["tflops"])
     ranks = [gpu["rank"] for gpu in slow]
     for group in by_model(measured.gpus).values():
@@ -135,7 +135,7 @@ def references(group: Sequence[Gpu]) -> list[int]:
 
 
 def with_second_look(measured: Measured, again: Measured | None) -> Measured:
-    """The same, with what was measured by itself beside it."""
+    """The same, with what was measured alone beside it."""
     alone = {gpu["rank"]: gpu for gpu in (again.gpus if again is not None else [])}
     lines = {frozenset((pair["a"], pair["b"])): pair for pair in (again.pairs if again is not None else [])}
     for gpu in measured.gpus:
@@ -309,7 +309,7 @@ def slow_gpu(gpu: Gpu, alone: float, reference: float) -> Finding:
 
 
 def of_model(model: str, dtype: str, group: Sequence[Gpu], median: float) -> list[Finding]:
-    """What is to be said of all GPUs of one model."""
+    """What there is to say about all GPUs of one model."""
     found = []
     expected = of_gpu(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what the job of a benchmark has written to rows with the names of nodes. A node wrote it, so it may be anything.
+"""Turns what a benchmark's job has written into rows with node names. A node wrote it, so it may be anything.
 
 Pure. Private to this collection, controller only.
 """
@@ -113,7 +113,7 @@ def read_measured(document: Any, nodes: Sequence[str], network_gbps: float | Non
 
 
 def name_of(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """The name of the node of a rank, "" where it says none that there is."""
+    """The name of the node of a rank, "" if it says none that there is."""
     place = number(mapping(row).get("node"))
     return nodes[int(place)] if place is not None and 0 <= place < len(nodes) else ""
 
@@ -166,7 +166,7 @@ def collective_of(
 
 
 def network_of(ranks: Mapping[int, Mapping[str, Any]], given: float | None) -> Expected | None:
-    """What is to be expected of the network: of the node that has least, since a ring runs at its pace."""
+    """What to expect of the network: of the slowest node, since a ring runs at its pace."""
     found = []
     for row in ranks.values():
         ports = [rate for rate in map(number, listed(row.get("infiniband_gbps"), 64)) if rate is not None and rate > 0]

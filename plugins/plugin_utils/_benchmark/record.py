@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The benchmark of a record: what was measured, and what that says. Private to this collection, controller only."""
+"""The benchmark of a record: what was measured, and what that means. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JUDGED = "benchmark.json"  # beside it, in the record itself
 
 
 def measured_in(record: Path, network_gbps: float | None = None) -> Measured | None:
-    """What the run of this record has measured; None where it was no benchmark, or nothing was fetched."""
+    """What the run of this record has measured; None if it was no benchmark, or nothing was fetched."""
     files = Files(record)
     document = files.document(MEASURED)
     if not isinstance(document, dict):

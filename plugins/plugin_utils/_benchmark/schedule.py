@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which nodes exchange with which, and in how many seconds what is measured. Pure. Private to this collection."""
+"""Which nodes exchange data, and how many seconds each measurement gets. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ALONE = 48  # ranks, and pairs, that are looked at again
 
 
 def rounds_of(count: int) -> list[list[list[int]]]:
-    """Every pair of so many nodes once, in rounds in which no node stands twice: the circle method.
+    """Every pair of so many nodes once, in rounds with no node twice: the circle method.
 
     count even: count - 1 rounds of count / 2 pairs; odd: count rounds, in each of which one rests.
     """

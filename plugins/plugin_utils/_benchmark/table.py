@@ -16,7 +16,7 @@ HEADER = ["measure", "least", "median", "most", "expected"]
 
 
 def rows_of(found: Benchmark) -> list[list[str]]:
-    """A line a measure: the least, the median and the most of all GPUs, nodes or pairs, and what is to be expected."""
+    """One line per measure: the least, the median and the most of all GPUs, nodes or pairs, and what is expected."""
     rows = []
     for (model, dtype), group in by_model(found["gpus"]).items():
         expected = found["expected_tflops"].get(f"{model}, {dtype}")

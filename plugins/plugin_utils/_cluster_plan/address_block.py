@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The address block of a new network: one that overlaps none of those that its machines meet. Private, pure."""
+"""The address block of a new network: one that overlaps no network its machines can meet. Private, pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def free_block(taken: Iterable[str], prefix: int = 16) -> str:
     """The first private block of the size wanted that overlaps none of those taken, as 10.0.0.0/16.
 
     taken: blocks as 10.1.0.0/16, of the account's networks and of this machine's; Docker's are taken in any case, as
-    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused where none is free, a block is
+    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused if none is free, a block is
     malformed, or the library netaddr is missing.
     """
     netaddr = _netaddr()

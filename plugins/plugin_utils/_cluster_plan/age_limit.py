@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How old a cluster may become, and how long its machines may stand unused. Private to this collection, pure."""
+"""How old a cluster may become, and how long its machines may stay unused. Private to this collection, pure."""
 
 from __future__ import annotations
 

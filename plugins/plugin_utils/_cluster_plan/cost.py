@@ -77,7 +77,7 @@ def _sum(parts: Sequence[float | None]) -> float | None:
 
 
 def over_budget(cost: Cost, most: float | None, machine_type: str, page: str = PAPERSPACE.page) -> str:
-    """Why the cost is more than what may be spent an hour, "" where it is not."""
+    """Why the cost is more than what may be spent an hour, "" if it is not."""
     if most is None:
         return "max_usd_per_hour is not given. Say what the cluster may cost an hour: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
@@ -125,7 +125,7 @@ def cost_words(cost: Cost, stand: Stand) -> str:
 
 
 def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
-    """The plan for the screen: what is there, what would be done, what is left alone."""
+    """The plan for the screen: what exists, what would be done, what is left alone."""
     cluster = wanted["cluster"]
     lines = []
     if plan["network"]:

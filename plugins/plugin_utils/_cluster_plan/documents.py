@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a planner reads and writes: a cluster as it is wanted, an account as it is, and the steps between them.
+"""What a planner reads and writes: the requested cluster, the account as it is, and the steps between them.
 
-Private to this collection, controller only. The words are those that clouds have in common; each cloud's own file makes
-them of its API's answers. Money is in US dollars, disks and drives in GB as clouds sell them, times in seconds since
+Private to this collection, controller only. The terms are those that clouds have in common; each cloud's own file
+translates its API's answers. Money is in US dollars, disks and drives in GB as clouds sell them, times in seconds since
 1970.
 """
 
@@ -95,7 +95,7 @@ class Address(TypedDict):
 
 
 class Part(TypedDict):
-    """What a cluster of a cloud that has tags needs besides: a placement group, or a part of a network of its own.
+    """What else a cluster needs in a cloud that has tags: a placement group, or a part of its own network.
 
     holds: ids of the machines that lie in it, as far as the cloud says, and of what else keeps others' things there.
     """
@@ -154,7 +154,7 @@ class Plan(TypedDict):
 
 
 class Cost(TypedDict):
-    """What a cluster costs. None where a part of it is not known: unknown says which. source, date: of per_hour.
+    """What a cluster costs. None if a part of it is not known: unknown says which. source, date: of per_hour.
 
     disks_per_month is for the disks of its machines, on or off; disk_source: where that is from.
     """

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 class Overview(TypedDict):
     """One cluster. age: seconds since its oldest machine was made, None without one.
 
-    per_hour, so_far, stopped_per_month: US dollars, None where a price is not known. so_far is the most that the
+    per_hour, so_far, stopped_per_month: US dollars, None if a price is not known. so_far is the most that the
     machines can have cost, as if they had been on all the time: the API does not tell since when one is on.
     stopped_per_month is what the disks of all its machines cost, on or off. besides: what costs as well, and has no
     known price.
@@ -88,15 +88,15 @@ def _so_far(machine: Machine, now: float, prices: Prices) -> float | None:
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """The sum, None where a part is not known."""
+    """The sum, None if a part is not known."""
     known = list(parts)
     return None if None in known else sum(part or 0.0 for part in known)
 
 
 def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
-    """One sentence for each cluster that has been there for longer than ttl, in seconds, and still costs.
+    """One sentence for each cluster that is older than ttl, in seconds, and still costs money.
 
-    None: none is too old.
+    With ttl None, no cluster is too old.
     """
     said = []
     for one in clusters:
@@ -112,7 +112,7 @@ def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
 def lines(
     clusters: Sequence[Overview], others: Sequence[Machine], prices: Prices = PAPERSPACE, ttl: float | None = None
 ) -> list[str]:
-    """The table for the screen, one line for what belongs to nobody here, and one for each cluster that is too old."""
+    """The table for the screen, one line for machines of no cluster, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for one in clusters:
         rows.append(

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What belongs to a cluster, in a cloud that has neither tags nor unique names. Private to this collection.
 
-The private network is the tag: muster-CLUSTER. A machine is the cluster's where it lies in that network AND is called
-CLUSTER-NUMBER; a drive where it lies there and is called CLUSTER-data. Scripts lie in no network, so theirs is a name
-that nobody else chooses. All names are compared letter by letter: bert, bert-2 and bertha are three clusters.
+The private network is the tag: muster-CLUSTER. A machine is the cluster's if it is in that network AND is called
+CLUSTER-NUMBER; a drive, if it is there and is called CLUSTER-data. Scripts are in no network, so their name is one that
+nobody else chooses. All names are compared letter by letter: bert, bert-2 and bertha are three clusters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX = "muster-"
 
 
 class PlanRefused(Exception):
-    """What is wanted cannot or must not be done. str() is one line for a person."""
+    """What was requested cannot or must not be done. str() is one line for a person."""
 
 
 def network_name(cluster: str) -> str:
@@ -51,7 +51,7 @@ def script_name(cluster: str, digest: str) -> str:
 
 
 def node_number(cluster: str, name: str) -> int | None:
-    """The number in a node's name, None where the name is none of the cluster's."""
+    """The number in a node's name, None if the name is none of the cluster's."""
     found = re.fullmatch(re.escape(cluster) + r"-(0|[1-9][0-9]{0,4})", name, re.ASCII)
     return int(found[1]) if found else None
 
@@ -63,7 +63,7 @@ def cluster_of(network: str) -> str | None:
 
 
 def own_network(cluster: str, networks: Iterable[Network], network_id: str = "") -> Network | None:
-    """The network of a cluster. Raises PlanRefused where several have its name and none is chosen."""
+    """The network of a cluster. Raises PlanRefused if several have its name and none is chosen."""
     named = [network for network in networks if network["name"] == network_name(cluster)]
     if network_id:
         chosen = [network for network in named if network["id"] == network_id]
@@ -108,7 +108,7 @@ def strangers_in(cluster: str, network: Network | None, there: There) -> list[Ma
 
 
 def namesakes(cluster: str, network: Network | None, there: There) -> list[Machine]:
-    """Machines that are called like the cluster's and lie elsewhere."""
+    """Machines that are called like the cluster's but are elsewhere."""
     home = network["id"] if network else None
     named = [machine for machine in there["machines"] if node_number(cluster, machine["name"]) is not None]
     return [machine for machine in named if machine["network"] != home]
@@ -123,7 +123,7 @@ def own_drives(cluster: str, network: Network | None, there: There) -> list[Driv
 
 
 def own_parts(cluster: str, there: There) -> list[Part]:
-    """What is the cluster's besides."""
+    """What else is the cluster's."""
     return [one for one in there.get("parts", []) if one["cluster"] == cluster]
 
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Planner of a cluster: what is wanted and what is there become steps. Private to this collection, pure.
+"""Planner of a cluster: turns what is wanted and what exists into steps. Private to this collection, pure.
 
-Carrying out all steps and planning again gives none; carrying out the first few gives the others. Only what is missing
-is made: surplus is never removed, and a machine is never given another type.
+Planning again after all steps gives none; after the first few, it gives the others. Only what is missing
+is made: surplus is never removed, and a machine's type is never changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AROUND: tuple[What, ...] = ("VPC", "internet gateway", "subnet")
 
 
 def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
-    """The steps from what is there to what is wanted. Raises PlanRefused."""
+    """The steps from what exists to what is wanted. Raises PlanRefused."""
     cluster = wanted["cluster"]
     network = own_network(cluster, there["networks"], wanted["network_id"])
     machines = own_machines(cluster, network, there)
@@ -155,7 +155,7 @@ def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
 
 
 def _refuse_differing(wanted: Wanted, found: Plan) -> None:
-    """Raise PlanRefused where something is there in another form: nothing is retyped, resized or moved."""
+    """Raise PlanRefused if something is there in another form: nothing is retyped, resized or moved."""
     said = []
     network = found["network"]
     if network and network["region"] != wanted["region"]:
@@ -215,7 +215,7 @@ def _absent(
 def _absent_around(
     found: Plan, own: Sequence[Part], machines: Sequence[Machine], there: There
 ) -> tuple[list[Step], list[str]]:
-    """What the network lay in goes after it, unless it stays, or somebody else's machines lie there too."""
+    """What the network was in is removed after it, unless it stays, or somebody else's machines are there too."""
     around = sorted(
         (part for part in own if part["what"] in AROUND), key=lambda part: AROUND.index(part["what"]), reverse=True
     )

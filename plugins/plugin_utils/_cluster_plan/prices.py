@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What machines and disks cost, with the source and the date of each number. Private to this collection.
 
-Paperspace has no prices in its API before a machine is made; afterwards each machine says what it costs an hour, and
-that is what counts. What no source tells is None, and is called unknown.
+Paperspace's API has no prices before a machine is made; afterwards each machine says what it costs an hour, and
+that is what counts. What no source says is None, and is called unknown.
 """
 
 from __future__ import annotations

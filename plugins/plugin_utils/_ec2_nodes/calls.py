@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Requests to AWS, and what its refusals mean. Private to this collection, controller only.
 
-Each request of Aws.call() may be sent twice: what is made has a client token or a name that is there once, and what is
-to go may be gone. So one whose answer is lost is simply sent again. All others are sent by Aws.once().
+Each request of Aws.call() may be sent twice: what is made has a client token or a unique name, and what is
+removed may be gone already. So one whose answer is lost is simply sent again. All others are sent by Aws.once().
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Ec2Error(Exception):
 
 
 class BotoMissing(Exception):
-    """boto3 is not there. str() is one line for a person."""
+    """boto3 is not installed. str() is one line for a person."""
 
 
 def new_session() -> Any:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at EC2 stopped, or gone: looked at again until nothing of it is left. Private to this collection."""
+"""Stop a cluster at EC2, or remove it: look again until nothing of it is left. Private to this collection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Done(NamedTuple):
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
     """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
 
-    Raises PlanRefused, ClusterError where one stays on, Ec2Error.
+    Raises PlanRefused, ClusterError if one stays on, Ec2Error.
     """
     account = look(work, wait=not check)
     wanted = wanted_without(work, "stopped")
@@ -117,7 +117,7 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
 
 
 def _remove(work: Work, found: Plan) -> dict[str, str]:
-    """Take the steps; return why some things are still there."""
+    """Carry out the steps; return why some things are still there."""
     machines = {step["id"]: step["name"] for step in found["steps"] if step["what"] == "machine"}
     refused = terminate(work, machines)
     ids = {name: one for one, name in machines.items()}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looking at what is there, once it is known what became of all that was asked for. Private to this collection."""
+"""Looking at what exists, once it is known what became of every request. Private to this collection."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Work:
 
     @property
     def noted(self) -> Noted:
-        """What the record adds to what is there."""
+        """What the record adds to what exists."""
         return self.record.noted()
 
 
 def look(work: Work, wait: bool = True) -> Account:
-    """What is there. wait: for what was asked for less than a minute ago and is in no list yet."""
+    """What exists. wait: for what was requested less than a minute ago and is in no list yet."""
     if wait:
         _wait_until_seen(work)
     account = read_account(work.aws)
@@ -109,7 +109,7 @@ def _listed(work: Work, kinds: set[str]) -> tuple[set[str], set[tuple[str, str]]
 
 
 def refuse_strangers(work: Work, account: Account) -> None:
-    """Raise PlanRefused where the cluster's name is taken by somebody who is no cluster of ours."""
+    """Raise PlanRefused if the cluster's name is taken by somebody who is no cluster of ours."""
     name = network_name(work.cluster)
     taken = [
         one for one in account.strange if one.split(" (")[0] in (f"security group {name}", f"placement group {name}")
@@ -122,7 +122,7 @@ def refuse_strangers(work: Work, account: Account) -> None:
 
 
 def wanted_without(work: Work, stand: str) -> Wanted:
-    """What is wanted where no machine is."""
+    """What is wanted if there is no machine."""
     return {
         "cluster": work.cluster,
         "stand": "stopped" if stand == "stopped" else "absent",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making and removing at EC2, each as often as it takes and with one effect. Private to this collection."""
+"""Making and removing things at EC2, tried as often as it takes and with one effect. Private to this collection."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _adopt(work: Work, names: Sequence[str]) -> dict[str, str]:
 def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
     """Wait for machines, by id with their names; return why some will not run, by name.
 
-    Raises ClusterError where one is stuck half-way.
+    Raises ClusterError if one is stuck half-way.
     """
     began, said, pending, troubles = work.clock(), dict.fromkeys(ids, ""), dict(ids), dict[str, str]()
     while pending:
@@ -205,7 +205,7 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(work: Work, ids: Mapping[str, str]) -> None:
-    """Start machines that are off, or on their way there. Raises Ec2Error."""
+    """Start machines that are off, or about to be. Raises Ec2Error."""
     began = work.clock()
     work.say(f"starting {', '.join(ids.values())}")
     while True:

@@ -4,8 +4,8 @@
 """What belongs to a cluster at EC2: tags that are there from birth. Private to this collection, pure.
 
 One request makes all machines of a set, so all have the same tags: the numbers of the set, of which a machine's own is
-the one at its place in the launch. Group and placement group are called muster-CLUSTER and have the tags as well; one
-of that name without them is somebody else's.
+the one at its position in the launch. Group and placement group are called muster-CLUSTER and have the tags as well;
+one with that name but without them is somebody else's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers of a tag, none where it is not what numbers_text() writes."""
+    """The numbers of a tag, none if it is not what numbers_text() writes."""
     found: list[int] = []
     for part in text[:MOST_LETTERS].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A network of the cluster's own: VPC, internet gateway, route and subnet. Private to this collection.
 
-EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a name that is there once. So each
-is recorded before it is asked for, once, and looked for by its tags where no answer comes.
+EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a unique name. So each is recorded
+before it is requested, once, and looked for by its tags if no answer comes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUBNET_PREFIX = 20
 
 
 class _Kind(NamedTuple):
-    """How a part is asked for: request, key of the answer, key of the id, and the word for its tags."""
+    """How to request a part: request, key of the answer, key of the id, and the word for its tags."""
 
     action: str
     answer: str
@@ -56,7 +56,7 @@ def subnet_block(block: str, zone: str) -> str | None:
 def have_network(work: Work, account: Account, found: Plan, block: str, zone: str) -> tuple[str, str]:
     """Make what is missing of the cluster's own network; return the ids of the VPC and of the subnet in a zone.
 
-    block: addresses of a VPC that is not there yet. Raises Ec2Error.
+    block: addresses of a VPC that does not exist yet. Raises Ec2Error.
     """
     name = network_name(work.cluster)
     vpc = _there(found, "VPC", name) or _make(work, "VPC", name, CidrBlock=block)
@@ -102,7 +102,7 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
 
 
 def _listed(work: Work, what: What, name: str, part_id: str = "") -> str:
-    """The id of a part once EC2 lists it, or "" where it does not within a minute. part_id: "" for any of its name."""
+    """The id of a part once EC2 lists it, or "" if it does not within a minute. part_id: "" for any of its name."""
     began = work.clock()
     while True:
         for part in read_network_parts(work.aws):
@@ -118,7 +118,7 @@ def _is(part: Part, cluster: str, what: What, name: str) -> bool:
 
 
 def _connect(work: Work, vpc: str, gateway: str) -> None:
-    """Lead what is for nobody in the VPC to the internet. Where somebody has led it elsewhere, it stays so."""
+    """Route traffic for outside the VPC to the internet. If somebody has routed it elsewhere, that stays."""
     try:
         work.aws.ec2("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
     except Ec2Error as error:

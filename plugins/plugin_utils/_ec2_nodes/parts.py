@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What EC2 describes besides instances and their groups, as parts of clusters. Private to this collection, pure.
 
-All are told by the tags that they have from birth; a subnet and a gateway by their VPC as well.
+All are recognized by the tags they have from birth; a subnet and a gateway also by their VPC.
 """
 
 from __future__ import annotations

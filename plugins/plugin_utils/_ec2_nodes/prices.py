@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What machines and disks cost at EC2, with source and date. Private to this collection.
 
-Nothing is from memory but the price of a public address. What AWS does not tell is None, and is called unknown.
+Only the price of a public address is from memory. What AWS does not say is None, and is called unknown.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _listed(aws: Aws, wanted: dict[str, str]) -> Price | None:
 
 
 def one_price(products: Iterable[str]) -> Price | None:
-    """The price in a price list, None where there is none, or more than one."""
+    """The price in a price list, None if there is none, or more than one."""
     found = set()
     for text in products:
         try:

@@ -51,7 +51,7 @@ AGAIN = 60.0  # seconds between two tries of all ways, while capacity is waited 
 
 
 class Provided(NamedTuple):
-    """What came of it. first: the way as it was before anything was made."""
+    """The result. first: the way as it was before anything was made."""
 
     changed: bool
     first: Way
@@ -202,7 +202,7 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
 
 
 def _roll_back(work: Work, made: Mapping[str, str], troubles: Mapping[str, str]) -> None:
-    """Remove what was just made. Raises ClusterError where that fails: nothing more is made then."""
+    """Remove what was just made. Raises ClusterError if that fails: nothing more is made then."""
     left = terminate(work, made)
     if left:
         raise ClusterError(
@@ -235,7 +235,7 @@ def _remove_rest(work: Work, failed: list[str]) -> None:
 
 
 def _what_is_there(work: Work) -> str:
-    """What is there of the cluster after all, in words."""
+    """What exists of the cluster after all, in words."""
     now = plan(wanted_without(work, "stopped"), look(work).there, work.noted)
     if not now["nodes"] and now["network"] is None and not now["parts"]:
         return f"Nothing of {work.cluster} is left, 0 USD an hour"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many vCPUs an AWS account may have. Private to this collection.
 
-Quotas are by market and family of types, and those of spot and on demand are two: a new account may have none of one.
+Quotas are per market and type family, and spot and on-demand are separate: a new account may have none of one.
 https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 """
 
@@ -36,14 +36,14 @@ def family(machine_type: str) -> str | None:
 
 
 def quota_code(market: str, machine_type: str) -> str | None:
-    """Code of the quota that a type counts against, None where it is not known here."""
+    """Code of the quota that a type counts against, None if it is not known here."""
     if market == "spot" and re.match(r"p([5-9]|\d\d)", machine_type):
         return None
     return CODES.get((market, family(machine_type) or ""))
 
 
 def read_quota(aws: Aws, code: str) -> float | None:
-    """vCPUs of a quota, None where it cannot be read: many may not, and that is no reason to stop."""
+    """vCPUs of a quota, None if it cannot be read: many may not, and that is no reason to stop."""
     try:
         return float(
             aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
@@ -55,7 +55,7 @@ def read_quota(aws: Aws, code: str) -> float | None:
 def over_quota(
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
-    """Why so many machines are too many, "" where they are not, and what is to be told besides.
+    """Why so many machines are too many, "" if they are not, and what is to be told besides.
 
     vcpus: of one machine. used: those of the family in use in this market.
     """

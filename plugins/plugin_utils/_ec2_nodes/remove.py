@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Groups and parts of networks removed at EC2, once what is in them is gone. Private to this collection.
+"""Remove groups and parts of networks at EC2, once what is in them is gone. Private to this collection.
 
 EC2 removes nothing that is still needed, whoever needs it.
 """
@@ -28,7 +28,7 @@ _NOT_THERE = (
 
 
 def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
-    """Remove a group or a part of a network, once what is in it is gone; return why it is still there, or ""."""
+    """Remove a group or part of a network, once what is in it is gone; return why it is still there, or ""."""
     began = work.clock()
     told = False
     while True:

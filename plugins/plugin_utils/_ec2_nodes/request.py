@@ -27,7 +27,7 @@ Permission = dict[str, Any]
 
 
 class Image(NamedTuple):
-    """What disks begin with. root: name of its device. least_gb: size that it needs, 0 where it is not told."""
+    """What disks begin with. root: name of its device. least_gb: size that it needs, 0 if it is not told."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What all machines of one set have in common. price: US dollars an hour of one, "" where it is not known."""
+    """What all machines of one set have in common. price: US dollars an hour of one, "" if it is not known."""
 
     cluster: str
     numbers: list[int]
@@ -165,7 +165,7 @@ def rule_changes(
 
 
 def rule_among(group: str, there: Sequence[Mapping[str, Any]]) -> list[Permission]:
-    """The rule that opens all among the machines of a group, as IpPermissions; none where the group has it.
+    """The rule that opens all among the machines of a group, as IpPermissions; none if the group has it.
 
     there: the rules that the group has for what comes in, or for what goes out. EFA needs both, and that all may go out
     to everywhere does not count for it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html

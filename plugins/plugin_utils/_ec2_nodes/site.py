@@ -20,9 +20,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request
 
 
 class Site(NamedTuple):
-    """The network that machines can be made into: one subnet a zone.
+    """The network that machines can be made in: one subnet per zone.
 
-    block: addresses of the cluster's own VPC, "" where it lies in another one. Of its own, vpc and subnets are "" as
+    block: addresses of the cluster's own VPC, "" if it lies in another one. Of its own, vpc and subnets are "" as
     long as they are not there.
     """
 
@@ -47,7 +47,7 @@ class Type(NamedTuple):
 
 
 def check_region(session: Any, region: str) -> str:
-    """The region that is meant. Raises PlanRefused for one that there is not."""
+    """The requested region. Raises PlanRefused if there is no such region."""
     region = region or session.region_name or ""
     if not region:
         raise PlanRefused("no region is given. Say where: -e region=us-east-1, or export AWS_REGION")
@@ -67,7 +67,7 @@ def check_region(session: Any, region: str) -> str:
 
 
 def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None) -> Site:
-    """The subnets: of a cluster that is there, the one that it has. Raises PlanRefused, Ec2Error.
+    """The subnets: for an existing cluster, the one it has. Raises PlanRefused, Ec2Error.
 
     nodes, group: the cluster's, as EC2 describes them.
     """
@@ -112,7 +112,7 @@ def _default_site(aws: Aws) -> Site:
 
 
 def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, Any], reached: Sequence[str]) -> Site:
-    """The cluster's own network: the one that is there, else one of addresses that nobody has.
+    """The cluster's own network: the existing one, otherwise one with addresses that nobody has.
 
     parts: the cluster's. vpcs: all of the region. reached: blocks of the networks that this machine is in. Raises
     PlanRefused, Ec2Error.
@@ -131,9 +131,9 @@ def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, A
 def refuse_other_network(
     cluster: str, own: bool, subnet_id: str, parts: Sequence[Part], lies_in: str, subnets: Sequence[str]
 ) -> None:
-    """Raise PlanRefused where the cluster is there and lies elsewhere than is wanted: nothing is moved.
+    """Raise PlanRefused if the cluster is there and lies elsewhere than is wanted: nothing is moved.
 
-    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" where there is none. subnets:
+    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" if there is none. subnets:
     those that its machines lie in.
     """
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
@@ -153,7 +153,7 @@ def refuse_other_network(
 
 
 def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Image:
-    """The image: of a cluster that is there, the one that it has, so that all nodes are equal.
+    """The image: for an existing cluster, the one it has, so that all nodes are the same.
 
     wanted: an id, or the name of a public parameter of SSM that holds one. Raises PlanRefused, Ec2Error.
     """
@@ -198,7 +198,7 @@ def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Ima
 
 
 def check_key_name(aws: Aws, name: str) -> None:
-    """Raise PlanRefused where the account has no key pair of this name in the region."""
+    """Raise PlanRefused if the account has no key pair of this name in the region."""
     try:
         aws.ec2("describe_key_pairs", KeyNames=[name])
     except Ec2Error as error:
@@ -214,7 +214,7 @@ def check_key_name(aws: Aws, name: str) -> None:
 
 
 def read_type(aws: Aws, name: str) -> Type:
-    """What EC2 says of a type. Raises PlanRefused for one that there is not, Ec2Error."""
+    """What EC2 says about a type. Raises PlanRefused if there is no such type, and Ec2Error."""
     try:
         described = aws.pages("describe_instance_types", "InstanceTypes", InstanceTypes=[name])
     except Ec2Error as error:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which ways there are to have a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
+"""The ways to get a cluster at EC2: market, type, zone. Private to this collection, changes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": 
 class Ask(NamedTuple):
     """What is wanted. machine_types, zones: in the order of preference. first_boot: as first_boot() returns it.
 
-    max_usd_per_hour: None where only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
+    max_usd_per_hour: None if only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
     networks that this machine is in, which a new network must not overlap. efa: auto, required or none.
     """
 
@@ -70,7 +70,7 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way. price: of one machine an hour. The zone is empty where no machine has to be made.
+    """One way. price: of one machine an hour. The zone is empty if no machine has to be made.
 
     subnet: "" of the cluster's own network, as long as the zone has none. efa: whether its interfaces are of EFA.
     """
@@ -92,7 +92,7 @@ class Way(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """All ways, best first, and why others are none. told: what else a person should know."""
+    """All ways, best first, and why others are not possible. told: what else a person should know."""
 
     possible: list[Way]
     refused: list[str]
@@ -113,7 +113,7 @@ def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
 
 
 def parts_with(work: Work, site: Site, zone: str, placement: bool) -> list[tuple[What, str]]:
-    """What the machines need besides, in a zone."""
+    """What else the machines need, in a zone."""
     name = network_name(work.cluster)
     around: list[tuple[What, str]] = [
         ("VPC", name),
@@ -143,7 +143,7 @@ def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What,
 
 
 def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
-    """The ways in the order in which to try them. Raises PlanRefused where none helps, Ec2Error."""
+    """The ways in the order in which to try them. Raises PlanRefused if none helps, Ec2Error."""
     network = own_network(work.cluster, account.there["networks"], work.group_id)
     nodes = own_raw(work, account)
     has = {str(raw.get("InstanceType")) for raw in nodes}

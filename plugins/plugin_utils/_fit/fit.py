@@ -4,7 +4,7 @@
 
 """Searches for the largest batch, launch by launch, and keeps what it knows in fit.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each probe is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each probe is written down before the next one starts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Job(TypedDict):
 
 
 class State(TypedDict):
-    """fit.json. result is None until the search is over, and 0 where nothing fits.
+    """fit.json. result is None until the search is over, and 0 if nothing fits.
 
     common: tells whether it was a search with another job or other nodes, and shows nothing of them.
     """
@@ -82,7 +82,7 @@ class FitError(Exception):
 
 
 class Fit:
-    """One search. directory: takes fit.json; runs: where the records of its launches come to lie;
+    """One search. directory: takes fit.json; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -93,7 +93,7 @@ class Fit:
         self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
-        """Where an earlier search of this name stands, else the beginning. Raises FitError where it was another one."""
+        """The state of an earlier search of this name, or a new one. Raises FitError if it was another one."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
             salt = secrets.token_hex(16)
@@ -130,7 +130,7 @@ class Fit:
         write_file(self.directory / FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
     def search(self, job: Job, search: Search) -> State:
-        """Search to the end. Raises FitError where a probe fails for another reason than its size."""
+        """Search to the end. Raises FitError if a probe fails for another reason than its size."""
         state = self.state_of(job, search)
         if state["under_way"]:
             self.say(f"{state['under_way']} was still running when the search was interrupted: stopping it")
@@ -200,7 +200,7 @@ class Fit:
         return self.measured(record, result, following, found, ended)
 
     def measured(self, record: Path, result: Any, following: Next, found: Outcome, ended: Ended) -> Probe:
-        """What a probe that is over tells."""
+        """What a finished probe shows."""
         known = read_record(record, record.name)
         said = {name: value for name, one in mapping(result.get("said")).items() if (value := number(one)) is not None}
         used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a launch with a batch has fitted, was too large, or failed for another reason. Pure. Controller only.
+"""Whether a launch's batch fits, was too large, or the launch failed for another reason. Pure. Controller only.
 
-The words that mean "out of memory" are those of the catalogue of errors. Any rank suffices: the one that has failed
-first may only have heard of it. Private to this collection.
+The words that mean "out of memory" are those of the catalogue of errors. Any rank suffices: the one that failed
+first may only have been told by another. Private to this collection.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
 
 
 def texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
-    """All that may say why: the error of each rank, the last lines of what failed first, the logs."""
+    """Everything that may say why: the error of each rank, the last lines of what failed first, the logs."""
     for node in mappings(verdict.get("nodes")):
         for rank in mappings(node.get("ranks")):
             yield clean(rank.get("error"), 4000)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which batch to try next, by those that were tried. Pure. Private to this collection, controller only."""
+"""Which batch to try next, from those tried so far. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def down(batch: float, multiple: int) -> int:
 
 
 def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
-    """The largest batch that fits, 0 where none does, and the smallest above it that does not."""
+    """The largest batch that fits, 0 if none does, and the smallest above it that does not."""
     low = max((one["batch"] for one in history if one["fits"]), default=0)
     high = min((one["batch"] for one in history if not one["fits"]), default=None)
     return low, high
@@ -98,7 +98,7 @@ def step(low: int, search: Search) -> int:
 
 
 def candidate(history: Sequence[Probe], search: Search) -> int:
-    """The next batch to try, 0 where the largest is known."""
+    """The next batch to try, 0 if the largest is known."""
     if not history:
         return min(search["start"], search["most"])
     low, high = bounds(history)

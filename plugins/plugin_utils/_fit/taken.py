@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The result of a search in the arguments of a launch. Private to this collection, controller only."""
+"""Putting the result of a search into the arguments of a launch. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Taken(NamedTuple):
 
 
 def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
-    """The arguments of a launch with the batch that a search has found: its own ones, or without any the search's.
+    """The arguments of a launch with the batch that a search found: its own, or, if it has none, the search's.
 
-    runs: where the records lie; program: the script or module that is launched. Raises FitError.
+    runs: where the records are; program: the script or module that is launched. Raises FitError.
     """
     state = state_of(runs, name)
     result = state["result"]
@@ -57,7 +57,7 @@ def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
 
 
 def state_of(runs: Path, name: str) -> State:
-    """Where a search stands. Raises FitError where there is none of this name."""
+    """The state of a search. Raises FitError if there is none of this name."""
     if not SAFE_RUN_ID.match(name):
         raise FitError(f"fitted is {ascii(name)[:80]}, and no search has such a name")
     known: Any = Files(runs / name).document(FILE)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is in a Paperspace account, in the words of the planner. Private to this collection.
+"""What is in a Paperspace account, in the planner's terms. Private to this collection.
 
-Names are kept as they are, since they tell whose a thing is; one that is not plain text becomes its escaped form, which
-is no cluster's.
+Names are kept as they are, since they say whose a thing is; one that is not plain text becomes its escaped form, which
+belongs to no cluster.
 """
 
 from __future__ import annotations

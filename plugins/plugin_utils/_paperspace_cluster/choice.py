@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster is made of at Paperspace: region, key that is let in, template. Private, pure."""
+"""What a cluster at Paperspace is made of: region, authorized key, template. Private, pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Template = Mapping[str, Any]
 
 
 def known_region(region: str) -> str:
-    """The code of a region. Raises PlanRefused for one that there is not."""
+    """The code of a region. Raises PlanRefused if there is no such region."""
     code = region_code(region)
     if code not in REGIONS:
         known = ", ".join(f"{code} ({name})" for code, name in REGIONS.items())
@@ -54,7 +54,7 @@ def public_key(text: str) -> str:
 def choose_template(
     wanted: str, machine_type: str, region: str, ours: Iterable[Template], theirs: Iterable[Template]
 ) -> Template:
-    """The template that is meant, the newest of several that the type can be made from.
+    """The requested template, the newest of several that the type can be made from.
 
     wanted: an id, the name of one of the team's own (ours) or a part of the name or system of one of Paperspace's
     (theirs). Raises PlanRefused.
@@ -105,14 +105,14 @@ def _types(template: Template, available: bool = False) -> list[str]:
 
 
 def unknown_type(machine_type: str, known: Sequence[str]) -> str:
-    """What to say of a type that there is not."""
+    """What to say about a type that does not exist."""
     alike = difflib.get_close_matches(machine_type, known, n=3, cutoff=0.5)
     like = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known[:30])}"
     return f"Paperspace has no machine type {one_line(machine_type, 40)!r}; {like} Upper and lower case count"
 
 
 def check_disk(disk_gb: int, template: Template) -> None:
-    """Raise PlanRefused where the template does not fit on the disk."""
+    """Raise PlanRefused if the template does not fit on the disk."""
     least = integer(template.get("defaultSizeGb"))
     if least and disk_gb < least:
         name = one_line(template.get("name") or template["id"], 60)

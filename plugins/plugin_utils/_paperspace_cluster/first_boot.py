@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The script of a machine's first boot: it lets a key in, and watches the machine from then on. Private, pure.
+"""The script of a machine's first boot: it authorizes a key, and watches the machine from then on. Private, pure.
 
-Paperspace keeps its text, so no secret is in it, and no key of the API.
+Paperspace keeps its text, so it contains no secret and no API key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _END = "END_OF_MUSTER_FILE"
 
 
 def first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """The script, which may run as often as it likes; "" where there is nothing to do.
+    """The script, which may run as often as it likes; "" if there is nothing to do.
 
     key: public key as public_key() returns it, "" for none. watch: texts of the files of the watch by their paths.
     """

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A template of one of a cluster's machines at Paperspace, from which others are made. Private.
 
-Paperspace takes it of a machine that is off, and lists it when that has ended, which may take an hour.
+Paperspace makes it from a machine that is off, and lists it when done, which may take an hour.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ IMAGED_WITHIN = 3600.0
 
 
 class Imaged(NamedTuple):
-    """What came of it. template_id: "" where it is only planned, or gone."""
+    """The result. template_id: "" if it is only planned, or gone."""
 
     changed: bool
     template_id: str
@@ -65,7 +65,7 @@ class Imaged(NamedTuple):
 def make_image(
     work: Work, node: str, name: str, start: bool = True, check: bool = False, agree: Agree = lambda machines: None
 ) -> Imaged:
-    """Have a template of a machine of the cluster. What is there already, of this machine, stays as it is.
+    """Ensure a template of a machine of the cluster. An existing one of this machine stays as it is.
 
     node: name of the machine. start: whether it is on afterwards. agree: raises PlanRefused where it must not be
     stopped. Raises PlanRefused, ClusterError, PaperspaceError.
@@ -161,7 +161,7 @@ def _stop(work: Work, machine: Machine) -> None:
 
 
 def _make(work: Work, name: str, machine: Machine) -> str:
-    """Ask for the template and wait until it is listed; one that was asked for before without an answer is found."""
+    """Request the template and wait until it is listed; one that was requested before without an answer is found."""
     for asked in range(3):
         _settled_events(work, machine["id"])
         entry = work.record.entry("template", name)
@@ -213,7 +213,7 @@ def _events(work: Work, machine_id: str) -> list[Mapping[str, Any]]:
 
 
 def _settled_events(work: Work, machine_id: str) -> None:
-    """Wait until nothing goes on with the machine."""
+    """Wait until nothing is in progress on the machine."""
     began = work.clock()
     while any(event.get("state") not in EVENT_ENDED for event in _events(work, machine_id)):
         if work.clock() - began > IMAGED_WITHIN:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at Paperspace stopped, or gone: looked at again until nothing of it is left. Private."""
+"""Stop a cluster at Paperspace, or remove it: look again until nothing of it is left. Private."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _wanted(work: Work, stand: str, remove_drive: bool) -> Wanted:
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
     """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
 
-    Raises PlanRefused, ClusterError where one stays on, PaperspaceError.
+    Raises PlanRefused, ClusterError if one stays on, PaperspaceError.
     """
     operations.session(work.client)
     wanted = _wanted(work, "stopped", False)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making one thing at Paperspace, and no second one when the answer is lost. Private to this collection."""
+"""Making one thing at Paperspace, and never a second one when the answer is lost. Private to this collection."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Work:
 
     @property
     def noted(self) -> Noted:
-        """What the record adds to what is there."""
+        """What the record adds to what exists."""
         return self.record.noted()
 
 
 def look(work: Work, wait: bool = True) -> There:
-    """What is there, once it is known what became of all that was asked for, by an earlier command as well.
+    """What exists, once it is known what became of every request, also by an earlier command.
 
-    wait: for what was asked for less than a minute ago and is in no list yet.
+    wait: for what was requested less than a minute ago and is in no list yet.
     """
     began = work.clock()
     while True:
@@ -73,7 +73,7 @@ def look(work: Work, wait: bool = True) -> There:
 
 
 def find(work: Work, there: There, what: str, name: str) -> str:
-    """The id of a thing of the cluster, "" where it is not there."""
+    """The id of a thing of the cluster, "" if it is not there."""
     network = own_network(work.cluster, there["networks"], work.network_id)
     things: list[Mapping[str, Any]] = {
         "network": [network] if network else [],
@@ -87,7 +87,7 @@ def find(work: Work, there: There, what: str, name: str) -> str:
 def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
     """Make a thing and return its id. ask: sends the request and returns the id in its answer.
 
-    Where the answer is lost the thing is looked for; only what is not there a minute later is asked for again, once.
+    If the answer is lost, the thing is looked for; only if it is not there a minute later is it requested again, once.
     Raises PaperspaceError.
     """
     while True:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at Paperspace, from nothing to ready: all of it, or what was made for it is removed again. Private."""
+"""A cluster at Paperspace, from nothing to ready: all of it, or everything made for it is removed again. Private."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ START_AGAIN = 60.0  # seconds between two tries to start all machines, while cap
 
 
 class Provided(NamedTuple):
-    """What came of it. way: as it was at first, before anything was made."""
+    """The result. way: as it was at first, before anything was made."""
 
     changed: bool
     way: Way
@@ -255,7 +255,7 @@ def _finish(work: Work, ask: Ask, way: Way, first: Way) -> Provided:
 def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
     """Remove the machines that were made since the cluster last stood whole, and stop those that were started.
 
-    Raises ClusterError where one could not be removed: nothing more is made then.
+    Raises ClusterError if one could not be removed: nothing more is made then.
     """
     new = work.record.unsettled("machine")
     machines = []
@@ -291,7 +291,7 @@ def remove_with_addresses(work: Work, machines: list[Machine]) -> dict[str, str]
 def _give_back(work: Work, ip: str, machine_id: str) -> str:
     """Release the fixed address of a machine that is gone; return why it could not be.
 
-    One that somebody else has by now is theirs. One that is in no list is looked for a minute long before that is
+    One that somebody else has by now is theirs. One that is in no list is looked for for a minute before that is
     believed.
     """
     began = work.clock()
@@ -319,7 +319,7 @@ def _remove_rest(work: Work, failed: list[str]) -> None:
 
 
 def _what_is_there(work: Work, way: Way) -> str:
-    """What is there of the cluster after all, in words."""
+    """What exists of the cluster after all, in words."""
     now = plan({**way.wanted, "stand": "stopped"}, read_account(work.client), work.noted)
     on = [machine for machine in now["nodes"] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in on]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removing things at Paperspace until they are proven gone. Private to this collection."""
+"""Removing things at Paperspace until they are proved to be gone. Private to this collection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRIES = 3
 
 @dataclasses.dataclass
 class _Leaving:
-    """One machine on its way out. asked: when, None where it has to be asked. refused: the API's last no."""
+    """One machine on its way out. asked: when, None if it has to be asked. refused: the API's last no."""
 
     name: str
     asked: float | None = None
@@ -42,9 +42,9 @@ class _Leaving:
 
 
 def remove_machines(work: Work, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, by id with their names, all at a time; return why some are still there, by name and id.
+    """Remove machines, by id with their names, all at once; return why some are still there, by name and id.
 
-    Gone is what a request for it answers with 404, and nothing else.
+    Only a machine whose request is answered with 404 is gone.
     """
     pending = {machine_id: _Leaving(name) for machine_id, name in wanted.items()}
     left: dict[str, str] = {}

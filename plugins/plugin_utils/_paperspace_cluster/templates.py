@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The templates that were made of a cluster's machines, which outlive them and cost by the month. Private."""
+"""The templates made from a cluster's machines, which outlive them and cost money by the month. Private."""
 
 from __future__ import annotations
 

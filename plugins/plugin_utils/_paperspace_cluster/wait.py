@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Waiting for machines at Paperspace, with one list for all of them. Private to this collection.
 
-The API knows no failed state: a machine for which there is no capacity is made, and stays off. What went wrong is told
-by the machine's state and its events together.
+The API has no failed state: a machine for which there is no capacity is made, and stays off. Its state and its events
+together show what went wrong.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Watched:
 def wait_until_ready(work: Work, wanted: Mapping[str, str], again: bool = True) -> dict[str, str]:
     """Wait for machines, by id with their names; return why some will not be ready, by name.
 
-    again: one that stays off is told to start once more. Raises ClusterError where one is stuck half-way.
+    again: start one that stays off once more. Raises ClusterError if one is stuck half-way.
     """
     began = work.clock()
     pending = {machine_id: _Watched(name, since=began, restarted=not again) for machine_id, name in wanted.items()}
@@ -86,7 +86,7 @@ def _note_state(work: Work, watched: _Watched, machine: Machine | None) -> None:
 
 
 def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | None) -> str:
-    """Why a machine will not be ready, "" while it may be. Raises ClusterError where it is stuck."""
+    """Why a machine will not be ready, "" while it may be. Raises ClusterError if it is stuck."""
     waited = work.clock() - watched.since
     if machine is None:
         return _missing(work, machine_id) if watched.seen or waited > SEEN_AFTER else ""
@@ -120,9 +120,9 @@ def _missing(work: Work, machine_id: str) -> str:
 
 
 def failure_of(events: Collection[Mapping[str, Any]]) -> str:
-    """What the newest event says that failed, "" where it did not.
+    """What the newest event says that failed, "" if it did not.
 
-    An event with the state "error", without a text and with an end is known to succeed all the same.
+    An event with the state "error", without a text and with an end is known to have succeeded anyway.
     """
     newest = max(events, key=lambda event: str(event.get("dtCreated") or ""), default=None)
     if newest is None or newest.get("state") not in ("error", "cancelled"):

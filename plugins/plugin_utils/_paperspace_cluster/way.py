@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which way a cluster is had at Paperspace: type of machine, template, script. Private, changes nothing."""
+"""The way to get a cluster at Paperspace: type of machine, template, script. Private, changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOCKS_APART = 300.0  # seconds
 class Ask(NamedTuple):
     """What is wanted. machine_types: in the order of preference. region: a code.
 
-    max_usd_per_hour: None where only a plan is wanted. first_boot: text of the script of the first boot, "" for none.
+    max_usd_per_hour: None if only a plan is wanted. first_boot: text of the script of the first boot, "" for none.
     """
 
     nnodes: int
@@ -51,7 +51,7 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way: with one type of machine. script_id: of the script of the first boot, "" where it has to be made."""
+    """One way: with one type of machine. script_id: of the script of the first boot, "" if it has to be made."""
 
     wanted: Wanted
     plan: Plan
@@ -61,9 +61,9 @@ class Way(NamedTuple):
 
 
 def refuse_wrong_clock(server: float | None, here: float) -> None:
-    """Raise PlanRefused where this machine's clock is wrong: the record and the ages of machines would be.
+    """Raise PlanRefused if this machine's clock is wrong: the record and the ages of machines would be.
 
-    server: the API's time, None where it did not tell; both in seconds since 1970.
+    server: the API's time, None if it did not tell; both in seconds since 1970.
     """
     ahead = here - server if server is not None else 0.0
     if abs(ahead) > CLOCKS_APART:
@@ -88,7 +88,7 @@ def types_to_try(work: Work, ask: Ask, there: There) -> list[str]:
 
 
 def way_with(work: Work, ask: Ask, machine_type: str, there: There, check: bool, refused: list[str]) -> Way | None:
-    """The way with one type, None where there is none: refused gets the reason. Raises PlanRefused where none helps."""
+    """The way with one type, None if there is none: refused gets the reason. Raises PlanRefused if none helps."""
     wanted: Wanted = {
         "cluster": work.cluster,
         "stand": "present",
@@ -129,7 +129,7 @@ def _template(work: Work, ask: Ask, machine_type: str) -> Mapping[str, Any]:
 
 
 def refuse_too_many(way: Way, most: int | None, there: There) -> None:
-    """Raise PlanRefused where the team may not have so many machines. most: None where the API does not say."""
+    """Raise PlanRefused if the team may not have so many machines. most: None if the API does not say."""
     new, has = makes(way.plan), len(there["machines"])
     if most is not None and new and has + new > most:
         raise PlanRefused(

@@ -16,10 +16,10 @@ TWO, ALL, RESUMED = "two", "all", "resumed"  # the launches: on two nodes, on al
 
 
 class Job(TypedDict):
-    """What is rehearsed. resume_args: of the second start, empty where none is tried.
+    """What is rehearsed. resume_args: of the second start, empty if none is tried.
 
-    nnodes: all nodes, 0 where nobody said; patience: seconds of a launch; total_steps, checkpoint_steps: of the whole
-    job, 0 where they are not known; kept: checkpoints that lie on the disk at a time; loss: the curve that is followed.
+    nnodes: all nodes, 0 if nobody said; patience: seconds of a launch; total_steps, checkpoint_steps: of the whole
+    job, 0 if they are not known; kept: checkpoints that lie on the disk at a time; loss: the curve that is followed.
     """
 
     args: list[str]

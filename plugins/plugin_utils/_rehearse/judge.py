@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rehearsal says of the whole job. Pure. Private to this collection, controller only."""
+"""What a rehearsal says about the whole job. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def named(starts: Sequence[Start], what: str) -> Start | None:
 
 
 def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """The rehearsal with all that its launches tell. Both sizes in bytes, on the node of rank 0."""
+    """The rehearsal with everything its launches showed. Both sizes in bytes, on the node of rank 0."""
     job, whole = known["job"], named(known["starts"], ALL)
     broken = of_loss(known["starts"])
     resumed, of_resuming = resuming(job, known["starts"]) if not broken else (None, [])
@@ -61,7 +61,7 @@ def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None
 
 
 def of_loss(starts: Sequence[Start]) -> list[Finding]:
-    """That a loss is no number: from there on a job learns nothing."""
+    """That a loss is not a number: from there on a job learns nothing."""
     for start in starts:
         if start["broken"] is not None:
             return [
@@ -75,7 +75,7 @@ def of_loss(starts: Sequence[Start]) -> list[Finding]:
 
 
 def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Finding]]:
-    """Whether the second start has continued the curve of the first, None where that cannot be told."""
+    """Whether the second start has continued the curve of the first, None if that cannot be told."""
     first, second = named(starts, ALL), named(starts, RESUMED)
     if not job["resume_args"]:
         return None, [hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
@@ -104,12 +104,12 @@ def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Findi
 
 
 def late(values: Sequence[float]) -> float:
-    """Where a curve has come to: the median of its last quarter."""
+    """Where a curve has got to: the median of its last quarter."""
     return statistics.median(values[-max(1, len(values) // 4) :])
 
 
 def of_steps(job: Job, starts: Sequence[Start]) -> list[Finding]:
-    """What is to be said of the time of a step."""
+    """What there is to say about the time of a step."""
     two, whole = named(starts, TWO), named(starts, ALL)
     if whole is None:
         return []

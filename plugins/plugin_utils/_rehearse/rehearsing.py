@@ -4,7 +4,7 @@
 
 """Launches a rehearsal, and keeps what is known in rehearsal.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each launch is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each launch is written down before the next one starts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RehearsalError(Exception):
 
 
 class Rehearsing:
-    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches come to lie;
+    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -60,7 +60,7 @@ class Rehearsing:
         self.common = common
 
     def known(self, job: Job) -> Rehearsal:
-        """Where an earlier rehearsal of this name stands, else the beginning. Raises RehearsalError."""
+        """The state of an earlier rehearsal of this name, or a new one. Raises RehearsalError."""
         found = read_rehearsal(self.directory)
         if found is None:
             salt = secrets.token_hex(16)
@@ -97,7 +97,7 @@ class Rehearsing:
         write_file(self.directory / FILE, json.dumps(known, indent=1, allow_nan=False) + "\n")
 
     def play(self, job: Job) -> Rehearsal:
-        """Launch all that has not succeeded yet. Raises RehearsalError where a launch fails."""
+        """Launch all that has not succeeded yet. Raises RehearsalError if a launch fails."""
         known = self.known(job)
         if known["under_way"]:
             self.say(f"{known['under_way']} was still running when the rehearsal was interrupted: stopping it")
@@ -120,7 +120,7 @@ class Rehearsing:
         return known
 
     def variables(self, known: Rehearsal, what: str, run_id: str) -> dict[str, Any]:
-        """What a launch sets. Raises RehearsalError where a checkpoint is needed that nothing is known of."""
+        """What a launch sets. Raises RehearsalError if a checkpoint is needed that nothing is known of."""
         job = known["job"]
         whole = named(known["starts"], ALL)
         checkpoint = whole["checkpoint"] if whole is not None else ""
@@ -179,7 +179,7 @@ WORDS = {
 
 
 def read_rehearsal(directory: Path) -> Rehearsal | None:
-    """rehearsal.json, None where there is none. Raises RehearsalError where it is none of this version."""
+    """rehearsal.json, None if there is none. Raises RehearsalError if it is none of this version."""
     found: Any = Files(directory).document(FILE)
     if found is None:
         return None
@@ -206,7 +206,7 @@ def filled(word: str, holes: Mapping[str, str]) -> str:
 
 
 def measured(record: Path, what: str, job: Job) -> Start:
-    """What a launch that has succeeded tells."""
+    """What a launch that succeeded shows."""
     known = read_record(record, record.name)
     report = compose(known, 0.0)
     said = mapping(mapping(known.result).get("said"))
@@ -235,7 +235,7 @@ def measured(record: Path, what: str, job: Job) -> Start:
 
 
 def step_seconds(told: Mapping[str, float], rate: float | None, ranks: int) -> float | None:
-    """Seconds of a step: as told, or by the throughput and the batch."""
+    """Seconds per step: as reported, or from the throughput and the batch."""
     if told.get("seconds_per_step", 0.0) > 0:
         return told["seconds_per_step"]
     for name, value in told.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the driver has kept of a run's processes over their whole lives, from lines of accounting.csv. Pure.
+"""What the driver recorded of a run's processes over their whole lives, from lines of accounting.csv. Pure.
 
 Private to this collection, controller only.
 """
@@ -23,10 +23,10 @@ LONGEST_PID = 10  # digits
 
 
 def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
-    """The processes of a run, by GPU, from two looks at what is kept: when the job began, and after its end.
+    """The processes of a run, by GPU, from two looks at the records: when the job began, and after its end.
 
-    Each look is a line a GPU, then a line a process, also of earlier jobs. Those that were over at the first look are
-    not the run's. Without a second look there are none.
+    Each look is one line per GPU, then one per process, also of earlier jobs. Those that were over at the first look
+    are not the run's. Without a second look there are none.
     """
     looks: list[tuple[dict[str, int], list[list[str]]]] = []
     before = 0

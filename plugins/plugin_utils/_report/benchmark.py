@@ -138,7 +138,7 @@ def rates(found: Benchmark) -> Plot:
 
 
 def pairs(found: Benchmark) -> Plot:
-    """What each pair of nodes reaches, nodes by what they reach with their best peer."""
+    """What each pair of nodes reaches, nodes sorted by what they reach with their best peer."""
     best = best_of(found["pairs"])
     order = sorted(best, key=lambda node: best[node])
     least = min(found["pairs"], key=lambda pair: pair["gbps"])

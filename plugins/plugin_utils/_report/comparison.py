@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Several runs beside each other: a column a run, differences of settings first. Pure.
+"""Several runs side by side: one column per run, differing settings first. Pure.
 
 Private to this collection, controller only.
 """
@@ -47,7 +47,7 @@ def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]
 
 
 def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> list[list[str]]:
-    """One line of a table, none where no run tells it."""
+    """One line of a table, none if no run has it."""
     cells = [tell(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
@@ -93,7 +93,7 @@ def stage_of(report: Report, name: str) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A number, empty where it is not known."""
+    """A number, empty if it is not known."""
     return "" if value is None else value_of(value)
 
 
@@ -122,7 +122,7 @@ def price(report: Report, of: str) -> str:
 
 
 def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: float, note: str = "") -> str:
-    """The page. now: seconds since 1970; note: what is to be said of pictures that are not there."""
+    """The page. now: seconds since 1970; note: what to say about missing pictures."""
     notes = [note] if note else []
     if len(reports) > LINES:
         notes.append(f"plots show the first {LINES} runs")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Named curves of a training: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines. Pure.
+"""Named training curves: from event files, trainer_state.json, metrics.csv and repeated MUSTER_RESULT lines. Pure.
 
 Private to this collection, controller only.
 """
@@ -108,7 +108,7 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> Curves:
 
 
 def from_trainer_state(source: str, document: Any) -> Curves:
-    """The curves of the Trainer of Hugging Face: log_history, a list of what was known at a step.
+    """The curves of Hugging Face's Trainer: log_history, a list of what was known at each step.
 
     The last one holds sums, such as train_runtime, which are curves of one point.
     """

@@ -5,7 +5,7 @@
 """report.json: what a report is made of, for the page, the log book, comparisons and other programs.
 
 Numbers are in the unit that their name ends with; times are seconds since 1970. None stands for what is not known. Each
-text is one line that was cleaned, but is still what a node or a job said. Private to this collection, controller only.
+text is one cleaned line, but is still what a node or a job said. Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = 1  # raised when a key changes its meaning or goes
 
 
 class Figure(TypedDict):
-    """What the samples of one GPU say of one measure. p5: a twentieth of the samples lies below, or is equal."""
+    """What the samples of one GPU say about one measure. p5: a twentieth of the samples is lower or equal."""
 
     mean: float
     p5: float
@@ -49,7 +49,7 @@ class GpuNumbers(TypedDict):
 
 
 class ProcessNumbers(TypedDict):
-    """One process on a GPU over its whole life, where the driver keeps account of them. None: it does not tell.
+    """One process on a GPU over its whole life, if the driver accounts for them. None: it does not say.
 
     utilization_percent: of the time a kernel ran; memory_utilization_percent: memory was read or written.
     """
@@ -133,7 +133,7 @@ class Finding(TypedDict):
 
 
 class Cost(TypedDict):
-    """What the run cost, None where a price is not known: then missing says what to set."""
+    """What the run cost, None if a price is not known: then missing says what to set."""
 
     currency: str
     per_hour: float | None
@@ -145,7 +145,7 @@ class Cost(TypedDict):
 
 
 class Cause(TypedDict):
-    """Why it failed, by the catalogue of errors. seen: the line of the log that tells it, "" where the error does."""
+    """Why it failed, by the catalogue of errors. seen: the line of the log that shows it, "" if the error does."""
 
     id: str
     cause: str
@@ -154,7 +154,7 @@ class Cause(TypedDict):
 
 
 class Failure(TypedDict):
-    """What failed first, the last lines of its log, and why, None where the catalogue does not know."""
+    """What failed first, the last lines of its log, and why, None if the catalogue does not know."""
 
     node: str
     node_rank: int

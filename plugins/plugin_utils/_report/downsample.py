@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fewer points for a picture, without hiding what a mean hides: of each part the least, the mean and the most. Pure.
+"""Fewer points for a picture, without hiding what a mean would hide: the least, mean and most of each part. Pure.
 
 Private to this collection, controller only.
 """

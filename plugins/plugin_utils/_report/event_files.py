@@ -4,13 +4,13 @@
 
 """Scalars of TensorBoard's event files. Pure but for the stream that is read; standard library only.
 
-A file is a row of records: length (u64), a checksum of it (u32), data, a checksum of the data (u32), all little-endian.
+A file lists records: length (u64), a checksum of it (u32), data, a checksum of the data (u32), all little-endian.
 The data is the protocol buffer `Event`: 1 wall_time (double), 2 step (varint), 5 summary; in it 1 value, with 1 tag,
 2 simple_value (float), 8 tensor. SummaryWriter of torch writes simple_value, or with new_style=True a tensor of one
 element, as TensorFlow 2 does.
 
-Lengths say enough: the last record of a job that was ended is cut off as a rule, and what follows a length that is
-wrong is not reached. The checksums (CRC-32C) are not looked at.
+Lengths are enough: the last record of a job that was stopped is usually cut off, and what follows a wrong length
+is not reached. The checksums (CRC-32C) are not checked.
 
 Private to this collection, controller only.
 """
@@ -64,7 +64,7 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def skip(stream: IO[bytes], size: int) -> bool:
-    """Read over some bytes; False where there are not so many."""
+    """Read over some bytes; False if there are not so many."""
     while size > 0:
         piece = len(stream.read(min(size, SKIPPED_AT_ONCE)))
         if piece == 0:
@@ -131,7 +131,7 @@ def of_event(data: bytes) -> Iterator[Scalar]:
 
 
 def of_value(data: bytes) -> tuple[str, float | None]:
-    """The name and the number of a Summary.Value; None where it is no scalar."""
+    """The name and the number of a Summary.Value; None if it is no scalar."""
     tag, value = "", None
     for field, kind, _number, content in fields(data):
         if field == 1 and kind == BYTES:

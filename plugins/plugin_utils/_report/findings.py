@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is worth knowing of a run, by rule: each finding with the number that it rests on and what to do. Pure.
+"""What is worth knowing about a run, by rule: each finding with the number behind it and what to do. Pure.
 
 A rule is a function from Facts to findings. Private to this collection, controller only.
 """
@@ -279,7 +279,7 @@ def start_up(facts: Facts) -> Iterator[Finding]:
 
 
 def checkpoint_share(facts: Facts) -> Iterator[Finding]:
-    """Checkpoints that take much of the run, where the job tells checkpoint_seconds."""
+    """Checkpoints that take much of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.said.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield finding(

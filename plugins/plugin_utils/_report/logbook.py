@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The log book: a page of Markdown a run, and a table of all runs. What the user wrote below the mark stays.
+"""The log book: a Markdown page per run, and a table of all runs. What the user wrote below the mark is kept.
 
 Pure. Private to this collection, controller only.
 """

@@ -39,7 +39,7 @@ TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):
 
 @dataclass
 class Gpu:
-    """The samples of one GPU, one entry each in every array; nan is what the driver does not tell.
+    """The samples of one GPU, one entry each in every array; nan is what the driver does not report.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
     """
@@ -87,7 +87,7 @@ def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """A zone by its name, None where there is no such one here."""
+    """A zone by its name, None if there is no such one here."""
     import zoneinfo  # looks up how Python was built: not in each worker that imports this
 
     try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the samples of GPUs and the events of a run come to, as numbers. Pure.
+"""GPU samples and events of a run, summed up in numbers. Pure.
 
 Private to this collection, controller only.
 """
@@ -63,7 +63,7 @@ def mean_of(values: Sequence[float]) -> float | None:
 
 
 def working_window(gpus: Iterable[Gpu]) -> Window | None:
-    """When GPUs of the run were busy, None where none was. What comes before is start-up, what comes after a tail."""
+    """When GPUs of the run were busy, None if none was. What comes before is start-up, what comes after a tail."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
         busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]
@@ -189,12 +189,12 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
 
 
 def troubles(end: Mapping[str, Any]) -> list[str]:
-    """What a node's verdict says beside how the job ended there."""
+    """What a node's verdict says apart from how the job ended there."""
     found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
     for key, words in (
         ("gpus", "the GPUs failed"),
         ("container", "the container may still exist"),
-        ("unwritten", "the run's directory could not be written at times"),
+        ("unwritten", "the run's directory could not be written to at times"),
         ("shortened", "logs were shortened"),
     ):
         if clean(end.get(key)):

@@ -4,8 +4,8 @@
 
 """The page of a report: one HTML file without scripts and without addresses of other hosts.
 
-What nodes and jobs say is escaped by Jinja2's own autoescape; the pictures that this collection has drawn are all that
-is not. Pure but for the templates, which are read. Private to this collection, controller only.
+What nodes and jobs say is escaped by Jinja2's own autoescape; only the pictures drawn by this collection
+are not. Pure except that templates are read. Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LONGEST_SMI = 8000  # characters
 
 @dataclass
 class Shown:
-    """A plot of the page; svg is empty where it could not be drawn."""
+    """A plot of the page; svg is empty if it could not be drawn."""
 
     title: str
     caption: str
@@ -90,7 +90,7 @@ def render_run(
 ) -> str:
     """The page of one run.
 
-    record: its directory; note: what is to be said of pictures that are not there; here: what ssh calls this account on
+    record: its directory; note: what to say about missing pictures; here: what ssh calls this account on
     this machine, for who reads the page on another one; benchmark, benchmark_plots: where the run was one.
     """
     return (
@@ -156,7 +156,7 @@ def when(seconds: float | None) -> str:
 
 
 def value_of(value: float | str) -> str:
-    """A number with as many digits as say something, a text as it is."""
+    """A number with its significant digits, a text as it is."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
@@ -199,7 +199,7 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def no_findings(report: Report) -> str:
-    """What is said where no rule has found anything."""
+    """What to say if no rule has found anything."""
     if report["gpus"]:
         return "None: no rule found anything in the GPU samples or run times."
     return "None; without GPU samples there is little to find."
@@ -221,7 +221,7 @@ def throughput(report: Report) -> list[tuple[str, str]]:
 
 
 def of_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -> str:
-    """One number of a figure, such as "83 %"; empty where there are too few samples."""
+    """One number of a figure, such as "83 %"; empty if there are too few samples."""
     return "" if figure is None else f"{float(figure[form]) / scale:.{1 if scale != 1.0 else 0}f} {unit}"  # type: ignore[literal-required]
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pictures of Vega-Lite specifications: SVG and PNG. The only file that needs the package vl-convert-python.
+"""Pictures from Vega-Lite specifications: SVG and PNG. The only file that needs the package vl-convert-python.
 
 Private to this collection, controller only.
 """
@@ -53,7 +53,7 @@ def with_name(svg: str, name: str) -> str:
 
 
 def for_page(svg: str) -> str:
-    """An SVG to stand in a page: as wide as there is room, on the page's own background, without namespaces."""
+    """An SVG for use in a page: as wide as there is room, on the page's own background, without namespaces."""
     head, end, body = svg.partition(">")
     head = re.sub(r' (?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
     body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{PAPER}"/>', "", body, count=1)

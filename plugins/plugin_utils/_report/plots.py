@@ -4,9 +4,9 @@
 
 """Plots as Vega-Lite specifications: dictionaries with their data, for pictures.py or any other renderer. Pure.
 
-What nodes and jobs say enters as data or as a plain text, never as the name of a field or an expression, which Vega
-would evaluate. Lines differ by colour and by dashes. No background is drawn, so that a page can have its own; the
-colours of lines can be told from white and from the page's dark background.
+What nodes and jobs say enters as data or as plain text, never as the name of a field or an expression, which Vega
+would evaluate. Lines differ in colour and dashes. No background is drawn, so that a page can have its own; the
+colours of lines stand out from white and from the page's dark background.
 
 Private to this collection, controller only.
 """
@@ -231,7 +231,7 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
 
 
 def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
-    """A row a GPU, or a row a node where there are more than ROWS, the colour of a cell is the mean of its time."""
+    """A row per GPU, or per node if there are more than ROWS; the colour of a cell is the mean of its time."""
     title, unit, _zero, most = MEASURES[measure]
     start, end = span_of(report, gpus)
     word, length = time_unit(end - start)
@@ -449,12 +449,12 @@ def compared_curves(reports: Sequence[Report]) -> list[Plot]:
 
 
 def points_of(report: Report, name: str) -> list[Any]:
-    """The points of a curve of a run, none where it has no such curve."""
+    """The points of a curve of a run, none if it has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
 def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
-    """One curve of several runs; None where not two of them tell the time of its values."""
+    """One curve of several runs; None if not two of them tell the time of its values."""
     longest = max((report["seconds"] or 0 for report in reports), default=0)
     word, length = time_unit(longest)
     values, lasts = [], []

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads a record's directory: the only file of a report that touches others. Everything there may be hostile.
+"""Reads a record's directory: the only part of a report that reads files. Everything there may be hostile.
 
-Nothing is followed out of the record, nothing but regular files is opened, and of each file a bounded part is read.
+No link is followed out of the record, only regular files are opened, and only a bounded part of each is read.
 
 Private to this collection, controller only.
 """
@@ -69,7 +69,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All of a run that a report tells, still as it was found: plan and result are whatever their files say."""
+    """All of a run that a report shows, still as it was found: plan and result are whatever their files say."""
 
     run_id: str
     directory: Path
@@ -174,7 +174,7 @@ def links_of(files: Files, found: list[str]) -> list[str]:
 
 
 def failure_log(files: Files, result: Any, names: list[str]) -> str:
-    """The end of the log of what failed first, "" where it was not fetched.
+    """The end of the log of what failed first, "" if it was not fetched.
 
     The path in the verdict is the node's own: below the run's directory there it is the same as below logs here.
     """
@@ -213,7 +213,7 @@ class Files:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes] | None]:
-        """A regular file for reading, None where there is none that may be read. No link on the way is followed."""
+        """A regular file for reading, None if there is none that may be read. No link on the way is followed."""
         descriptor = self.descriptor(name)
         if descriptor is None:
             yield None
@@ -222,7 +222,7 @@ class Files:
             yield stream
 
     def descriptor(self, name: str) -> int | None:
-        """Open each directory on the way by itself, so that none of them can be a link."""
+        """Open each directory on the way separately, so that none of them can be a link."""
         parts = name.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             return None
@@ -246,7 +246,7 @@ class Files:
         return place
 
     def document(self, name: str) -> Any:
-        """A JSON file, None where it is none or too large."""
+        """A JSON file, None if it is none or too large."""
         with self.opened(name) as stream:
             if stream is None or os.fstat(stream.fileno()).st_size > LARGEST_DOCUMENT:
                 return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From a record to the document report.json. Pure. Private to this collection, controller only."""
+"""Turns a record into the document report.json. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def metrics(said: Mapping[str, Any]) -> list[Metric]:
 
 
 def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
-    """Samples a second of the whole job: as it reported, else the mean of the last half of a curve."""
+    """Samples per second of the whole job: as it reported, otherwise the mean of the last half of a curve."""
     for name, value in told.items():
         if THROUGHPUT.match(name) and value > 0:
             return value
@@ -285,7 +285,7 @@ def words(value: Any) -> list[str]:
 
 
 def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
-    """The job's own program in what the node of rank 0 starts; None where it is not to be told.
+    """The job's own program in what the node of rank 0 starts; None if it is not to be told.
 
     Launchers that know nothing of the job find it in a file (module_utils/_launchers/ranks.py). torchrun has it behind
     its own options, of which `--` is the last.
@@ -325,7 +325,7 @@ def arguments(program: Program) -> dict[str, str]:
 
 
 def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
-    """The command that launches the same again, as far as the plan tells; "" where it does not."""
+    """The command that launches the same again, as far as the plan says; "" if it does not."""
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
@@ -355,7 +355,7 @@ def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any],
 
 
 def notes(record: Record, gpus: list[Gpu]) -> list[str]:
-    """What could not be read, or is not there."""
+    """What could not be read, or is missing."""
     found = list(record.notes)
     if not record.fetched:
         found.append(

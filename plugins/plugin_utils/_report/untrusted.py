@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a record says, as values of the type that is asked for. Nodes and jobs wrote it, so it may be anything. Pure.
+"""What a record says, as values of the requested type. Nodes and jobs wrote it, so it may be anything. Pure.
 
 Private to this collection, controller only.
 """
@@ -24,7 +24,7 @@ UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def clean(value: Any, longest: int = LONGEST) -> str:
-    """A text in one line that neither a terminal nor a page can take for anything else, at most so many characters.
+    """A text in one line that neither a terminal nor a page can misread, at most so many characters.
 
     Empty for what is neither a text nor a number. What is longer ends with "…".
     """
@@ -83,7 +83,7 @@ def mappings(value: Any, most: int = 10_000) -> list[Mapping[str, Any]]:
 
 
 def parsed(text: str) -> Any:
-    """JSON, None where it is none: cut in half, too deep, or with numbers that no machine can hold."""
+    """JSON, None if it is none: cut in half, too deep, or with numbers that no machine can hold."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

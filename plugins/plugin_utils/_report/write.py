@@ -4,7 +4,7 @@
 
 """Writes the report of a run, and of several: page, numbers, pictures and log book. Private to this collection.
 
-Controller only. What is written lies below the record of the run, and in the log book; each file is whole or not there.
+Controller only. All goes below the record of the run, and into the log book; each file is complete or missing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SMI_LINES, SMI_LINE = 200, 200
 
 
 class Written(NamedTuple):
-    """What was written: the page, the report's numbers, and why there are no pictures, "" where there are."""
+    """What was written: the page, the report's numbers, and why there are no pictures, "" if there are."""
 
     page: Path
     report: Report
@@ -66,7 +66,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], str]:
     """Write the specification of each plot and, where they can be drawn, its pictures.
 
-    Returns the plots as a page shows them, and why there are none, "" where there are.
+    Returns the plots as a page shows them, and why there are none, "" if there are.
     """
     found, why, names = [], "", set()
     if plots:
@@ -150,7 +150,7 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 
 
 def former(path: Path) -> str:
-    """What a page of the log book says, "" where there is none."""
+    """What a page of the log book says, "" if there is none."""
     try:
         if path.stat().st_size > LARGEST_PAGE:
             raise OSError(f"{path} has more than {LARGEST_PAGE} bytes: shorten it, so that what you wrote can be kept")
@@ -160,7 +160,7 @@ def former(path: Path) -> str:
 
 
 def read_report(record: Path) -> Report | None:
-    """The numbers of a run as they were written, without the points of its curves; None where they are not there, or of
+    """The numbers of a run as they were written, without the points of its curves; None if they are not there, or of
     another version."""
     found = Files(record).document(NUMBERS)
     known = (
@@ -171,7 +171,7 @@ def read_report(record: Path) -> Report | None:
 
 
 def with_points(report: Report, record: Path) -> Report | None:
-    """The same with the points of its curves, None where they are not there."""
+    """The same with the points of its curves, None if they are not there."""
     points = Files(record).document(CURVES)
     if not isinstance(points, list) or len(points) != len(report["curves"]):
         return None

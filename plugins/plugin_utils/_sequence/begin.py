@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Begins a sequence of launches, and refuses one that could not come to its end.
+"""Begins a sequence of launches, and refuses one that could not finish.
 
 Private to this collection, controller only.
 """
@@ -34,7 +34,7 @@ PROMPTS = ("prompt", "prompt_ask_vault_pass")  # in place of a file, with or wit
 
 
 def cannot_begin(given: Mapping[str, Any]) -> str:
-    """Why nothing can be launched one after another, "" where it can. given: what Ansible was called with."""
+    """Why launches cannot run one after another, "" if they can. given: what Ansible was called with."""
     playbooks = [os.path.basename(str(one)) for one in given.get("args") or ()]
     if len(playbooks) > 1:
         return (
@@ -56,7 +56,7 @@ def unheard(option: str, instead: str) -> str:
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Hold the directory of a record as long as its sequence goes on. Raises Refusal where another process does."""
+    """Hold the directory of a record while its sequence runs. Raises Refusal if another process does."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)

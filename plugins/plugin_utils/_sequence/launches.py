@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Starts playbooks one after another, each a process of its own by ansible-runner, and hears what they say.
+"""Starts playbooks one after another, each in its own process with ansible-runner, and reads their output.
 
-A playbook that fails ends nothing here. When whoever waits is interrupted (Ctrl-C), the present playbook is ended, and
-then what it has launched is stopped on all nodes. So it is when Ansible itself was killed.
+A playbook that fails ends nothing here. On Ctrl-C, the current playbook is ended, and
+then what it has launched is stopped on all nodes. The same happens when Ansible itself was killed.
 
 Private to this collection, controller only.
 """
@@ -37,11 +37,11 @@ NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 
 
 class NoRunner(Exception):
-    """The package that starts playbooks is not there. The text says what to do."""
+    """The package that starts playbooks is not installed. The text says what to do."""
 
 
 class Ended(NamedTuple):
-    """How a playbook ended: exit status, the failures that its tasks told, seconds, and whether its time was over."""
+    """How a playbook ended: exit status, the failures that its tasks reported, seconds, and whether its time was up."""
 
     code: int
     failures: list[str]
@@ -97,11 +97,11 @@ class Launches:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was typed, or Ansible is gone, which had started this: then nobody waits any more."""
+        """Whether Ctrl-C was typed, or the Ansible that started this is gone: then nobody waits any more."""
         return self.heard or os.getppid() != self.parent
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
-        """Play a playbook of this collection to its end, or as many seconds as there is patience. log: its output."""
+        """Run a playbook of this collection to its end, or until patience, in seconds, is up. log: its output."""
         start = time.monotonic()
         failures: list[str] = []
 
@@ -139,7 +139,7 @@ class Launches:
         return Ended(code, failures, time.monotonic() - start, over())
 
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
-        """Launch a run and wait for its end; stop it everywhere where it has not come to one."""
+        """Launch a run and wait for its end; stop it everywhere if it does not end."""
         ended = self.play("launch", run_id, {**variables, "run_id": run_id}, patience)
         if ended.late or self.interrupted:
             self.stop(run_id)

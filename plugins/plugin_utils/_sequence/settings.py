@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What all launches of a sequence have in common: the job and its nodes, to tell a result from that of another job.
+"""What all launches of a sequence share: the job and its nodes, to tell a result from that of another job.
 
 Private to this collection, controller only.
 """

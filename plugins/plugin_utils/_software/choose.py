@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose Python, torch, its CUDA build and flash-attention together, by what the nodes have. Pure.
+"""Choose Python, torch, its CUDA build and flash-attention together, to fit the nodes. Pure.
 
 What the user sets is never changed, only checked. Private to this collection.
 """
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asks for; auto is to be chosen."""
+    """What the user asks for; auto means that we choose."""
 
     torch: str = AUTO
     cuda: str = AUTO  # such as 12.4, or cpu
@@ -85,7 +85,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a combination does not do. The rank tells how far it came, and of equals which needs less."""
+    """Why a combination does not work. The rank says how far it got, and among equals which needs less."""
 
     rank: tuple[int, ...]
     found: str
@@ -95,7 +95,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to be installed on all nodes, and why."""
+    """What will be installed on all nodes, and why."""
 
     python: str
     torch: str
@@ -228,7 +228,7 @@ def flashes(wishes: Wishes) -> list[str]:
 
 
 def candidates(nodes: Mapping[str, Node], wishes: Wishes) -> Iterator[Candidate]:
-    """All combinations of what is asked for, whether they fit or not."""
+    """All combinations of what is requested, whether they fit or not."""
     for python, (torch, release), flash in itertools.product(pythons(nodes, wishes), releases(wishes), flashes(wishes)):
         for build in builds(torch, release, nodes, wishes):
             yield Candidate(python, torch, release, build, flash)
@@ -238,7 +238,7 @@ def candidates(nodes: Mapping[str, Node], wishes: Wishes) -> Iterator[Candidate]
 
 
 def python_problem(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Problem | None:
-    """A wheel of torch must be there for the interpreter."""
+    """There must be a torch wheel for the interpreter."""
     if one.release is None or one.python.minor is None:
         return None
     oldest, newest = one.release.pythons
@@ -397,7 +397,7 @@ def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
 
 
 def no_such_pair(wishes: Wishes) -> str:
-    """What is said of a pair of torch and CUDA that does not exist."""
+    """What to say about a pair of torch and CUDA that does not exist."""
     if wishes.torch == AUTO:
         return f"no torch is known for CUDA {wishes.cuda}. Needed: one of these for pytorch_cuda:\n{known_builds()}"
     named = ", ".join(map(dotted, TORCH[minor_of(wishes.torch)].builds))
@@ -410,7 +410,7 @@ def no_such_pair(wishes: Wishes) -> str:
 
 
 def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
-    """The fewest settings with which something fits, "" where there are none."""
+    """The fewest settings with which something fits, "" if there are none."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
         "torch": ("pytorch_version", lambda choice: choice.torch),

@@ -4,7 +4,7 @@
 
 """Which Pythons, CUDA builds and GPUs each torch is for, and which flash-attention goes with it.
 
-The facts alone; docs/software.md shows them with their sources. Private to this collection.
+Facts only; docs/software.md shows them with their sources. Private to this collection.
 """
 
 from __future__ import annotations

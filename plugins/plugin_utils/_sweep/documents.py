@@ -18,7 +18,7 @@ SAME, LARGEST = "same", "largest"  # global batch of all, batch of each: the two
 class Variant(TypedDict):
     """One of what is compared. variables: of the launch, its arguments included where it has any.
 
-    fit_args: its arguments with a hole for the batch, empty where none is searched for. kind: what is equal for two
+    fit_args: its arguments with a hole for the batch, empty if none is searched for. kind: what is equal for two
     variants that differ by nothing but nodes and processes.
     """
 

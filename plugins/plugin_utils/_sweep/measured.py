@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a launch has measured, from its record. Private to this collection, controller only."""
+"""What a launch measured, from its record. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_WHY = 300
 
 
 class Measured(TypedDict):
-    """What of a Run its record tells."""
+    """What the record says of a Run."""
 
     succeeded: bool
     why: str

@@ -4,7 +4,7 @@
 
 """Launches variants one after another, and keeps what is known in sweep.json. Private to this collection.
 
-Controller only. Whatever ends it, it goes on from there: each run is written before the next one starts.
+Controller only. Whatever ends it, it can resume: each run is written down before the next one starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SweepError(Exception):
 
 
 class Wanted(NamedTuple):
-    """What is compared, how often each, and what of a search for the largest batch of each, None where there is none.
+    """What is compared, how often each, and what of a search for the largest batch of each, None if there is none.
 
     timeout, fit_timeout: seconds that a launch, and one of a search, may take.
     """
@@ -78,7 +78,7 @@ class Laid:
 
 
 class Sweep:
-    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches come to lie;
+    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches will be;
     common: what all of them have in common, and nobody is shown.
     """
 
@@ -90,7 +90,7 @@ class Sweep:
         self.state: State = self.known()
 
     def known(self) -> State:
-        """Where an earlier sweep of this name stands, else the beginning. Raises SweepError."""
+        """The state of an earlier sweep of this name, or a new one. Raises SweepError."""
         found: Any = Files(self.directory).document(FILE)
         if found is None:
             salt = secrets.token_hex(16)
@@ -152,7 +152,7 @@ class Sweep:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def one(self, variant: Variant, batch: str, repeat: int, where: str, wanted: Wanted) -> bool:
-        """Launch a variant, and say whether it has succeeded. Raises SweepError where it was interrupted."""
+        """Launch a variant, and say whether it has succeeded. Raises SweepError if it was interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
         words = name
         if batch == LARGEST and wanted.search is not None:
@@ -175,7 +175,7 @@ class Sweep:
         return run["succeeded"]
 
     def note(self, run: Run) -> None:
-        """Keep how a launch went, and tell a failure."""
+        """Record how a launch went, and report a failure."""
         self.state["runs"].append(run)
         self.state["under_way"] = ""
         self.keep()
@@ -183,7 +183,7 @@ class Sweep:
             self.say(f"{run['variant']} failed and is skipped: {run['why']}")
 
     def largest(self, variant: Variant, where: str, search: Search, patience: float) -> tuple[int, str]:
-        """The largest batch of a variant, searched for where it is not known; 0 where there is none, and why."""
+        """The largest batch of a variant, searched for where it is not known; 0 if there is none, and why."""
         settings = self.settings_of(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
@@ -219,7 +219,7 @@ def interrupted(run_id: str) -> str:
 
 
 def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) -> Run:
-    """A run that there was none of."""
+    """A run that never happened."""
     return {
         "variant": variant["name"],
         "batch": batch,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a sweep: rows from runs, and their words for a terminal and in Markdown. Pure.
+"""The tables of a sweep: rows from runs, as text for a terminal and in Markdown. Pure.
 
 Private to this collection, controller only.
 """
@@ -83,7 +83,7 @@ def middle(values: Iterable[float | None]) -> float | None:
 
 
 def efficiency(row: Row, alike: Iterable[Row]) -> float | None:
-    """Samples a second of a rank by those on the smallest number of nodes; None where nothing differs in that."""
+    """Samples a second of a rank by those on the smallest number of nodes; None if nothing differs in that."""
     known = [one for one in alike if one["per_rank"]]
     smallest = min(known, key=lambda one: (one["nnodes"], one["ranks"]), default=None)
     if smallest is None or not row["per_rank"] or len({(one["nnodes"], one["ranks"]) for one in known}) < 2:
@@ -211,7 +211,7 @@ def for_markdown(table: Table) -> str:
 
 
 def best_cells(rows: Sequence[Row]) -> Mapping[int, list[str]]:
-    """The variants that are best in a column, none where all are alike."""
+    """The variants that are best in a column, none if all are alike."""
     found = {}
     for place, name in (
         (5, "samples_per_second"),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variants of a sweep, from what was written to what is launched. Pure.
+"""The variants of a sweep: turns what was written into what is launched. Pure.
 
 Private to this collection, controller only.
 """
@@ -40,7 +40,7 @@ class Readers(NamedTuple):
 
 class Given(NamedTuple):
     """What was written. args, fit_args: of all variants, before their own; keys: of a job file, with their variables;
-    options: the variables of a launch; machines: how many there are, 0 where nobody knows."""
+    options: the variables of a launch; machines: how many there are, 0 if nobody knows."""
 
     sweep: str
     variants: object
@@ -76,7 +76,7 @@ def read_variants(given: Given, readers: Readers) -> tuple[list[Variant], list[s
 
 
 def wrong_name(name: object, sweep: str, others: Sequence[str]) -> str:
-    """What is wrong with the name of a variant, "" where nothing is."""
+    """What is wrong with the name of a variant, "" if nothing is."""
     if name is None:
         return "has no name: give it one with `name:`"
     if not isinstance(name, str) or not SAFE_RUN_ID.match(name):
@@ -130,7 +130,7 @@ def read_variant(
 
 
 def unknown(key: str, allowed: Mapping[str, str]) -> str:
-    """That nothing reads a setting of a variant, and what was meant."""
+    """Says that nothing reads a setting of a variant, and what was meant."""
     if key in NOT_ITS_OWN:
         return f"it sets {key}, which is the same for all: leave it out"
     near = difflib.get_close_matches(key, allowed, n=1)

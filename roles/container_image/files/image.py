@@ -98,7 +98,7 @@ class Image(Stage):
         """Have the image, and its archive where a node lacks it. Of the first node. Raises Fault."""
         if self.me:
             first = self.request["names"][0]
-            raise Fault(f"{first}, from which the image comes, has failed or does not answer: see what is said of it")
+            raise Fault(f"{first}, from which the image comes, has failed or does not answer: see its message")
         alone = self.request["archive"] and not self.request["requirements"]
         unpacked = self.unpacked if alone else 0
         if unpacked:
@@ -355,8 +355,8 @@ class Image(Stage):
                 return
         if not self.failed:
             raise Fault(
-                f"{self.request['names'][0]}, from which the image comes, has failed (see what is said of it), does "
-                f"not answer, or what came was changed on its way (see {self.own}/log). Run this again: it resumes "
+                f"{self.request['names'][0]}, from which the image comes, has failed (see its message), does not "
+                f"answer, or the data was changed on the way (see {self.own}/log). Run this again: it resumes "
                 "where it stopped"
             )
 

@@ -120,7 +120,7 @@ class Peers:
             length, digest = answer.getheader("Content-Length", ""), answer.getheader("Muster-Digest", "")
             expected = proof(self.token, "answer", *asked, answer.status, length, digest)
             if not same_proof(answer.getheader("Muster-Proof"), expected):
-                self.discard(peer, "who answers does not hold the token of this call")
+                self.discard(peer, "whoever answers does not have the token of this call")
                 return ""
             strangers_end.cancel()
             self.heard[peer] = time.monotonic()
@@ -143,7 +143,7 @@ class Peers:
             strangers_end.cancel()
             connection.close()
         if came.hexdigest() != digest:
-            self.discard(peer, f"the content of {path} was changed on its way, or on that node's disk")
+            self.discard(peer, f"the content of {path} was changed on the way, or on that node's disk")
             return ""
         return digest
 

@@ -65,14 +65,14 @@ def test_what_has_no_effect_is_refused(directory: Path, playbook: str) -> None:
     printed = said(directory, f"muster.training.{playbook}", *words)
     assert "--tags nothing: this playbook has no tags; remove the option" in printed, printed
     assert "--skip-tags much: this playbook has no tags" in printed
-    assert "warmup_steps is set (with -e), and nothing reads it; correct the name, or remove it" in printed
-    assert "mount_s3_mounts is set (with -e), and only the role mount_s3 reads it, which this playbook" in printed
+    assert "warmup_steps is set (with -e), but nothing reads it; correct the name, or remove it" in printed
+    assert "mount_s3_mounts is set (with -e), but only the role mount_s3 reads it, which this playbook" in printed
     assert "_own is set" not in printed
 
 
 def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
     printed = said(directory, "launch.yml", "-e", "nnodse=3", "--tags", "nothing", ANSIBLE_SKIP_TAGS="slow")
-    assert "nnodse is set (with -e), and nothing reads it; did you mean nnodes?" in printed
+    assert "nnodse is set (with -e), but nothing reads it; did you mean nnodes?" in printed
     assert "--tags nothing: this playbook has no tags" in printed, "it is the collection's, by the project's own file"
     assert "--skip-tags" not in printed, "which stands in no option that was typed"
 
@@ -81,7 +81,7 @@ def test_a_name_that_is_nearly_right_is_told(directory: Path) -> None:
 def test_what_is_read_is_taken(directory: Path, playbook: str) -> None:
     words = [word for pair in READ[playbook].split() for word in ("-e", pair.replace("~", " "))]
     printed = said(directory, f"muster.training.{playbook}", *words, "-e", "@settings.yml", "-e", "warmupsteps=1")
-    assert "warmupsteps is set (with -e), and nothing reads it" in printed, printed
+    assert "warmupsteps is set (with -e), but nothing reads it" in printed, printed
     assert set(re.findall(r"(\w+) is set \(with -e\)", printed)) == {"warmupsteps"}, printed
 
 
@@ -97,7 +97,7 @@ def test_a_word_that_is_no_variable_is_told_with_the_one_that_is_meant(
 ) -> None:
     printed = said(directory, f"muster.training.{playbook}", "-e", typed_words)
     for name, meant in zip(hints[::2], hints[1::2], strict=True):
-        assert f"{name} is set (with -e), and nothing reads it; did you mean {meant}?" in printed, printed
+        assert f"{name} is set (with -e), but nothing reads it; did you mean {meant}?" in printed, printed
 
 
 @pytest.mark.parametrize("playbook", ["mine.yml", "tagged.yml"])

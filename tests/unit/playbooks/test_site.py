@@ -115,9 +115,9 @@ REFUSED = [
         [
             "--tags opn_mpi: no role has this tag; did you mean open_mpi?",
             "--skip-tags firewal: no role has this tag; did you mean firewall?",
-            "open_mpi_compilr is set (with -e), and the role knows no such variable; did you mean open_mpi_compiler?",
-            "checkpoints_bucket is set (with -e), and only the role checkpoints reads it, which this playbook",
-            "nnodes is set (with -e), and nothing reads it",
+            "open_mpi_compilr is set (with -e), but the role has no such variable; did you mean open_mpi_compiler?",
+            "checkpoints_bucket is set (with -e), but only the role checkpoints reads it, which this playbook",
+            "nnodes is set (with -e), but nothing reads it",
         ],
     ),
     (
@@ -129,7 +129,7 @@ REFUSED = [
             "the role cifs_share is off on all nodes (to enable it, add -e cifs_share_enabled=true)",
             "the role docker_data_root is off on all nodes (to enable it, set docker_data_root_path)",
             "docker_engine_enabled is set (with -e), but the tags exclude the role docker_engine",
-            "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes",
+            "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes",
         ],
     ),
     ("-e code_source=nowhere", ["code_source is nowhere, and there is no {}/nowhere on this machine"]),

@@ -33,7 +33,7 @@ def test_who_gives_no_answer_is_named_with_what_that_means(tmp_path: Path, other
     done = typed(tmp_path, ["ansible-playbook", "muster.training.stop", "-i", "machines.yml", "-e", "run_id=first"])
     output = " ".join(done.stdout.split())
     assert done.returncode == 2, done.stdout
-    assert "a does not answer, so nothing was stopped there by hand" in output, done.stdout
+    assert "a does not answer, so stop.yml stopped nothing there" in output, done.stdout
     assert said in output and unsaid not in output, done.stdout
     assert "a unreachable did not answer a moment ago" in output, done.stdout
     assert ("no node has a run first" in output) == (other == HERE)

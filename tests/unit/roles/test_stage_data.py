@@ -345,7 +345,7 @@ def test_what_is_changed_between_two_nodes_is_discarded(s3: S3Server, tmp_path: 
     assert changed.encode() in relay.heard
     assert cluster.files(0) == WANTED
     assert answer["from_peers"] == 0, "something that was changed was taken"
-    assert "was changed on its way" in (places[1] / ".muster-stage" / "log").read_text()
+    assert "was changed on the way" in (places[1] / ".muster-stage" / "log").read_text()
 
 
 def test_only_a_node_that_holds_the_token_is_answered_and_once(s3: S3Server, tmp_path: Path, stage: ModuleType) -> None:

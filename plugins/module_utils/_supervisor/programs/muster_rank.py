@@ -1,14 +1,14 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One rank of a run whose launcher is not torchrun: what the launcher starts in the job's stead. Private.
+"""One rank of a run whose launcher is not torchrun: the launcher starts this in place of the job. Private.
 
-Lies as ``bin/muster-rank`` in the run directory of each node, first on the launcher's PATH, and takes all it needs from
-the files beside it. So a launcher carries one word from node to node: no argument, variable or secret of the job is
-quoted, cut or shown by it. Standard library only, Python >= 3.8.
+It is ``bin/muster-rank`` in the run directory of each node, first on the launcher's PATH, and takes all it needs from
+the files beside it. So a launcher carries one word from node to node: it quotes, cuts or shows no argument, variable or
+secret of the job. Standard library only, Python >= 3.8.
 
-It refuses to run in another place than the rank table says, gives the job the same environment under every launcher,
-keeps its output in ``ranks/LOCAL_RANK``, and writes down how it ended, which launchers tell wrongly or not at all.
+It refuses to run anywhere but where the rank table says, gives the job the same environment under every launcher,
+keeps its output in ``ranks/LOCAL_RANK``, and writes down how it ended, which launchers report wrongly or not at all.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def read_json(path: str) -> Any:
 
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
-    """Return the first of these variables that is there, as a number."""
+    """Return the first of these variables that is set, as a number."""
     found = next((environment[name] for name in names if environment.get(name)), None)
     return int(found) if found is not None and found.isdigit() else None
 
 
 def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, int]:
-    """Return (rank, local rank) of this process. Raises Misplaced where the launcher differs from the rank table."""
+    """Return (rank, local rank) of this process. Raises Misplaced if the launcher differs from the rank table."""
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     told = " or ".join(rules["rank"])

@@ -3,16 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What mpirun, mpiexec and pdsh take for ssh: start a command on another node, under that node's supervisor. Private.
 
-Lies as ``bin/ssh`` in the run directory of rank 0, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks
-rank 0's supervisor, by a file, to have the command started on HOST; that goes over the lifeline, and HOST's own
-supervisor starts it in its unit. So what a launcher starts elsewhere is ended, watched and reported as what it starts
-here, and the nodes need not be able to log in at each other. The output stays on HOST, in its ``launcher.log``.
+It is ``bin/ssh`` in the run directory of rank 0, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks
+rank 0's supervisor, through a file, to have the command started on HOST; that goes over the lifeline, and HOST's own
+supervisor starts it in its unit. So what a launcher starts elsewhere is ended, watched and reported like what it starts
+here, and the nodes need not be able to log in to each other. The output stays on HOST, in its ``launcher.log``.
 
 Commands are run by /bin/sh, whatever the user's login shell: launchers write them for sh or bash. mpirun would write
-them for csh where that is the login shell, unless it asks first, by ``echo $SHELL``; the answer is ours and starts
+them for csh if that is the login shell, unless it asks first, with ``echo $SHELL``; we answer that, and start
 nothing.
 
-A node is started once: a second command is how DeepSpeed kills by pattern, which no run may.
+A node is started once: a second command is how DeepSpeed kills by pattern, which no run may do.
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ def test_the_complaint_says_where_it_was_set() -> None:
         "launch_", {"launch_script"}, {"a": ["launch_scrip", "launch_x"]}, ["nnodes"], ["launch_x", "nnode"]
     )
     assert said == [
-        "launch_scrip is set (for a), and the role knows no such variable; did you mean launch_script?",
-        "launch_x is set (with -e), and the role knows no such variable",
-        "nnode is set (with -e), and nothing reads it; did you mean nnodes?",
+        "launch_scrip is set (for a), but the role has no such variable; did you mean launch_script?",
+        "launch_x is set (with -e), but the role has no such variable",
+        "nnode is set (with -e), but nothing reads it; did you mean nnodes?",
     ]
 
 
@@ -101,7 +101,7 @@ def test_an_extra_variable_with_a_misspelt_prefix_is_refused(name: str) -> None:
     right = misspelt_prefixes("launch_", LAUNCH, [name])[name]
     assert right in LAUNCH
     assert complaints("launch_", LAUNCH, {}, [], [name]) == [
-        f"{name} is set (with -e), and nothing reads it; did you mean {right}?"
+        f"{name} is set (with -e), but nothing reads it; did you mean {right}?"
     ]
     assert complaints("launch_", LAUNCH, {}, [], [name], lambda: {name}) == [], "another role knows it"
 
@@ -169,14 +169,14 @@ training:
     ("of_node1", "extra", "said"),
     [
         ("launch_python", "nnodes=2", ""),
-        ("launch_pyton", "nnodes=2", "launch_pyton is set (for node1), and the role knows no such variable"),
-        ("launch_python", "nnode=2", "nnode is set (with -e), and nothing reads it; did you mean nnodes?"),
+        ("launch_pyton", "nnodes=2", "launch_pyton is set (for node1), but the role has no such variable"),
+        ("launch_python", "nnode=2", "nnode is set (with -e), but nothing reads it; did you mean nnodes?"),
         (
             "launch_python",
             "launhc_nnodes=2",
-            "launhc_nnodes is set (with -e), and nothing reads it; did you mean launch_nnodes?",
+            "launhc_nnodes is set (with -e), but nothing reads it; did you mean launch_nnodes?",
         ),
-        ("launch_python", "launch_nnode=2", "launch_nnode is set (with -e), and the role knows no such variable"),
+        ("launch_python", "launch_nnode=2", "launch_nnode is set (with -e), but the role has no such variable"),
         (
             "launch_python",
             "nnodes=4",

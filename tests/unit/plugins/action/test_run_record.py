@@ -215,14 +215,14 @@ RUNNING = {
     "result": None,
     "directory": "/runs/first/node1",
 }
-FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: nothing heard of it"}
+FAILED = {**RUNNING, "state": "failed", "message": "node0 is lost: no sign of life"}
 DIED = {**RUNNING, "state": "died"}
 
 
 def test_rank_0_is_lost_and_the_others_say_that_it_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = opened(tmp_path)
     result = closed(tmp_path, reads={"node0": None, "node1": FAILED})
-    assert result["failed"] and "node0 is lost: nothing heard of it" in capsys.readouterr().out
+    assert result["failed"] and "node0 is lost: no sign of life" in capsys.readouterr().out
     assert json.loads((record / "result.json").read_text())["first_failure"]["node"] == "node0"
 
 
@@ -353,7 +353,7 @@ def test_rank_0_died_and_all_others_are_through(tmp_path: Path) -> None:
         "node": "node0",
         "node_rank": 0,
         "rank": None,
-        "error": "node0 is lost: nothing heard of it",
+        "error": "node0 is lost: no sign of life",
         "log": "/runs/first/node1/launcher.log",
         "last_lines": [],
     }

@@ -254,4 +254,4 @@ def test_nodes_that_gave_no_answer_are_unreachable_and_nothing_else() -> None:
     answers["node2"] = {"unreachable": True, "msg": "Task failed: ssh: connect to host: No route to host"}
     found = findings(facts, facts=answers)
     assert [(finding.id, finding.nodes) for finding in found] == [("unreachable", ("node2",))]
-    assert found[0].found == "no way leads to it: No route to host"
+    assert found[0].found == "it cannot be reached: No route to host"

@@ -459,7 +459,7 @@ def test_a_stopped_peer_counts_as_lost_and_ends_itself_when_it_wakes(make: RunMa
     frozen = run.supervisor(2)
     os.kill(frozen, signal.SIGSTOP)
     run.wait_for("failed", 0, 1)
-    assert "node2 is lost: nothing heard of it for 5 s" in run.result()["reason"]
+    assert "node2 is lost: no sign of life for 5 s" in run.result()["reason"]
     assert run.result()["first_node"] == "node2"
     os.kill(frozen, signal.SIGCONT)
     gone_within(run, 10.0)
@@ -473,7 +473,7 @@ def test_a_stopped_rank_0_is_noticed_by_each_peer(make: RunMaker) -> None:
     frozen = run.supervisor(0)
     os.kill(frozen, signal.SIGSTOP)
     run.wait_for("failed", 1, 2)
-    assert "node0 is lost: nothing heard of it for 5 s" in run.read(1, "status.json")["message"]
+    assert "node0 is lost: no sign of life for 5 s" in run.read(1, "status.json")["message"]
     os.kill(frozen, signal.SIGCONT)
     gone_within(run, 10.0)
 
@@ -488,7 +488,7 @@ def test_a_supervisor_that_hangs_is_ended_with_its_job_on_its_own_node(make: Run
     eventually((run.directory / "ready1").exists)
     os.kill(run.supervisor(rank), signal.SIGSTOP)
     run.wait_until_gone()
-    assert f"node{rank} is lost: nothing heard of it for 3 s" in run.read(1 - rank, "status.json")["message"]
+    assert f"node{rank} is lost: no sign of life for 3 s" in run.read(1 - rank, "status.json")["message"]
     eventually(lambda: not {"token", "environment.json"} & {path.name for path in run.node(rank).iterdir()})
     assert not os.path.exists(run.plans[rank]["temporary_directory"])
 
@@ -661,11 +661,11 @@ def test_gpus_that_fail_under_a_run_are_told_and_stand_in_the_verdict(
     run.wait_for("running")
     eventually(lambda: len((run.node(rank) / "gpus.csv").read_text().splitlines()) > 3)
     (run.directory / fault).touch()
-    eventually(lambda: f"the GPUs on node{rank} fail: {error}" in run.events())
+    eventually(lambda: f"the GPUs on node{rank} are failing: {error}" in run.events())
     (run.directory / fault).unlink()
     eventually(lambda: f"the GPUs on node{rank} work again" in run.events())
     (run.directory / fault).touch()
-    eventually(lambda: run.events().count(f"the GPUs on node{rank} fail: {error}") == 2)
+    eventually(lambda: run.events().count(f"the GPUs on node{rank} are failing: {error}") == 2)
     (run.directory / "go").touch()
     run.wait_until_gone()
     reports = [node["report"] for node in run.result()["nodes"]]
@@ -689,7 +689,7 @@ def test_a_gpu_that_is_lost_and_ends_the_job_at_once_stands_in_the_verdict(make:
     assert [node["report"]["gpus"] for node in result["nodes"]] == [LOST if n == rank else "" for n in range(2)]
     failure = first_failure(result)
     assert failure is not None and (failure["node"], failure["rank"]) == (f"node{rank}", rank)
-    assert f"the GPUs on node{rank} fail: {LOST}" in run.events()
+    assert f"the GPUs on node{rank} are failing: {LOST}" in run.events()
 
 
 def test_a_failed_job_does_not_wait_long_for_gpus_that_give_no_answer(make: RunMaker) -> None:
@@ -733,7 +733,7 @@ def test_an_elastic_run_goes_on_while_enough_nodes_live(make: RunMaker) -> None:
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(2), signal.SIGKILL)
-    eventually(lambda: any("the run goes on with 2 of 3 nodes" in text for text in run.events()))
+    eventually(lambda: any("the run continues with 2 of 3 nodes" in text for text in run.events()))
     (run.directory / "go").touch()
     run.wait_for("succeeded", 0, 1)
     assert [node["state"] for node in run.result()["nodes"]] == ["ended", "ended", "lost"]

@@ -197,4 +197,4 @@ def test_a_rank_that_was_never_started_is_a_failure(make: Maker) -> None:
     start(run)
     run.wait_for("failed")
     report = run.result()["nodes"][2]["report"]
-    assert report["launcher_error"] == "the launcher ended with exit code 0, but not so rank 2"
+    assert report["launcher_error"] == "the launcher ended with exit code 0, but rank 2 did not"

@@ -900,7 +900,7 @@ class Node:
         """A node falls silent, or its launcher fails."""
         node = self.hub.nodes[rank]
         if how == "lost":
-            self.hub.lose(node, "nothing heard of it")
+            self.hub.lose(node, "no sign of life")
         else:
             self.hub.take_report(node, checked_report({"exit_code": 1}))
         self.supervisor.carry_out_orders()
@@ -1060,7 +1060,7 @@ def test_an_elastic_run_loses_nodes_down_to_its_minimum_and_not_one_more(make_ra
     for rank, how, left in ((4, "lost", 4), (1, "failed", 3), (3, "lost", 2)):
         node.fail(rank, how)
         assert node.supervisor.link.stop_reason is None, f"without node{rank}"
-        assert f"the run goes on with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
+        assert f"the run continues with {left} of 5 nodes (at least 2 are needed)" in node.run.events()[-1]
     assert [node.told(rank) for rank in range(1, 5)] == [[], [], [], []]
     node.fail(2, "failed")
     assert node.supervisor.link.stop_reason == "the launcher on node2 ended with exit code 1"
@@ -1107,7 +1107,7 @@ def test_a_lost_node_has_the_ranks_beside_rank_0_start_anew(make_rank_0: NodeMak
     try:
         run_job(supervisor, client)
         eventually(lambda: is_rank(contained.pid, str(node.run.node(0))))
-        node.hub.lose(node.hub.nodes[2], "nothing heard of it")
+        node.hub.lose(node.hub.nodes[2], "no sign of life")
         supervisor.carry_out_orders()
         if in_container:
             assert contained.wait(60) == -signal.SIGKILL
@@ -1324,7 +1324,8 @@ def test_a_container_that_takes_its_time_to_go_is_no_process_that_does_not_end(
     assert killed[-1] == ([stubborn], signal.SIGKILL)
     assert node.supervisor.report is not None and node.supervisor.report["stuck"] == [stubborn]
     assert node.supervisor.report["container"] == (
-        "the container engine is taking long to remove it; remove it there with: docker rm --force muster-first-node0"
+        "the container engine is taking a long time to remove it; "
+        "remove it there with: docker rm --force muster-first-node0"
     )
 
 

@@ -234,8 +234,8 @@ def test_an_error_of_ranks_that_share_a_log_is_not_laid_to_one_of_them() -> None
 
 
 def test_a_lost_node_comes_before_what_its_peers_say() -> None:
-    made = result(report(1, rank(0, 1, CLOSED)), None, first="node1", reason="node1 is lost: nothing heard of it")
-    assert cause(made) == ("node1", None, "node1 is lost: nothing heard of it")
+    made = result(report(1, rank(0, 1, CLOSED)), None, first="node1", reason="node1 is lost: no sign of life")
+    assert cause(made) == ("node1", None, "node1 is lost: no sign of life")
 
 
 def test_a_node_lost_on_the_way_does_not_hide_the_cause() -> None:
@@ -362,7 +362,7 @@ def seen(state: str, message: str = "", of: dict[str, Any] | None = None) -> dic
 
 
 def test_rank_0_is_gone_and_its_peers_say_why() -> None:
-    lost = "node0 is lost: nothing heard of it for 10 s (powered off, or cut off from the network)"
+    lost = "node0 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     reads = {"node0": None, "node1": seen("failed", lost, report(1, rank(1, 1, CLOSED))), "node2": seen("failed", lost)}
     verdict = without_hub(PLAN, reads, 5000.0)
     assert (verdict["state"], verdict["reason"], verdict["started"], verdict["ended"]) == ("failed", lost, None, 5000.0)
@@ -399,7 +399,7 @@ def test_rank_0_cannot_be_asked_and_its_peers_have_its_last_word(state: str) -> 
 
 def test_a_node_that_has_left_an_elastic_run_has_not_stopped_it() -> None:
     left = seen("stopped", "node1 was told to leave (SIGTERM)", report(TERMINATED, reason="node1 was told to leave"))
-    lost = "node0 is lost: nothing heard of it"
+    lost = "node0 is lost: no sign of life"
     verdict = without_hub(PLAN, {"node0": None, "node1": left, "node2": seen("failed", lost)}, 5000.0)
     assert (verdict["state"], verdict["first_failure"]["node"]) == ("failed", "node0")
 
@@ -437,9 +437,9 @@ def test_the_last_lines_name_node_rank_error_and_log() -> None:
         "  on node1 these processes survive even SIGKILL: 4711; the node needs a reboot\n"
         "  on node1 the container may still exist and hold GPUs: Cannot connect; remove it there with: docker rm "
         "--force muster-first-node1\n"
-        "  on node1 the run's directory could not be written at times: No space left on device; make room, or set "
+        "  on node1 the run's directory could not be written to at times: No space left on device; make room, or set "
         "launch_node_directory: /home/u/node1\n"
-        "  on node1 the mount /data died under the run: Transport endpoint is not connected; check that its server is "
+        "  on node1 the mount /data died during the run: Transport endpoint is not connected; check that its server is "
         "up, then mount it again (site.yml)\n"
         "  record: /runs/first/result.json"
     )
@@ -513,7 +513,7 @@ def test_a_stopped_run_gives_the_reason() -> None:
 
 def test_an_elastic_run_says_whom_it_lost() -> None:
     verdict = from_hub({}, result(report(0, rank(0, 0)), None, state="succeeded", reason=""))
-    assert "  lost on the way: node1\n" in render_verdict(verdict, "/r.json", {})
+    assert "  lost during the run: node1\n" in render_verdict(verdict, "/r.json", {})
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_an_error_that_is_known_is_explained_by_itself() -> None:
 
 
 def test_of_a_lost_node_is_said_what_to_do_whatever_it_wrote_last() -> None:
-    error = "gpu2 is lost: nothing heard of it for 10 s (powered off, or cut off from the network)"
+    error = "gpu2 is lost: no sign of life for 10 s (powered off, or cut off from the network)"
     explanation = explain_failure(error, TEXTS["disk-full"].splitlines())
     assert explanation is not None and explanation["id"] == "node-lost"
     assert "ansible-playbook ping.yml" in explanation["remedy"]

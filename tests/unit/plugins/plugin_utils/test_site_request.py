@@ -142,18 +142,18 @@ def test_a_switch_of_a_role_that_the_tags_leave_out_is_named() -> None:
         (
             "open_mpi_compiler",
             [
-                "open_mpi_compiler is set (with -e), and the role open_mpi is off on all nodes (to enable it, add -e "
+                "open_mpi_compiler is set (with -e), but the role open_mpi is off on all nodes (to enable it, add -e "
                 "open_mpi_enabled=true)"
             ],
         ),
         (
             "checkpoints_bucket",
             [
-                "checkpoints_bucket is set (with -e), and only the role checkpoints reads it, "
+                "checkpoints_bucket is set (with -e), but only the role checkpoints reads it, "
                 "which this playbook does not run; remove it"
             ],
         ),
-        ("nnodes", ["nnodes is set (with -e), and nothing reads it; correct the name, or remove it"]),
+        ("nnodes", ["nnodes is set (with -e), but nothing reads it; correct the name, or remove it"]),
     ],
 )
 def test_a_variable_that_nothing_reads_is_named(tmp_path: Path, typed: str, said: list[str]) -> None:
