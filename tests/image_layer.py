@@ -26,7 +26,8 @@ os.makedirs("/{PACKAGES}", exist_ok=True)
 with open("/{PACKAGES}/checkout.pth", "w") as paths:
     paths.write("{SITE_PACKAGES}\\n")
 END
-tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share --recursion --exclude=perl \\
+tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share usr/local usr/local/lib \\
+  usr/local/lib/python3.11 {PACKAGES} --recursion --exclude=perl \\
   --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
   usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels \\
   etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi \
