@@ -59,8 +59,8 @@ real cluster has its own.""",
     "image": Bench(
         "Container image: from an archive here, on one node and on four",
         meaning="""\
-The first node gets the archive by SSH and hands what Docker makes of it to the others, each of which gets a share of it
-from the first node and the rest from its peers.""",
+The first node gets the archive by SSH and passes it on while Docker loads it there: each of the others gets a share of
+it from the first node and the rest from its peers.""",
     ),
     "data": Bench(
         "Training data: mounted, cached and staged",
