@@ -85,7 +85,9 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
     now = plan(wanted, look(work), work.noted)
     cost = cost_of(wanted, now)
     if on:
-        raise ClusterError(f"{', '.join(on)} of {work.cluster} could not be stopped, and cost on. Run this again")
+        raise ClusterError(
+            f"{', '.join(on)} of {work.cluster} could not be stopped and still cost money. Run this again"
+        )
     words = f"{work.cluster}: {len(machines)} machines are off; {cost_words(cost, 'stopped')}"
     work.say(words)
     return Done(bool(first["steps"]), wanted, first, now, cost, [], words)
@@ -123,7 +125,7 @@ def remove(
             templates = []
         return _carry_out(work, wanted, first, templates)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to go on from there") from None
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:

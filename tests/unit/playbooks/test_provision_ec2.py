@@ -120,7 +120,7 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
     ("words", "message"),
     [
         ((*NODES, *KEYS), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
-        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, and nobody could log in"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, so nobody could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
         (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),

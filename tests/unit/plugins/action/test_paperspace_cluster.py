@@ -261,7 +261,7 @@ def test_each_post_is_answered_by_a_proxy_and_carried_out(bench: Bench) -> None:
 
 def test_a_service_that_is_down_leaves_what_is_there_and_says_so(bench: Bench) -> None:
     bench.server.faults.append(Fault("/machines", "POST", skip=1, status=503, carried_out=False))
-    with pytest.raises(ClusterError, match=r"Recorded, and paid for: bert-0 \(ps\w+\), bert-1 \(asked for, without an"):
+    with pytest.raises(ClusterError, match=r"Recorded, and billed: bert-0 \(ps\w+\), bert-1 \(requested, no answer"):
         bench.provide()
     bench.server.faults.clear()
     bench.provide()
