@@ -180,8 +180,8 @@ def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> N
     runs = runs_on(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
     if runs:
         raise PlanRefused(
-            f"{cluster} may be at work: {directory} has no end of {', '.join(runs[:4])}. See with `ansible-playbook "
-            f"status.yml -e run_id={runs[0]}` where it stands, stop it, or go on with -e force=true"
+            f"{cluster} may still be running {', '.join(runs[:4])}: no result in {directory}. Check with "
+            f"`ansible-playbook status.yml -e run_id={runs[0]}`, stop it, or go on anyway with -e force=true"
         )
 
 

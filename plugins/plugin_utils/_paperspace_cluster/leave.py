@@ -165,11 +165,11 @@ def _words(work: Work, now: Plan, left: list[str], templates: list[str]) -> str:
     price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
     if left:
         return f"{work.cluster} is not gone, {price} an hour. Left: {'; '.join(left)}"
-    also = f"; the template {', '.join(templates)} stays, and goes with teardown_template=true" if templates else ""
+    also = f"; the template {', '.join(templates)} stays; remove it with teardown_template=true" if templates else ""
     if now["kept"]:
         kept = "; ".join(now["kept"])
         return (
-            f"no machine of {work.cluster} is left; {kept}, at a price that is not known here. It goes with "
+            f"no machine of {work.cluster} is left; {kept}, at a price unknown here. Remove it with "
             f"teardown_drive=true{also}"
         )
     if templates:

@@ -104,7 +104,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
         work.say(line)
     work.say(f"{work.cluster}: {cost_words(first.cost, 'present')}")
     if most is not None and makes(first.plan):
-        work.say(f"the team has {len(there['machines'])} of the {most} machines that it may have")
+        work.say(f"the team has {len(there['machines'])} of the {most} machines it may have")
     if check:
         return Provided(bool(first.plan["steps"]), first, first.plan, first.cost)
     if not first.plan["steps"] and all(machine["state"] == "ready" for machine in first.plan["nodes"]):
@@ -302,7 +302,7 @@ def _give_back(work: Work, ip: str, machine_id: str) -> str:
         if holder in ("", machine_id):
             return remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})
         if holder or work.clock() - began > SEEN_AFTER:
-            work.say(f"address {ip} is not given back: it is gone already, or somebody else's by now")
+            work.say(f"address {ip} was not released: it is already gone, or somebody else's by now")
             work.record.forget_address(ip)
             return ""
         work.sleep(LOOK_AGAIN)

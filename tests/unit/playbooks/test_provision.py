@@ -85,7 +85,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
-            "region 'mars1' is none of Paperspace's. There are: ny2 (East Coast (NY2))",
+            "Paperspace has no region 'mars1'. There are: ny2 (East Coast (NY2))",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
@@ -93,7 +93,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
-            "ssh_public_key is no public key of SSH",
+            "ssh_public_key is not an SSH public key",
         ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
@@ -177,8 +177,8 @@ def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_pat
     (record / "plan.json").write_text(json.dumps(plan))
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 2
-    assert "bert may be at work: " in said
-    assert f"has no end of first. See with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
+    assert "bert may still be running first: no result in " in said
+    assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
 
 
 def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -397,7 +397,7 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {"max_usd_per_hour": 1.0},
-            "with g4dn.xlarge on demand it costs 1.06 USD an hour, and max_usd_per_hour is 1",
+            "with g4dn.xlarge on demand it costs 1.06 USD an hour, but max_usd_per_hour is 1",
         ),
         (
             None,
@@ -416,7 +416,7 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {**OWN, "reached": ["10.0.0.0/8", "172.16.0.0/12"]},
-            "no private block of addresses with a /16 is free",
+            "no private /16 address block is free",
         ),
         (twice, {}, "2 networks are called muster-bert: sg-"),
         (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown here"),
@@ -449,7 +449,7 @@ def test_what_cannot_be_had_is_one_line_and_nothing_made(
         ),
         (
             Fault("RequestExpired", "DescribeInstances", message="Request has expired."),
-            "this machine's clock is wrong, says",
+            "AWS says this machine's clock is wrong",
         ),
         (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user may not call describe_instances"),
     ],
@@ -466,8 +466,8 @@ def test_what_is_there_is_never_retyped(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     for changes, words in (
-        ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, wanted is g5.xlarge"),
-        ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, wanted are 300"),
+        ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, not g5.xlarge"),
+        ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, not 300"),
     ):
         with pytest.raises(PlanRefused, match=words):
             bench.provide(**changes)
@@ -573,7 +573,7 @@ def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
     made = run(ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet)
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"]
+    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"]
     assert bench.groups(bench.server.everything()) == []
     bench.server.client().terminate_instances(InstanceIds=[theirs])
     for _turn in range(2):
@@ -589,7 +589,7 @@ def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(be
     made = bench.server.client().create_network_interface(SubnetId=subnet)
     theirs = made["NetworkInterface"]["NetworkInterfaceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not of this cluster"]
+    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not part of this cluster"]
     assert not {"DetachInternetGateway", "DeleteSubnet"} & {action for action, _given in bench.server.requests}
     bench.server.client().delete_network_interface(NetworkInterfaceId=theirs)
     bench.remove()
@@ -772,7 +772,7 @@ def test_somebody_elses_machine_in_the_group_stays_and_is_named(bench: Bench) ->
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
     assert done.left == [
-        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"
+        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"
     ]
     assert [key for key in bench.server.left_over() if key.startswith("i-")] == [theirs]
     assert bench.server.foreign_bytes() == bench.foreign

@@ -196,7 +196,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> Non
 
 def test_a_server_that_asks_for_an_hour_is_not_waited_for() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
-    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s: try again then"):
+    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before trying again"):
         script.client().request("GET", "/machines")
     assert script.slept == []
 
