@@ -33,7 +33,7 @@ def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]
         return [one for one in files if one["kind"] != "tool"]
     if version_in(place) and not manager:
         raise Fault(
-            f"{place.environment} is an environment that somebody else made. Needed: an unused path.  "
+            f"{place.environment} is an environment that somebody else made. Needed: an unused path. "
             "Set python_env_directory to another directory, or remove it"
         )
     if os.path.exists(place.environment):

@@ -50,7 +50,7 @@ def check(given: Data) -> Data:
     here = version_in(place)
     if not path and not here and given["manager"] == "venv":
         raise Fault(
-            f"there is no interpreter {given['python']}. Needed: a system Python for a venv environment.  "
+            f"there is no interpreter {given['python']}. Needed: a system Python for a venv environment. "
             "Install it, correct python_env_python, or set python_env_manager to uv, which brings its own"
         )
     root = place.root
@@ -147,9 +147,7 @@ def install(given: Data) -> Data:
         run([*words, "--editable", path], env=variables)
     left = [name for name in missing_in(place, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if left:
-        raise Fault(
-            f"these were installed but are missing: {', '.join(left)}. Run this again; if that fails, remove {place.root}"
-        )
+        raise Fault(f"these were installed but are missing: {', '.join(left)}. Run this again, or remove {place.root}")
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
     record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since
     write(place.installed(lock["layer"]), json.dumps(record))

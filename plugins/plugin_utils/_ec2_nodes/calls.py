@@ -160,7 +160,7 @@ class Aws:
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise Ec2Error("NoCredentials", f"{one_line(error)}. {KEYS}") from None
         except (HTTPClientError, botocore.exceptions.ConnectionError, ResponseParserError) as error:
-            raise Ec2Error(LOST, f"no answer to {action}:  {one_line(error)}") from None
+            raise Ec2Error(LOST, f"no answer to {action}: {one_line(error)}") from None
         except NoRegionError as error:
             raise Ec2Error("NoRegion", one_line(error)) from None
         except BotoCoreError as error:

@@ -68,7 +68,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     refuse_strangers(work, account)
     ways = find_ways(work, ask, account, check)
     if not ways.possible:
-        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made:  {'; '.join(ways.refused)}")
+        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made: {'; '.join(ways.refused)}")
     first = ways.possible[0]
     network = first.plan["network"]
     group = account.groups[network["id"]] if network else {}

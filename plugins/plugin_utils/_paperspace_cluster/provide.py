@@ -96,7 +96,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     ways = [way_with(work, ask, one, there, check, refused) for one in types_to_try(work, ask, there)]
     possible = [way for way in ways if way is not None]
     if not possible:
-        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made:  {'; '.join(refused)}")
+        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made: {'; '.join(refused)}")
     first = possible[0]
     most = integer(team.get("maxMachines"))
     refuse_too_many(first, most, there)

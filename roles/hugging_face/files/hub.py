@@ -362,8 +362,8 @@ def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Reposito
                 attempts += 1
                 if attempts > 2:
                     raise Fault(
-                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} states. It "
-                        "was removed. Check what is between this node and the hub, and this node's disk"
+                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} states. "
+                        "It was removed. Check what is between this node and the hub, and this node's disk"
                     )
                 asked = {"kind": one.kind, "name": one.name, "revision": one.revision}
                 patiently(functools.partial(call, one, file), request, asked)
