@@ -362,7 +362,7 @@ def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Reposito
                 attempts += 1
                 if attempts > 2:
                     raise Fault(
-                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} states. "
+                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} says. "
                         "It was removed. Check what is between this node and the hub, and this node's disk"
                     )
                 asked = {"kind": one.kind, "name": one.name, "revision": one.revision}
