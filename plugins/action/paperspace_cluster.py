@@ -181,7 +181,7 @@ def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> N
     if runs:
         raise PlanRefused(
             f"{cluster} may still be running {', '.join(runs[:4])}: no result in {directory}. Check with "
-            f"`ansible-playbook status.yml -e run_id={runs[0]}`, stop it, or go on anyway with -e force=true"
+            f"`ansible-playbook status.yml -e run_id={runs[0]}`, stop it, or override with -e force=true"
         )
 
 

@@ -147,7 +147,9 @@ def install(given: Data) -> Data:
         run([*words, "--editable", path], env=variables)
     left = [name for name in missing_in(place, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if left:
-        raise Fault(f"these were installed but are missing: {', '.join(left)}. Run this again, or remove {place.root}")
+        raise Fault(
+            f"these were installed but are missing: {', '.join(left)}. Run this again; failing that, remove {place.root}"
+        )
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
     record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since
     write(place.installed(lock["layer"]), json.dumps(record))

@@ -94,7 +94,7 @@ def remove(work: Work, check: bool = False, agree: Agree = lambda machines: None
     try:
         return _carry_out(work, wanted, first)
     except Ec2Error as error:
-        raise ClusterError(f"{error}. {recorded(work)} Run this again to go on from there") from None
+        raise ClusterError(f"{error}. {recorded(work)} Run this again to continue") from None
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:

@@ -198,7 +198,7 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
             if waited > STUCK_AFTER:
                 raise ClusterError(
                     f"{', '.join(pending.values())} of {work.cluster} are not running after {duration(waited)}, and "
-                    "are billed. Look at https://console.aws.amazon.com/ec2, and run this again to go on"
+                    "are billed. Look at https://console.aws.amazon.com/ec2, and run this again to continue"
                 )
             work.sleep(INTERVAL)
     return troubles

@@ -95,7 +95,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     try:
         return _try_in_turn(work, ask, ways)
     except Ec2Error as error:
-        raise ClusterError(f"{error}. {recorded(work)} Run this again to go on from there") from None
+        raise ClusterError(f"{error}. {recorded(work)} Run this again to continue") from None
 
 
 def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
@@ -123,7 +123,7 @@ def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
             tried.append(f"{way.words}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}")
         if work.clock() >= until:
             break
-        work.say(f"no capacity anywhere; all options are tried again: {duration(until - work.clock())} left")
+        work.say(f"no capacity anywhere; trying all options again: {duration(until - work.clock())} left")
         work.sleep(AGAIN)
     failed += tried
     _remove_rest(work, failed)

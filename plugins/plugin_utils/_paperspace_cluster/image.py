@@ -89,7 +89,7 @@ def make_image(
         if start:
             _start(work, machine)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {node} may be off. Run this again to go on from there") from None
+        raise ClusterError(f"{error.what}. {node} may be off. Run this again to continue") from None
     work.record.settle_one("template", name)
     words = f"the template {name} ({found}) of {node} is made; provision_template={name} makes machines from it"
     work.say(words)

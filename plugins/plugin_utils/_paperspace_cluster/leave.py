@@ -125,7 +125,7 @@ def remove(
             templates = []
         return _carry_out(work, wanted, first, templates)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to go on from there") from None
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to continue") from None
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:

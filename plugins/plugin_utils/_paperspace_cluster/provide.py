@@ -113,7 +113,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     try:
         return _try_in_turn(work, ask, possible, refused)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to go on from there") from None
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to continue") from None
 
 
 def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -> Provided:
