@@ -148,7 +148,7 @@ def install(given: Data) -> Data:
     left = [name for name in missing_in(place, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if left:
         raise Fault(
-            f"these were installed but are missing: {', '.join(left)}. Run this again; failing that, remove {place.root}"
+            f"these were installed but are missing: {', '.join(left)}. Run this again; else remove {place.root}"
         )
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
     record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since

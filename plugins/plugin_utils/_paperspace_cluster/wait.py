@@ -105,7 +105,7 @@ def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | 
         if not failed and waited >= STUCK_AFTER:
             raise ClusterError(
                 f"{watched.name} ({machine_id}) has been {machine['said']} for {duration(waited)}, and is billed. In "
-                "this case Paperspace wants a support ticket (https://console.paperspace.com). Run this again to continue"
+                "this case Paperspace wants a support ticket (https://console.paperspace.com). Run this again to go on"
             )
         return failed
     return ""
