@@ -409,7 +409,7 @@ def test_a_run_in_trouble_is_told_once_and_holds_up_no_other(
     told = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
     assert told in attend() and "not copied" not in attend()
     assert copied(s3) == {"step/shard": b"1"}
-    assert "leads to" in json.loads(status.read_text())["problem"]
+    assert "points to" in json.loads(status.read_text())["problem"]
     (tmp_path / "gone").write_bytes(b"2")
     assert "second node0: checkpoints are copied to S3 again" in attend()
     assert copied(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}
