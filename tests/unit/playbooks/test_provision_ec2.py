@@ -124,7 +124,7 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
         (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),
-            "a network of its own and the subnet subnet-1 of another one are wanted",
+            "both a network of its own and the subnet subnet-1 of another are requested",
         ),
     ],
 )
@@ -139,5 +139,5 @@ def test_what_is_typed_wrongly_is_one_line(
 
 
 def test_an_address_that_cannot_be_read_is_asked_for(server: EC2Server) -> None:
-    with pytest.raises(PlanRefused, match=r"Say from where SSH is to be open: -e provision_ssh_from=203.0.113.7"):
+    with pytest.raises(PlanRefused, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
         own_address(server.url)
