@@ -230,7 +230,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         root = data_root()
     except Problem as problem:
         return (
-            f"The former settings are back, but the engine does not start: {problem}. {stays}. Needed: a look at "
+            f"The former settings are back, but the engine does not start: {problem}. {stays}. See "
             "`journalctl -u docker`"
         )
     if os.path.realpath(root) != os.path.realpath(source):

@@ -139,7 +139,7 @@ def lines(
     on = [machine for machine in others if machine["state"] != "off"]
     if others:
         price = usd(total(rate(machine, prices) for machine in on))
-        said.append(f"besides: {len(others)} machines of no cluster, {len(on)} of them on, {price} an hour")
+        said.append(f"besides: {len(others)} machines outside any cluster, {len(on)} of them on, {price} an hour")
     return said + too_old(clusters, ttl)
 
 

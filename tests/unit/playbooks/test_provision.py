@@ -136,7 +136,7 @@ def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> Non
     assert code == 0, said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
-    assert "besides: 1 machines of no cluster, 1 of them on, 3.78 USD an hour" in said
+    assert "besides: 1 machines outside any cluster, 1 of them on, 3.78 USD an hour" in said
 
 
 def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
     assert "more than its ttl of 48:00:00: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
-    assert "besides: 1 machines of no cluster, 1 of them on, unknown an hour" in said
+    assert "besides: 1 machines outside any cluster, 1 of them on, unknown an hour" in said
     code, said = play(server, directory, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "to remove: security group muster-bert" in said

@@ -211,7 +211,9 @@ def test_a_change_that_may_have_been_made_is_not_sent_twice(method: str) -> None
         paperspace.ConnectionFailedError("reset"),
     ):
         script = Script(failure)
-        with pytest.raises(paperspace.LostAnswerError, match=r"may have been carried out all the same: look") as caught:
+        with pytest.raises(
+            paperspace.LostAnswerError, match=r"may have been carried out all the same: check"
+        ) as caught:
             script.client().request(method, "/machines/a")
         assert len(script.sent) == 1
         assert caught.value.status == caught.value.cause.status
