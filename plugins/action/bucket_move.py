@@ -48,7 +48,7 @@ def plan_words(found: Survey, args: dict[str, Any], from_region: str, free: bool
     there = found.objects - found.missing
     return (
         f"{args['source']} ({from_region}) to {args['target']} ({args['region']}): {found.objects} objects, "
-        f"{in_words(found.size)}; {there} are there already; to be copied: {found.missing} objects, "
+        f"{in_words(found.size)}; {there} already there; to be copied: {found.missing} objects, "
         f"{in_words(found.missing_size)}, {found.requests} requests, about {price:.2f} USD"
     )
 
@@ -57,8 +57,8 @@ def refuse(found: Survey, args: dict[str, Any]) -> None:
     """Raise MoveError if what was found should not be copied."""
     if found.differing and not args["replace"]:
         raise MoveError(
-            f"{args['target']} has {len(found.differing)} objects of another content than {args['source']}: "
-            f"{some(found.differing)}. They were changed in one of the two. Look which are right; "
+            f"{args['target']} has {len(found.differing)} objects that differ from those in {args['source']}: "
+            f"{some(found.differing)}. They were changed in one of the two. Check which are right; "
             "replace=true copies those of the source over them"
         )
     if found.frozen:
@@ -107,7 +107,7 @@ class Move:
         there = self.target_region(writer)
         if there and there != args["region"]:
             raise MoveError(
-                f"bucket {args['target']} is there already, in {there}, not in {args['region']}. "
+                f"bucket {args['target']} already exists in {there}, not in {args['region']}. "
                 "Correct the region, or give the target another name"
             )
         self.about = args["source"]
@@ -140,15 +140,15 @@ class Move:
         proof = survey(route, True)
         if proof.missing or proof.objects != found.objects or proof.size != found.size:
             raise MoveError(
-                f"after copying, {proof.missing} objects of {args['target']} are not those of {args['source']} "
+                f"after copying, {proof.missing} objects of {args['target']} differ from those of {args['source']} "
                 f"({some(proof.differing) or 'they are missing'}; {found.objects} objects, {in_words(found.size)} "
-                f"before, {proof.objects} objects, {in_words(proof.size)} now). End what writes there; run this again"
+                f"before, {proof.objects} objects, {in_words(proof.size)} now). Stop what writes there; run this again"
             )
         by_size = f" ({proof.by_size} encrypted ones by their sizes only)" if proof.by_size else ""
-        extra = f"; {proof.extra} objects more are in the target" if proof.extra else ""
+        extra = f"; {proof.extra} more objects are in the target" if proof.extra else ""
         display.display(
             f"{args['target']} holds all {proof.objects} objects, {in_words(proof.size)}, of {args['source']}: "
-            f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was left as it is"
+            f"number, sizes and checksums are the same{by_size}{extra}. {args['source']} was left unchanged"
         )
         return {**result, "verified": proof.objects, "verified_by_size": proof.by_size, "extra": proof.extra}
 

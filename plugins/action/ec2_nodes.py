@@ -83,24 +83,24 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
     if not types:
-        raise PlanRefused("no type of machine is given. Say which ones will do, best first: -e machine_types=g5.xlarge")
+        raise PlanRefused("no machine type is given. Say which ones will do, best first: -e machine_types=g5.xlarge")
     for name in ("disk_gb", "max_usd_per_hour", "price_per_hour", "wait_minutes"):
         value = args[name]
         if value is not None and (value < 0 or (name == "disk_gb" and value == 0)):
-            raise PlanRefused(f"{name} is {value}, which cannot be")
+            raise PlanRefused(f"{name} cannot be {value}")
     if args["max_usd_per_hour"] is None and not check:
         raise PlanRefused(
             "max_usd_per_hour is not given. Say what the cluster may cost an hour, for example -e max_usd_per_hour=10; "
-            "--check tells what it would cost"
+            "--check shows what it would cost"
         )
     if args["own_network"] and args["subnet_id"]:
         raise PlanRefused(
-            f"a network of its own and the subnet {one_line(args['subnet_id'], 60)} of another one are wanted. Leave "
-            "one away: provision_own_network or provision_subnet_id"
+            f"both a network of its own and the subnet {one_line(args['subnet_id'], 60)} of another are requested. "
+            "Leave out provision_own_network or provision_subnet_id"
         )
     if not args["ssh_public_key"] and not args["key_name"]:
         raise PlanRefused(
-            "no SSH key is given, and nobody could log in. Give yours: -e provision_ssh_public_key="
+            "no SSH key is given, so nobody could log in. Give yours: -e provision_ssh_public_key="
             "~/.ssh/id_ed25519.pub, or the name of a key pair that EC2 has: -e provision_key_name=..."
         )
     return Ask(
@@ -134,7 +134,7 @@ def read_key(given: str) -> str:
     try:
         return public_key(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PlanRefused(
             f"the public key {one_line(path, 200)} cannot be read: {why}. Make a pair with `ssh-keygen -t ed25519`"
         ) from None
@@ -147,8 +147,8 @@ def own_address(page: str = ADDRESS_PAGE) -> list[str]:
             return ssh_sources([answer.read(100).decode()])
     except (OSError, ValueError, PlanRefused) as error:
         raise PlanRefused(
-            f"the address of this machine on the internet could not be read from {page}: {one_line(error)}. Say from "
-            "where SSH is to be open: -e provision_ssh_from=203.0.113.7"
+            f"this machine's public address could not be read from {page}: {one_line(error)}. Say "
+            "where to allow SSH from: -e provision_ssh_from=203.0.113.7"
         ) from None
 
 

@@ -57,7 +57,7 @@ class ActionModule(ActionBase):
             clusters = [one for one in clusters if one["cluster"] == args["cluster"]]
         for one in clusters:
             volumes = account.volumes.get(one["cluster"], [])
-            one["besides"] += [f"volume {volume} of no machine" for volume in volumes]
+            one["besides"] += [f"unattached volume {volume}" for volume in volumes]
         for line in lines(clusters, [] if args["cluster"] else others, prices, ttl):
             display.display(line)
         return {"changed": False, "clusters": clusters, "others": len(others)}

@@ -104,17 +104,17 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
     if not types:
-        raise PlanRefused("no type of machine is given. Say which ones will do, best first: -e machine_types=A6000x2")
+        raise PlanRefused("no machine type is given. Say which ones will do, best first: -e machine_types=A6000x2")
     if not args["region"]:
         raise PlanRefused("no region is given. Say where: -e region=ny2, ca1 or ams1")
     for name in ("disk_gb", "drive_gb", "max_usd_per_hour", "price_per_hour", "wait_minutes"):
         value = args[name]
         if value is not None and (value < 0 or (name == "disk_gb" and value == 0)):
-            raise PlanRefused(f"{name} is {value}, which cannot be")
+            raise PlanRefused(f"{name} cannot be {value}")
     if args["max_usd_per_hour"] is None and not check:
         raise PlanRefused(
             "max_usd_per_hour is not given. Say what the cluster may cost an hour, for example -e max_usd_per_hour=10; "
-            "--check tells what it would cost"
+            "--check shows what it would cost"
         )
     return Ask(
         nnodes=args["nnodes"],
@@ -149,7 +149,7 @@ def read_key(given: str) -> str:
     try:
         return public_key(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise PlanRefused(
             f"the public key {one_line(path, 200)} cannot be read: {why}. Make a pair with `ssh-keygen -t ed25519`, or "
             "leave ssh_public_key out where the Paperspace account has your key"
@@ -180,8 +180,8 @@ def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> N
     runs = runs_on(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
     if runs:
         raise PlanRefused(
-            f"{cluster} may be at work: {directory} has no end of {', '.join(runs[:4])}. See with `ansible-playbook "
-            f"status.yml -e run_id={runs[0]}` where it stands, stop it, or go on with -e force=true"
+            f"{cluster} may still be running {', '.join(runs[:4])}: no result in {directory}. Check with "
+            f"`ansible-playbook status.yml -e run_id={runs[0]}`, stop it, or override with -e force=true"
         )
 
 

@@ -62,7 +62,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def checked_name(name: str) -> str:
     """The name of a template. Raises PlanRefused for what is none."""
     if not name:
-        raise PlanRefused("no template is named. Say what it is to be called: -e template=bert-with-data")
+        raise PlanRefused("the template has no name. Choose one: -e template=bert-with-data")
     if name != one_line(name, 80) or not name.isascii():
         raise PlanRefused(f"the template's name is {ascii(name)[:60]}. Needed: up to 80 plain characters")
     return name

@@ -131,10 +131,10 @@ def read_settings() -> dict[str, object]:
         return {}
     except ValueError as error:
         raise Problem(
-            f"{SETTINGS} is no JSON ({error}). Needed: settings to which data-root can be added. Correct it"
+            f"{SETTINGS} is not JSON ({error}). Needed: settings to which data-root can be added. Correct it"
         ) from error
     if not isinstance(found, dict):
-        raise Problem(f"{SETTINGS} holds no object. Needed: settings to which data-root can be added. Correct it")
+        raise Problem(f"{SETTINGS} is not a JSON object. Needed: settings to which data-root can be added. Correct it")
     return found
 
 
@@ -161,10 +161,10 @@ def check_target(source: str, target: str, spare: int) -> None:
         )
     real_source, real_target = os.path.realpath(source), os.path.realpath(target)
     if f"{real_target}/".startswith(f"{real_source}/") or f"{real_source}/".startswith(f"{real_target}/"):
-        raise Problem(f"{target} and the present data in {source} lie in each other. Needed: a directory of its own")
+        raise Problem(f"{target} overlaps the current data in {source}. Needed: a directory of its own")
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise Problem(
-            f"{target} is not empty. Needed: an empty directory, or one that is not there yet. Choose another one"
+            f"{target} is not empty. Needed: an empty directory, or one that does not exist yet. Choose another one"
         )
     parent = target
     while not os.path.isdir(parent):
@@ -173,8 +173,8 @@ def check_target(source: str, target: str, spare: int) -> None:
     free, needed = disk.f_bavail * disk.f_frsize, size_of(source) + spare
     if free < needed:
         raise Problem(
-            f"{free / 2**30:.1f} GiB are free where {target} is to lie. Needed: {needed / 2**30:.1f} GiB, which is "
-            f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Take a larger disk, or remove images with "
+            f"{free / 2**30:.1f} GiB are free where {target} would be. Needed: {needed / 2**30:.1f} GiB, which is "
+            f"what {source} holds and {spare / 2**30:.0f} GiB to spare. Use a larger disk, or remove images with "
             "`docker image prune`"
         )
 
@@ -221,8 +221,8 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     except OSError as problem:
         former = f"no {SETTINGS}" if old_text is None else f"the text of {SETTINGS}.before-data-root in {SETTINGS}"
         return (
-            f"The former settings cannot be brought back ({problem}), and the engine was not started with "
-            f"others{stopped}. {stays}. Needed: {former}. See to that, then `systemctl restart docker`, and remove the "
+            f"The former settings cannot be restored ({problem}), and the engine was not started with "
+            f"others{stopped}. {stays}. Needed: {former}. Fix that, then `systemctl restart docker`, and remove the "
             "copy"
         )
     try:
@@ -230,7 +230,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
         root = data_root()
     except Problem as problem:
         return (
-            f"The former settings are back, but the engine does not start: {problem}. {stays}. Needed: a look at "
+            f"The former settings are back, but the engine does not start: {problem}. {stays}. See "
             "`journalctl -u docker`"
         )
     if os.path.realpath(root) != os.path.realpath(source):
@@ -289,7 +289,7 @@ def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, st
     running = run("docker", "ps", "--format", "{{.Names}}").split()
     if running:
         raise Problem(
-            f"these containers are running: {', '.join(running)}. Needed: none while the data move. Stop them"
+            f"these containers are running: {', '.join(running)}. Needed: none while the data is moved. Stop them"
         )
     check_store()
     check_target(source, path, spare_gib * 2**30)

@@ -182,7 +182,7 @@ def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
     known = {one for one in ids if isinstance(one, str)}
     if not isinstance(found, list) or not all(isinstance(one, str) for one in ids):
         raise SelectionError(
-            f"query: {ascii(query)[:200]} finds no list of machines, nor of their ids. Needed is one such as "
+            f"query: {ascii(query)[:200]} yields no list of machines or of their ids. Needed: one such as "
             "[?usageRate < `4`]."
         )
     return known
@@ -234,14 +234,14 @@ def _network_id(
     where = f" in region {one_line(region, 40)}" if region else ""
     raise SelectionError(
         f"private_network: no network has the name or id {one_line(wanted, 80)!r}{where}; "
-        f"there are: {one_line(known, 600) or 'none'}. Names are compared letter by letter."
+        f"there are: {one_line(known, 600) or 'none'}. Names must match exactly."
     )
 
 
 def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
     """Why no machine is left, for a warning."""
     if not total:
-        return "the account of this API key has no machine: create some, or use the key of another team"
+        return "the account of this API key has no machines: create some, or use the key of another team"
     steps = []
     for step in left_out:
         found = collections.Counter(step.found(machine) for machine in step.machines)

@@ -13,22 +13,22 @@ CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 ANSWERS = {
     "NoSuchBucket": "there is no bucket {bucket}. Correct its name",
     "404": "there is no bucket {bucket}. Correct its name",
-    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Give this user the right to it, or take other "
+    "AccessDenied": "access to bucket {bucket} is denied ({operation}). Grant this user access, or use other "
     "credentials",
-    "403": "access to bucket {bucket} is denied ({operation}): it is somebody else's, or this user has no right to it. "
-    "Take other credentials, or another bucket",
+    "403": "access to bucket {bucket} is denied ({operation}): it is somebody else's, or this user has no access. "
+    "Use other credentials, or another bucket",
     "AllAccessDisabled": "access to bucket {bucket} is disabled by its provider",
     "BucketAlreadyExists": "the name {bucket} is taken by somebody else. Choose another one",
-    "InvalidBucketName": "{bucket} is no name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens",
+    "InvalidBucketName": "{bucket} is not a valid bucket name: 3 to 63 lower-case letters, digits, dots and hyphens",
     "InvalidAccessKeyId": "the access key is not known to S3. " + CREDENTIALS,
     "SignatureDoesNotMatch": "the secret access key does not belong to the access key. " + CREDENTIALS,
     "ExpiredToken": "the credentials have expired. Get new ones",
-    "InvalidToken": "the session token is not valid. Get new credentials",
+    "InvalidToken": "the session token is invalid. Get new credentials",
     "RequestTimeTooSkewed": "this machine's clock differs from that of S3. Set it (timedatectl set-ntp true)",
-    "PreconditionFailed": "an object of {bucket} was changed meanwhile. End what writes there, and run this again",
+    "PreconditionFailed": "an object of {bucket} was changed meanwhile. Stop what writes there, and run this again",
     "PermanentRedirect": "bucket {bucket} is in another region. Correct the region",
     "AuthorizationHeaderMalformed": "bucket {bucket} is in another region. Correct the region",
-    "IllegalLocationConstraintException": "the region does not fit to the endpoint. Correct region or endpoint_url",
+    "IllegalLocationConstraintException": "the region does not match the endpoint. Correct region or endpoint_url",
     "InvalidLocationConstraint": "there is no such region. Correct the region",
     "SlowDown": "S3 asks to slow down. Use fewer workers",
 }
@@ -46,14 +46,14 @@ def explain(error: Exception, bucket: str) -> str:
     if code in ANSWERS:
         return ANSWERS[code].format(bucket=bucket, operation=getattr(error, "operation_name", ""))
     if kind in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"):
-        return f"there are no credentials of S3. {CREDENTIALS}, or give access_key_id and secret_access_key"
+        return f"there are no credentials for S3. {CREDENTIALS}, or give access_key_id and secret_access_key"
     if kind == "ProfileNotFound":
         return f"{error}. Correct AWS_PROFILE"
     if kind == "ParamValidationError" and "bucket" in str(error).lower():
         return ANSWERS["InvalidBucketName"].format(bucket=bucket)
     if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
         return (
-            f"{str(error).rstrip('.')}. Look whether the endpoint is right and can be reached from here; run this again"
+            f"{str(error).rstrip('.')}. Check that the endpoint is right and can be reached from here; run this again"
         )
     return " ".join(str(error).split())
 

@@ -51,7 +51,7 @@ def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> No
 
     play = site()
     assert play.rc == 2
-    assert "model org/tiny is gated, and the account of the token has not been given access" in data.words(play)
+    assert "model org/tiny is gated, and the token's account has not been granted access" in data.words(play)
     hub.tokens[TOKEN].add("org/tiny")
     hub.storage_faults = [Fault(cut=20000000, times=1)]
     play = site()

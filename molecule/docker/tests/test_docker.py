@@ -203,7 +203,7 @@ def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_
 
     former = root()
     full = role(image, tmp_path, "docker_data_root", docker_data_root_path="/srv/a", docker_data_root_spare_gib=10**6)
-    assert full.rc == 2 and "GiB are free where /srv/a is to lie" in " ".join(full.output.split()), full.output
+    assert full.rc == 2 and "GiB are free where /srv/a would be" in " ".join(full.output.split()), full.output
     # a disk that is full when the copy is half made
     image.exec("node1", ["mkdir", "-p", "/srv/small"])
     image.exec("node1", ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", "/srv/small"])

@@ -74,7 +74,7 @@ def test_from_nothing_to_a_run_and_back_to_nothing(lab: Lab, server: EC2Server, 
     assert server.left_over() == []
 
     said = project.run("ansible-playbook provision.yml -e max_usd_per_hour=2")
-    assert "bert: 2 machines run; 1.06 USD an hour" in said
+    assert "bert: 2 machines are running; 1.06 USD an hour" in said
     own = [one for key, one in server.everything().items() if key.startswith("i-") and key not in server.foreign]
     assert sorted(one["PrivateIpAddress"] for one in own) == sorted(str(node.address) for node in lab.nodes[:2])
     assert len({one["VpcId"] for one in own} - server.foreign) == 1

@@ -213,6 +213,6 @@ def test_a_firewall_that_is_neither_is_named(lab: Lab) -> None:
     play = drive.run(CONVERGE, lab.inventory, options=("--limit", "node3"))
     assert time.monotonic() - started < 60
     assert play.rc == 2
-    assert "node3: the firewall of this node is kept by iptables" in " ".join(play.output.split())
+    assert "node3: the firewall of this node is managed by iptables" in " ".join(play.output.split())
     assert rules(lab, "node3") == before
     assert login(lab, "node3")

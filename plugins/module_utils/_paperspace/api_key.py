@@ -35,7 +35,7 @@ def find_api_key(given: str | None, environment: Mapping[str, str], home: str) -
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
         # Otherwise the HTTP library refuses the header with a message that quotes it.
-        raise KeyMissingError("the API key holds a space or a character that no key has; it was copied wrongly")
+        raise KeyMissingError("the API key contains a space or a character that no key has; check how it was copied")
     return key
 
 

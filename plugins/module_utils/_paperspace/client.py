@@ -179,7 +179,7 @@ class Client:
         hint = kind.hint
         retry_after = _retry_after(response.headers)
         if kind.passing and retry_after is not None and retry_after > LONGEST_WAIT:
-            hint = f"The API asks to wait {retry_after:.0f} s: try again then."
+            hint = f"The API asks to wait {retry_after:.0f} s before trying again."
         if 300 <= status < 400:
             message = f"redirected to {one_line(response.headers.get('location', 'nowhere'), 200)}"
             hint = NotFoundError.hint

@@ -135,7 +135,7 @@ class LostAnswerError(PaperspaceError):
     cause: what came in place of the answer, for example a ServerError.
     """
 
-    hint = "It may have been carried out all the same: look at what is there before it is sent again."
+    hint = "It may have been carried out all the same: check what exists before sending it again."
 
     def __init__(self, cause: PaperspaceError) -> None:
         super().__init__(cause.what, status=cause.status, code=cause.code, retry_after=cause.retry_after)

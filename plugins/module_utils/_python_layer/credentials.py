@@ -39,13 +39,13 @@ def take_credentials(asked: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
         login = urllib.parse.unquote(user), urllib.parse.unquote(password)
         if logins.setdefault(found[3].lower(), login) != login:
             raise Fault(
-                f"there are different credentials for {found[3]}. Needed: one user and password a host. Correct the "
-                "addresses of indexes and packages, or use ~/.netrc of this node"
+                f"there are different credentials for {found[3]}. Needed: one user and password per host. Correct the "
+                "addresses of indexes and packages, or use this node's ~/.netrc"
             )
         if any(re.search(r"[\s\\\"]", word) for word in login):
             raise Fault(
-                f"the credentials for {found[3]} have a blank, a quotation mark or a backslash in them. Needed: "
-                "credentials that can stand in a netrc file. Make others"
+                f"the credentials for {found[3]} contain a space, a quotation mark or a backslash. Needed: "
+                "credentials that fit in a netrc file. Create others"
             )
         return found[1] + found[3]
 

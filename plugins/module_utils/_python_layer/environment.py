@@ -33,11 +33,11 @@ def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]
         return [one for one in files if one["kind"] != "tool"]
     if version_in(place) and not manager:
         raise Fault(
-            f"{place.environment} is an environment that somebody else made. Needed: a free place. "
+            f"{place.environment} is an environment that somebody else made. Needed: an unused path. "
             "Set python_env_directory to another directory, or remove it"
         )
     if os.path.exists(place.environment):
-        say(f"Removing {place.environment}: it is of {manager or 'another manager'}, or its interpreter does not start")
+        say(f"Removing {place.environment}: made by {manager or 'another manager'}, or its interpreter does not start")
         shutil.rmtree(place.environment)
     say(f"Making {place.environment} with {given['manager']}")
     made = {"uv": uv_environment, "venv": venv_environment, "conda": conda_environment}[given["manager"]](
@@ -90,7 +90,7 @@ def get_conda_installer(given: Data, path: str) -> None:
     if not digest:
         raise Fault(
             f"the hash of {url} is not given. Needed: its sha256 in python_env_conda_installer_sha256. Its publisher "
-            "tells it beside the file (for Miniforge, the same address with .sha256 behind it)"
+            "lists it next to the file (for Miniforge, the same address with .sha256 appended)"
         )
     if os.path.exists(path) and sha256_of(path) != digest:
         os.unlink(path)

@@ -50,8 +50,8 @@ def check(given: Data) -> Data:
     here = version_in(place)
     if not path and not here and given["manager"] == "venv":
         raise Fault(
-            f"there is no interpreter {given['python']}. Needed: one of this system for an environment of venv. "
-            "Install it, correct python_env_python, or set python_env_manager to uv, which brings one along"
+            f"there is no interpreter {given['python']}. Needed: a system Python for a venv environment. "
+            "Install it, correct python_env_python, or set python_env_manager to uv, which brings its own"
         )
     root = place.root
     while not os.path.isdir(root):
@@ -65,8 +65,8 @@ def check(given: Data) -> Data:
         )
     if lock and lock["python"].split(".")[:2] != (here or version or lock["python"]).split(".")[:2]:
         raise Fault(
-            f"Python here is {here or version}, and {lock['python']} on the first node. Needed: one version, "
-            "for which packages were chosen. Install the same, or set python_env_manager to uv, python_env_python to it"
+            f"Python is {here or version} here, but {lock['python']} on the first node. Needed: the version "
+            "that packages were chosen for. Install it, or set python_env_manager to uv, python_env_python to it"
         )
     return {
         "missing": missing,
@@ -94,7 +94,7 @@ def fetch(place: Place, given: Data, lock: Data) -> None:
         except OSError as problem:
             raise Fault(
                 f"{given['from']} does not give {one['file']} ({given['url'].rpartition('/')[0]}: {problem}). Needed: "
-                "free traffic between the nodes. Look at the firewall between them "
+                "open traffic between the nodes. Check the firewall between them "
                 "(ansible-playbook site.yml --tags firewall), then run this again"
             ) from None
 
@@ -143,12 +143,12 @@ def install(given: Data) -> Data:
         if files:
             run([*words, *more, *(os.path.join(place.store, file) for file in files)], env=variables)
     for path in lock["editable"]:
-        say(f"Installing {path} to be edited")
+        say(f"Installing {path} as editable")
         run([*words, "--editable", path], env=variables)
     left = [name for name in missing_in(place, {**lock, "editable": []}) if name not in (lock["layer"],)]
     if left:
         raise Fault(
-            f"these were installed and are not there: {', '.join(left)}. Run this again; else remove {place.root}"
+            f"these were installed but are missing: {', '.join(left)}. Run this again; else remove {place.root}"
         )
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
     record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
 UNSOLVED = (
-    "Needed: packages that pip finds for this Python, in versions that go together. Correct what it names below, in "
+    "Needed: packages that pip finds for this Python, in compatible versions. Correct what it names below, in "
     "requirements.txt, pyproject.toml or python_env_requirements"
 )
 
@@ -123,7 +123,7 @@ def check_torch(given: Data, earlier: dict[str, Data]) -> None:
         wanted = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
         if here and wanted and wanted[1] not in (here, here.partition("+")[0]):
             raise Fault(
-                f"{name} wants torch {wanted[1]}, and torch {here} was installed before it. Needed: the same. Set "
+                f"{name} wants torch {wanted[1]}, but torch {here} was installed before it. Needed: the same. Set "
                 f"pytorch_version to {wanted[1].partition('+')[0]}, or take torch out of {name}"
             )
 
@@ -137,7 +137,7 @@ def solution(place: Place, given: Data, constraints: str) -> list[Data]:
     words += [word for path in files for word in ("--requirement", path)]
     if constraints:
         words += ["--constraint", constraints]
-    say("Solving what is to be installed")
+    say("Resolving what to install")
     wanted = [fetched(place, one) for one in given["requirements"]]
     try:
         run([*words, *wanted, *given["editable"]], env={**os.environ, **given["environment"]})

@@ -56,7 +56,7 @@ def wheel_on_index(index: str, name: str, version: str) -> tuple[str, str]:
     except OSError as problem:
         raise Fault(
             f"{page_url} cannot be read ({problem}). Needed: a package index. Set python_env_index_url to one that "
-            "this machine reaches, or see to its way to the internet"
+            "this machine can reach, or fix its internet access"
         ) from None
     fitting = []
     for link in re.findall(r'href="([^"]+)"', page):
@@ -76,8 +76,8 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
     """
     if not digest and os.geteuid() == 0:
         raise Fault(
-            f"the hash of {url} is not known, and root would run what is in it. Needed: its sha256 ({setting}), as its "
-            "publisher tells it, or an environment of a user who is not root (python_env_user)"
+            f"the hash of {url} is not known, and root would run what is in it. Needed: its sha256 ({setting}), from "
+            "its publisher, or an environment of a user who is not root (python_env_user)"
         )
     found = hashlib.sha256()
     with opened(url) as answer, open(path + ".part", "wb") as file:
@@ -88,7 +88,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
         os.unlink(path + ".part")
         raise Fault(
             f"{url} has the hash sha256:{found.hexdigest()}. Needed: sha256:{digest} ({setting}). Compare both with "
-            "what its publisher tells"
+            "its publisher's"
         )
     os.replace(path + ".part", path)
 
@@ -100,7 +100,7 @@ def get(url: str, path: str, digest: str, setting: str) -> None:
     except OSError as problem:
         raise Fault(
             f"{url} cannot be downloaded ({problem}). Needed: a server that this node reaches. Correct the address, or "
-            "the node's way to the internet (proxy, firewall)"
+            "the node's internet access (proxy, firewall)"
         ) from None
 
 

@@ -37,7 +37,7 @@ def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
         try:
             return f"belongs to {pwd.getpwuid(info.st_uid).pw_name}"
         except KeyError:
-            return f"belongs to the user with the number {info.st_uid}"
+            return f"belongs to the user with uid {info.st_uid}"
     if stat.S_ISLNK(info.st_mode) or (sticky_will_do and info.st_mode & stat.S_ISVTX):
         return ""
     if info.st_mode & stat.S_IWOTH:
@@ -71,8 +71,8 @@ def refuse_what_others_can_change(place: Place) -> None:
         if problem:
             raise Fault(
                 f"{path} {problem}, and root would run programs from {place.root}. Needed: a directory that only root "
-                "can change, and so all directories above it. Set python_env_directory (for S3, s3_client_directory) "
-                "to such a one, as /usr/local/lib/muster/NAME"
+                "can change, as with all directories above it. Set python_env_directory (for S3, s3_client_directory) "
+                "to one, such as /usr/local/lib/muster/NAME"
             )
     info = os.stat(place.root)
     mark = os.path.join(place.root, ".only-root")
@@ -86,6 +86,6 @@ def refuse_what_others_can_change(place: Place) -> None:
                 if problem:
                     raise Fault(
                         f"{path} {problem}, and root would run programs from {place.root}. Needed: nothing in it that "
-                        f"somebody else has made. Look at what it is, then remove {top} and run this again"
+                        f"somebody else made. Check what it is, then remove {top} and run this again"
                     )
     write(mark, number)

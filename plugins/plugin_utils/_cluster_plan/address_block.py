@@ -31,14 +31,14 @@ def free_block(taken: Iterable[str], prefix: int = 16) -> str:
     try:
         blocks = [netaddr.IPNetwork(block) for block in [*wanted, *DOCKER]]
     except (netaddr.AddrFormatError, ValueError) as error:
-        raise PlanRefused(f"a network that is there has no readable address block: {error}") from None
+        raise PlanRefused(f"an existing network has an unreadable address block: {error}") from None
     free = netaddr.IPSet(PRIVATE) - netaddr.IPSet([block for block in blocks if block.version == 4])
     for room in free.iter_cidrs():
         if room.prefixlen <= prefix:
             return str(next(room.subnet(prefix)))
     raise PlanRefused(
-        f"no private block of addresses with a /{prefix} is free: {len(wanted)} networks of the account and of this "
-        "machine, and Docker, take all. Take a subnet that is there (-e provision_subnet_id=...), or remove a network"
+        f"no private /{prefix} address block is free: {len(wanted)} networks of the account and of this machine, and "
+        "Docker, take all. Use an existing subnet (-e provision_subnet_id=...), or remove a network"
     )
 
 
@@ -47,7 +47,7 @@ def _netaddr():  # type: ignore[no-untyped-def]  # the library, which only who m
         import netaddr  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise PlanRefused(
-            "to choose the addresses of a new network this machine needs the Python library netaddr. Install it for "
+            "choosing addresses for a new network needs the Python library netaddr on this machine. Install it for "
             f"the Python that runs Ansible: {sys.executable} -m pip install netaddr"
         ) from None
     return netaddr

@@ -82,11 +82,11 @@ def over_budget(cost: Cost, most: float | None, machine_type: str, page: str = P
         return "max_usd_per_hour is not given. Say what the cluster may cost an hour: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
         return (
-            f"the price of {machine_type} is unknown here, so {most:g} USD an hour cannot be kept. Look it up at "
-            f"{page} and say it: -e provision_price_per_hour=..."
+            f"the price of {machine_type} is unknown here, so {most:g} USD an hour cannot be enforced. Look it up "
+            f"at {page} and set it: -e provision_price_per_hour=..."
         )
     if cost["per_hour"] > most:
-        return f"with {machine_type} it costs {usd(cost['per_hour'])} an hour, and max_usd_per_hour is {most:g}"
+        return f"with {machine_type} it costs {usd(cost['per_hour'])} an hour, but max_usd_per_hour is {most:g}"
     return ""
 
 
@@ -97,7 +97,7 @@ def differing_prices(machines: Sequence[Machine]) -> list[str]:
         listed = machine_price(machine["machine_type"])
         if listed and machine["per_hour"] and abs(machine["per_hour"] - listed.usd) > TOLERANCE * listed.usd:
             said[machine["machine_type"]] = (
-                f"a machine of type {machine['machine_type']} costs {usd(machine['per_hour'])} an hour, and not the "
+                f"a machine of type {machine['machine_type']} costs {usd(machine['per_hour'])} an hour, not the "
                 f"{usd(listed.usd)} of {listed.date}"
             )
     return list(said.values())
@@ -121,7 +121,7 @@ def cost_words(cost: Cost, stand: Stand) -> str:
         words = f"{usd(cost['per_hour'])} an hour, {usd(cost['per_day'])} a day{source}"
     source = f" ({cost['disk_source']})" if cost["disk_source"] else ""
     words += f"; its disks, on or off, {usd(cost['disks_per_month'])} a month{source}"
-    return words + (f"; not known, and on top: {', '.join(cost['unknown'])}" if cost["unknown"] else "")
+    return words + (f"; plus, at unknown cost: {', '.join(cost['unknown'])}" if cost["unknown"] else "")
 
 
 def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
@@ -134,7 +134,7 @@ def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
     for machine in plan["nodes"]:
         lines.append(f"there: {machine_words(machine)}")
     for machine in plan["doubles"]:
-        lines.append(f"there, a second one of its name: {machine_words(machine)}")
+        lines.append(f"there, a second one of this name: {machine_words(machine)}")
     for part in plan["parts"]:
         lines.append(f"there: {part['what']} {part['name']} ({part['id']})")
     for drive in plan["drives"]:
@@ -150,11 +150,11 @@ def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
         name = f"{step['name']}" + (f" ({step['id']})" if step["id"] not in ("", step["name"]) else "")
         lines.append(f"to {step['action']}: {step['what']} {name}{more}")
     if not plan["steps"]:
-        lines.append(f"nothing to do: {cluster} is as it is wanted")
+        lines.append(f"nothing to do: {cluster} is as requested")
     lines += plan["kept"]
     if plan["namesakes"]:
         names = ", ".join(f"{machine['name']} ({machine['id']})" for machine in plan["namesakes"][:4])
-        lines.append(f"left alone, as they lie in other networks: {names}")
+        lines.append(f"left alone, since they are in other networks: {names}")
     return lines
 
 

@@ -101,7 +101,7 @@ def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
     said = []
     for one in clusters:
         if ttl is not None and one["age"] is not None and one["age"] > ttl and (one["on"] or one["off"]):
-            doing = f"{usd(one['per_hour'])} an hour" if one["on"] else "off, and pays its disks"
+            doing = f"{usd(one['per_hour'])} an hour" if one["on"] else "off, but its disks cost money"
             said.append(
                 f"{one['cluster']} is {duration(one['age'])} old, {duration(one['age'] - ttl)} more than its ttl of "
                 f"{duration(ttl)}: {doing}. Still needed? If not: teardown.yml -e cluster={one['cluster']}"
@@ -133,13 +133,13 @@ def lines(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[8]]).rstrip()
         for row in rows
     ]
-    said = table if clusters else ["no cluster is there"]
+    said = table if clusters else ["there is no cluster"]
     if clusters:
         said.append(f"all clusters: {usd(total(one['per_hour'] for one in clusters))} an hour")
     on = [machine for machine in others if machine["state"] != "off"]
     if others:
         price = usd(total(rate(machine, prices) for machine in on))
-        said.append(f"besides: {len(others)} machines of no cluster, {len(on)} of them on, {price} an hour")
+        said.append(f"besides: {len(others)} machines outside any cluster, {len(on)} of them on, {price} an hour")
     return said + too_old(clusters, ttl)
 
 

@@ -76,7 +76,7 @@ def own_network(cluster: str, networks: Iterable[Network], network_id: str = "")
     if len(named) > 1:
         raise PlanRefused(
             f"{len(named)} networks are called {network_name(cluster)}: {_ids(named)}. Which is the cluster's? "
-            "Say its id with network_id, or remove the other in the console"
+            "Give its id with network_id, or remove the other in the console"
         )
     return named[0] if named else None
 

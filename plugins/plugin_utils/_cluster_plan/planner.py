@@ -159,20 +159,20 @@ def _refuse_differing(wanted: Wanted, found: Plan) -> None:
     said = []
     network = found["network"]
     if network and network["region"] != wanted["region"]:
-        said.append(f"the network {network['name']} is in {network['region']}, wanted is {wanted['region']}")
+        said.append(f"the network {network['name']} is in {network['region']}, not {wanted['region']}")
     for machine in found["nodes"]:
         if machine["machine_type"] != wanted["machine_type"]:
-            said.append(f"{machine['name']} is of type {machine['machine_type']}, wanted is {wanted['machine_type']}")
+            said.append(f"{machine['name']} is of type {machine['machine_type']}, not {wanted['machine_type']}")
         if machine["disk_gb"] is not None and machine["disk_gb"] != wanted["disk_gb"]:
-            said.append(f"{machine['name']} has a disk of {machine['disk_gb']} GB, wanted are {wanted['disk_gb']}")
+            said.append(f"{machine['name']} has a disk of {machine['disk_gb']} GB, not {wanted['disk_gb']}")
     for drive in found["drives"][:1]:
         if wanted["drive_gb"] and drive["size_gb"] not in (None, wanted["drive_gb"]):
-            said.append(f"the drive {drive['name']} has {drive['size_gb']} GB, wanted are {wanted['drive_gb']}")
+            said.append(f"the drive {drive['name']} has {drive['size_gb']} GB, not {wanted['drive_gb']}")
     if said:
-        more = f"; and {len(said) - 4} differences more" if len(said) > 4 else ""
+        more = f"; and {len(said) - 4} more differences" if len(said) > 4 else ""
         raise PlanRefused(
-            f"{wanted['cluster']} is there, but not as it is wanted: {'; '.join(said[:4])}{more}. What is there is "
-            "never changed: ask for what is there, or tear it down first"
+            f"{wanted['cluster']} exists, but not as requested: {'; '.join(said[:4])}{more}. What exists is never "
+            "changed: ask for what exists, or tear it down first"
         )
 
 
@@ -201,11 +201,13 @@ def _absent(
         kept.append(f"the drive {', '.join(_drive(drive) for drive in drives)} stays, with what is on it")
     others = [drive for drive in there["drives"] if drive["network"] == network["id"] and drive not in drives]
     if found["strangers"]:
-        kept.append(f"the network {network['name']} stays: {_named(found['strangers'])} in it are not of this cluster")
+        kept.append(
+            f"the network {network['name']} stays: {_named(found['strangers'])} in it are not part of this cluster"
+        )
     if others:
         kept.append(
             f"the network {network['name']} stays: {', '.join(_drive(drive) for drive in others)} "
-            f"in it {'is' if len(others) == 1 else 'are'} not of this cluster"
+            f"in it {'is' if len(others) == 1 else 'are'} not part of this cluster"
         )
     if not found["strangers"] and not others and (wanted["remove_drive"] or not drives):
         steps.append({"action": "remove", "what": "network", "name": network["name"], "id": network["id"]})
@@ -227,7 +229,7 @@ def _absent_around(
     if held:
         name = network_name(around[0]["cluster"])
         told = ", ".join([*([_named(others)] if others else []), *(f"network interface {one}" for one in more)])
-        return [], [f"the VPC {name} stays: {told} in it are not of this cluster"]
+        return [], [f"the VPC {name} stays: {told} in it are not part of this cluster"]
     return [_removed(part) for part in around], []
 
 

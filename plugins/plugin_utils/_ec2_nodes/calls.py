@@ -126,7 +126,7 @@ class Aws:
             except Ec2Error as error:
                 if not error.passing or wait is None:
                     raise
-                self.say(f"{error}; again in {wait:g} s")
+                self.say(f"{error}; retrying in {wait:g} s")
                 self.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
@@ -160,7 +160,7 @@ class Aws:
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise Ec2Error("NoCredentials", f"{one_line(error)}. {KEYS}") from None
         except (HTTPClientError, botocore.exceptions.ConnectionError, ResponseParserError) as error:
-            raise Ec2Error(LOST, f"{action} was not answered: {one_line(error)}") from None
+            raise Ec2Error(LOST, f"no answer to {action}: {one_line(error)}") from None
         except NoRegionError as error:
             raise Ec2Error("NoRegion", one_line(error)) from None
         except BotoCoreError as error:
@@ -174,12 +174,12 @@ def explained(action: str, answer: dict[str, Any]) -> Ec2Error:
     code, words = one_line(told.get("Code") or "", 100), one_line(told.get("Message") or "")
     status = (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode")
     if code == "RequestExpired" or (code in _KEY_CODES and ("clock" in words or "ignature expired" in words)):
-        return Ec2Error(code, f"this machine's clock is wrong, says AWS: {words}. Set it (timedatectl set-ntp true)")
+        return Ec2Error(code, f"AWS says this machine's clock is wrong: {words}. Set it (timedatectl set-ntp true)")
     if code in _KEY_CODES:
-        return Ec2Error(code, f"AWS does not accept the credentials: {words} ({code}). {KEYS}")
+        return Ec2Error(code, f"AWS rejected the credentials: {words} ({code}). {KEYS}")
     if code in ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"):
         return Ec2Error(
-            code, f"this AWS user has no right to {action}: {words} ({code}). Have it given, or take another"
+            code, f"this AWS user may not call {action}: {words} ({code}). Get the permission, or use another"
         )
     if code not in SHORTAGE and isinstance(status, int) and status >= 500:
         code = code if code in PASSING else "Unavailable"

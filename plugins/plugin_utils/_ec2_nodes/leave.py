@@ -61,15 +61,17 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
     spot = [name for one, name in on.items() if account.raw[one].get("InstanceLifecycle") == "spot"]
     if spot:
         raise PlanRefused(
-            f"{', '.join(spot[:4])} of {work.cluster} cannot be stopped: spot machines are there or gone. Nothing was "
-            "touched. Leave them on, or tear the cluster down"
+            f"{', '.join(spot[:4])} of {work.cluster} cannot be stopped: spot machines can only be removed. Nothing "
+            "was changed. Leave them on, or tear the cluster down"
         )
     agree([machine for machine in first["nodes"] if machine["state"] != "off"])
     if check:
         return Done(bool(on), wanted, first, first, _cost(work, wanted, first), [], "")
     still = stop_machines(work, on)
     if still:
-        raise ClusterError(f"{', '.join(still)} of {work.cluster} could not be stopped, and cost on. Run this again")
+        raise ClusterError(
+            f"{', '.join(still)} of {work.cluster} could not be stopped and still cost money. Run this again"
+        )
     now = plan(wanted, look(work).there, work.noted)
     cost = _cost(work, wanted, now)
     words = f"{work.cluster}: {len(now['nodes'])} machines are off; {cost_words(cost, 'stopped')}"
@@ -92,7 +94,7 @@ def remove(work: Work, check: bool = False, agree: Agree = lambda machines: None
     try:
         return _carry_out(work, wanted, first)
     except Ec2Error as error:
-        raise ClusterError(f"{error}. {recorded(work)} Run this again: it goes on from there") from None
+        raise ClusterError(f"{error}. {recorded(work)} Run this again to continue") from None
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
@@ -137,7 +139,7 @@ def _left(work: Work, account: Account, now: Plan, reasons: dict[str, str]) -> l
     left += [line for line in now["kept"] if line.startswith(("the network", "the VPC"))]
     volumes = account.volumes.get(work.cluster, [])
     left = [in_words(one) for one in left]
-    return left + [f"volume {one}: somebody took it from its machine, and it costs on" for one in volumes]
+    return left + [f"volume {one}: somebody detached it, and it still costs money" for one in volumes]
 
 
 def _cost(work: Work, wanted: Wanted, found: Plan) -> Cost:

@@ -70,7 +70,7 @@ def look(work: Work, wait: bool = True) -> Account:
     for entry in list(work.record.content["entries"]):
         found = things.get(f"{entry['what']} {entry['name']}", "")
         if found and not entry["id"]:
-            work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")
+            work.say(f"found {entry['what']} {entry['name']} ({found}), requested earlier without an answer")
             work.record.made(entry["what"], entry["name"], found)
     return account
 
@@ -116,8 +116,8 @@ def refuse_strangers(work: Work, account: Account) -> None:
     ]
     if taken:
         raise PlanRefused(
-            f"the name {work.cluster} is taken: {', '.join(taken)} has no tag of a cluster of ours, and is somebody "
-            "else's. Choose another name"
+            f"the name {work.cluster} is taken: {', '.join(taken)} lacks the tags of our clusters, so it is "
+            "somebody else's. Choose another name"
         )
 
 
@@ -147,5 +147,5 @@ def recorded(work: Work) -> str:
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."
-    words = ", ".join(f"{entry['name']} ({entry['id'] or 'asked for, without an answer'})" for entry in made)
-    return f"Recorded, and paid for: {words}."
+    words = ", ".join(f"{entry['name']} ({entry['id'] or 'requested, no answer'})" for entry in made)
+    return f"Recorded, and billed: {words}."

@@ -72,7 +72,7 @@ def _own_group(work: Work, name: str, vpc: str) -> str:
     for raw in work.aws.pages("describe_security_groups", "SecurityGroups", Filters=filters):
         if network_of(work.aws.region, raw):
             return str(raw["GroupId"])
-    raise ClusterError(f"somebody else has made a security group {name} in {vpc} meanwhile. Choose another name")
+    raise ClusterError(f"somebody else has meanwhile made a security group {name} in {vpc}. Choose another name")
 
 
 def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> bool:
@@ -91,7 +91,7 @@ def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_fr
             if error.code != "InvalidPermission.NotFound":
                 raise
     if missing or stale:
-        work.say(f"security group {group}: open among the nodes, and to SSH from {', '.join(ssh_from) or 'nowhere'}")
+        work.say(f"security group {group}: open between the nodes, and to SSH from {', '.join(ssh_from) or 'nowhere'}")
     return bool(missing or stale)
 
 
@@ -122,7 +122,7 @@ def make_placement(work: Work) -> None:
     ]
     own = [one for one in found if one]
     if found and not own:
-        raise ClusterError(f"somebody else has made a placement group {name} meanwhile. Choose another name")
+        raise ClusterError(f"somebody else has meanwhile made a placement group {name}. Choose another name")
     work.record.made("placement group", name, own[0]["id"] if own else name)
     work.say(f"made placement group {name}")
 
@@ -165,7 +165,7 @@ def _adopt(work: Work, names: Sequence[str]) -> dict[str, str]:
             return alive
         if work.clock() - began > SEEN_AFTER:
             raise ClusterError(
-                f"{', '.join(names)} of {work.cluster} were asked for before, and are in no list of EC2's. Look at "
+                f"{', '.join(names)} of {work.cluster} were requested earlier, but EC2 does not list them. Look at "
                 "https://console.aws.amazon.com/ec2, wait a minute, and run this again"
             )
         work.sleep(LOOK_AGAIN)
@@ -188,17 +188,17 @@ def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
                 address = one_line(raw.get("PublicIpAddress") or "", 45) if state == "running" else ""
                 work.say(f"{name}: {state}{f', {address}' if address else ''}")
             if raw and state in (*GONE, "stopped", "stopping"):
-                reason = one_line((raw.get("StateReason") or {}).get("Message") or "without a reason")
+                reason = one_line((raw.get("StateReason") or {}).get("Message") or "no reason given")
                 troubles[name] = f"is {state}: {reason}"
             elif raw is None and waited > SEEN_AFTER:
-                troubles[name] = "was made and is in no list of EC2's"
+                troubles[name] = "was made, but EC2 does not list it"
             if state == "running" or name in troubles:
                 del pending[one]
         if pending:
             if waited > STUCK_AFTER:
                 raise ClusterError(
-                    f"{', '.join(pending.values())} of {work.cluster} do not run after {duration(waited)}, and are "
-                    "paid for. Look at https://console.aws.amazon.com/ec2, and run this again to go on"
+                    f"{', '.join(pending.values())} of {work.cluster} are not running after {duration(waited)}, and "
+                    "are billed. Look at https://console.aws.amazon.com/ec2, and run this again to continue"
                 )
             work.sleep(INTERVAL)
     return troubles
@@ -257,7 +257,7 @@ def terminate(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
         if pending and work.clock() - began > GONE_WITHIN:
             return {
                 **refused,
-                **{name: f"is {there[one]} since {duration(GONE_WITHIN)}" for one, name in pending.items()},
+                **{name: f"has been {there[one]} for {duration(GONE_WITHIN)}" for one, name in pending.items()},
             }
         if pending:
             work.sleep(INTERVAL)

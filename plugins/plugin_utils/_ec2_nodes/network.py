@@ -89,7 +89,7 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
                 if left == TRIES - 1:  # else an earlier request may have made one
                     work.record.forget(what, name)
                 raise
-            work.say(f"{error}; looking whether {what} {name} was made")
+            work.say(f"{error}; checking whether {what} {name} was made")
             made = _listed(work, what, name)
             if not made and not left:
                 raise
@@ -127,7 +127,7 @@ def _connect(work: Work, vpc: str, gateway: str) -> None:
     filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "association.main", "Values": ["true"]}]
     tables = work.aws.pages("describe_route_tables", "RouteTables", Filters=filters)
     if not tables:
-        raise Ec2Error("", f"EC2 lists no route table of the VPC {vpc}")
+        raise Ec2Error("", f"EC2 lists no route table for the VPC {vpc}")
     table = tables[0]
     routes = [one for one in table.get("Routes") or [] if one.get("DestinationCidrBlock") == EVERYWHERE]
     target = str(routes[0].get("GatewayId") or "") if routes else ""

@@ -68,7 +68,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     refuse_strangers(work, account)
     ways = find_ways(work, ask, account, check)
     if not ways.possible:
-        raise PlanRefused(f"{work.cluster} cannot be had, and nothing was made: {'; '.join(ways.refused)}")
+        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made: {'; '.join(ways.refused)}")
     first = ways.possible[0]
     network = first.plan["network"]
     group = account.groups[network["id"]] if network else {}
@@ -81,7 +81,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
         work.say(in_words(line))
     if any(changes):
         work.say(
-            f"to open: {network_name(work.cluster)} among the nodes, and to SSH from {', '.join(ask.ssh_from)} alone"
+            f"to open: {network_name(work.cluster)} between the nodes, and to SSH only from {', '.join(ask.ssh_from)}"
         )
     where = f" ({first.words})" if first.zone else ""
     work.say(f"{work.cluster}{where}: {cost_words(first.cost, 'present')}")
@@ -95,7 +95,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     try:
         return _try_in_turn(work, ask, ways)
     except Ec2Error as error:
-        raise ClusterError(f"{error}. {recorded(work)} Run this again: it goes on from there") from None
+        raise ClusterError(f"{error}. {recorded(work)} Run this again to continue") from None
 
 
 def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
@@ -123,7 +123,7 @@ def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
             tried.append(f"{way.words}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}")
         if work.clock() >= until:
             break
-        work.say(f"no way has capacity; all are tried again: {duration(until - work.clock())} left")
+        work.say(f"no capacity anywhere; trying all options again: {duration(until - work.clock())} left")
         work.sleep(AGAIN)
     failed += tried
     _remove_rest(work, failed)
@@ -174,7 +174,9 @@ def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
 
 def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[str]) -> dict[str, str]:
     if ways.image is None:
-        raise ClusterError(f"machines of {work.cluster} went away meanwhile. Run this again: it makes what is missing")
+        raise ClusterError(
+            f"machines of {work.cluster} have meanwhile disappeared. Run this again to make what is missing"
+        )
     for name in names:
         work.record.intend("machine", name, work.clock())
     entries = [one for one in work.record.content["entries"] if one["what"] == "machine" and one["name"] in names]
@@ -206,9 +208,9 @@ def _roll_back(work: Work, made: Mapping[str, str], troubles: Mapping[str, str])
     left = terminate(work, made)
     if left:
         raise ClusterError(
-            f"{work.cluster}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}. Removing what was made "
-            f"failed, and is paid for: {'; '.join(f'{name}: {why}' for name, why in left.items())}. Remove it with "
-            f"teardown.yml -e cluster={work.cluster}"
+            f"{work.cluster}: {'; '.join(f'{name} {why}' for name, why in troubles.items())}. What was made "
+            f"could not be removed, and is billed: {'; '.join(f'{name}: {why}' for name, why in left.items())}. Remove "
+            f"it with teardown.yml -e cluster={work.cluster}"
         )
 
 
@@ -219,7 +221,7 @@ def _finish(work: Work, ask: Ask, first: Way, way: Way) -> Provided:
     work.record.settle()
     known = prices.prices_with(way.machine_type, way.price, prices.disk(work.aws))
     cost = cost_of(way.wanted, now, ask.price_per_hour, known)
-    work.say(f"{work.cluster}: {len(now['nodes'])} machines run; {cost_words(cost, 'present')}")
+    work.say(f"{work.cluster}: {len(now['nodes'])} machines are running; {cost_words(cost, 'present')}")
     return Provided(True, first, now, cost)
 
 
@@ -244,4 +246,4 @@ def _what_is_there(work: Work) -> str:
     price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
     names = ", ".join(f"{machine['name']} ({machine['said']})" for machine in now["nodes"]) or "no machine"
     more = "".join(f", {part['what']} {part['name']} ({part['id']})" for part in now["parts"])
-    return f"There is still: {names}{more}; {price} an hour"
+    return f"Still there: {names}{more}; {price} an hour"

@@ -61,15 +61,15 @@ def over_quota(
     """
     code = quota_code(market, machine_type)
     if quota is None or vcpus is None:
-        return "", f"whether the quota for {machine_type} {words(market)} suffices is not known: it cannot be read"
+        return "", f"the quota for {machine_type} {words(market)} cannot be read, so it may be too small"
     needed = count * vcpus
     if (used or 0) + needed > quota:
-        has = "what is in use is not known" if used is None else f"{used} are in use"
+        has = "an unknown number is in use" if used is None else f"{used} are in use"
         return (
-            f"{count} {machine_type} {words(market)} need {needed} vCPUs, and the account may have {quota:g} of this "
-            f"family ({code}), of which {has}. Ask for more: https://console.aws.amazon.com/servicequotas"
+            f"{count} {machine_type} {words(market)} need {needed} vCPUs, and the account's quota is {quota:g} for "
+            f"this family ({code}), of which {has}. Request more: https://console.aws.amazon.com/servicequotas"
         ), ""
-    return "", "" if used is not None else f"how much of the quota {code} is in use is not known"
+    return "", "" if used is not None else f"how much of the quota {code} is in use is unknown"
 
 
 def words(market: str) -> str:

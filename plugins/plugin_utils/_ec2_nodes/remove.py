@@ -39,7 +39,7 @@ def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
                 if not told and work.clock() - began > LONG:
                     told = True
                     limit = f"{GONE_WITHIN / 60:g} minutes"
-                    work.say(in_words(f"{what} {name} waits, at most {limit}, for what uses it: {error}"))
+                    work.say(in_words(f"{what} {name} is still in use; waiting at most {limit}: {error}"))
                 work.sleep(LOOK_AGAIN)
                 continue
             if error.code not in _NOT_THERE:

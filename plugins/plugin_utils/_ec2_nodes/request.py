@@ -135,11 +135,11 @@ def ssh_sources(given: Iterable[str]) -> list[str]:
             network = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
             raise PlanRefused(
-                f"ssh_from has {one_line(text, 60)!r}, which is no address. Needed: one such as 203.0.113.7, or "
+                f"ssh_from has {one_line(text, 60)!r}, which is not an address. Needed: one such as 203.0.113.7, or "
                 "203.0.113.0/24"
             ) from None
         if network.prefixlen < 8:
-            raise PlanRefused(f"ssh_from has {network}, which lets half the world in. Give the addresses that you have")
+            raise PlanRefused(f"ssh_from has {network}, which lets half the world in. Give only your own addresses")
         found.append(str(network))
     return sorted(set(found))
 

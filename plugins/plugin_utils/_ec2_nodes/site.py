@@ -58,8 +58,8 @@ def check_region(session: Any, region: str) -> str:
     ]
     if region not in known:
         alike = difflib.get_close_matches(region, known, n=3, cutoff=0.5)
-        like = f"did you mean {' or '.join(alike)}?" if alike else "there are regions such as us-east-1 and eu-west-1"
-        raise PlanRefused(f"region {one_line(region, 40)!r} is none of AWS's that boto3 knows; {like}")
+        like = f"did you mean {' or '.join(alike)}?" if alike else "names look like us-east-1 and eu-west-1"
+        raise PlanRefused(f"boto3 knows no AWS region {one_line(region, 40)!r}; {like}")
     return region
 
 
@@ -75,7 +75,7 @@ def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], grou
         has = {str(raw.get("SubnetId")): str((raw.get("Placement") or {}).get("AvailabilityZone")) for raw in nodes}
         if len(has) > 1 or (subnet_id and subnet_id not in has):
             raise PlanRefused(
-                f"the machines that are there lie in {', '.join(sorted(has))}; all of a cluster lie in one subnet. "
+                f"the existing machines are in {', '.join(sorted(has))}; a cluster is always in one subnet. "
                 "Ask for that one, or tear the cluster down first"
             )
         return Site(str(nodes[0].get("VpcId")), {zone: subnet for subnet, zone in has.items()})
@@ -91,8 +91,8 @@ def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], grou
         site = _default_site(aws)
     if group and group.get("VpcId") != site.vpc:
         raise PlanRefused(
-            f"the security group {group['GroupName']} ({group['GroupId']}) lies in {group.get('VpcId')}, and the "
-            f"machines are to lie in {site.vpc}. Give subnet_id of a subnet there, or tear the cluster down first"
+            f"the security group {group['GroupName']} ({group['GroupId']}) is in {group.get('VpcId')}, but the "
+            f"machines would be in {site.vpc}. Give subnet_id of a subnet in the former, or tear the cluster down first"
         )
     return site
 
@@ -101,7 +101,7 @@ def _default_site(aws: Aws) -> Site:
     vpcs = aws.pages("describe_vpcs", "Vpcs", Filters=[{"Name": "is-default", "Values": ["true"]}])
     if not vpcs:
         raise PlanRefused(
-            f"the account has no default network in {aws.region}. Make it: aws ec2 create-default-vpc --region "
+            f"the account has no default network in {aws.region}. Create it: aws ec2 create-default-vpc --region "
             f"{aws.region}; or have a network made for the cluster: -e provision_own_network=true; or give a subnet "
             "whose machines reach the internet: -e provision_subnet_id=subnet-..."
         )
@@ -139,13 +139,13 @@ def refuse_other_network(
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
     if (own or vpc) and lies_in not in ("", vpc):
         raise PlanRefused(
-            f"{cluster} lies in {lies_in}, which is not a network of its own. Leave provision_own_network away, or "
+            f"{cluster} is in {lies_in}, which is not a network of its own. Leave out provision_own_network, or "
             "tear the cluster down first"
         )
     if subnet_id and vpc and subnet_id not in [*subnets, *(part["id"] for part in parts)]:
         raise PlanRefused(
-            f"{cluster} has a network of its own ({vpc}), and {one_line(subnet_id, 60)} is no subnet of it. Leave "
-            "provision_subnet_id away, or tear the cluster down first"
+            f"{cluster} has a network of its own ({vpc}), and {one_line(subnet_id, 60)} is not a subnet of it. "
+            "Leave out provision_subnet_id, or tear the cluster down first"
         )
 
 
@@ -243,5 +243,5 @@ def read_type(aws: Aws, name: str) -> Type:
 def _unknown_type(aws: Aws, name: str) -> str:
     offered = aws.pages("describe_instance_type_offerings", "InstanceTypeOfferings", LocationType="region")
     alike = difflib.get_close_matches(name, sorted(str(one["InstanceType"]) for one in offered), n=3, cutoff=0.5)
-    like = f"did you mean {' or '.join(alike)}?" if alike else "they are called like g5.xlarge"
+    like = f"did you mean {' or '.join(alike)}?" if alike else "names look like g5.xlarge"
     return f"EC2 has no instance type {one_line(name, 40)!r} in {aws.region}; {like}"

@@ -178,7 +178,7 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
         site = read_site(work.aws, ask.subnet_id, nodes, group)
     image = read_image(work.aws, ask.image, nodes)
     if ask.disk_gb < image.least_gb:
-        raise PlanRefused(f"disk_gb is {ask.disk_gb}, and the image {image.name} needs {image.least_gb}")
+        raise PlanRefused(f"disk_gb is {ask.disk_gb}, but the image {image.name} needs {image.least_gb}")
     if ask.key_name:
         check_key_name(work.aws, ask.key_name)
     zones = _zones(ask, site, bool(nodes))
@@ -194,8 +194,8 @@ def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) ->
         return "required"
     if wanted == "required":
         raise PlanRefused(
-            f"the machines of {cluster} that are there have no EFA, and provision_efa=required is wanted. Leave it "
-            "away, or tear the cluster down first"
+            f"the existing machines of {cluster} have no EFA, but provision_efa=required is set. Leave it out, "
+            "or tear the cluster down first"
         )
     return "none"
 
@@ -206,7 +206,7 @@ def _zones(ask: Ask, site: Site, fixed: bool) -> list[str]:
         return sorted(site.subnets)
     found = [zone for zone in ask.zones if zone in site.subnets]
     if not found:
-        where = "the machines that are there lie in" if fixed else "there are subnets in"
+        where = "the existing machines are in" if fixed else "there are subnets in"
         raise PlanRefused(
             f"no machine can be made in {', '.join(ask.zones)}: {where} {', '.join(sorted(site.subnets)) or 'no zone'}"
         )
@@ -229,7 +229,7 @@ def _ways(
     for market in MARKETS[ask.market]:
         for kind in known.values():
             if market not in kind.markets:
-                refused.append(f"there is no {kind.name} {words(market)}")
+                refused.append(f"{kind.name} is not offered {words(market)}")
                 continue
             count = makes(plan(wanted_with(work, ask, kind.name, []), account.there, work.noted))
             why, more = _quota(work, account, market, kind, count)
@@ -261,13 +261,13 @@ def _type(work: Work, ask: Ask, name: str, image: Image, zones: Sequence[str]) -
     kind = read_type(work.aws, name)
     if image.architecture and kind.architectures and image.architecture not in kind.architectures:
         raise PlanRefused(
-            f"{name} is of {', '.join(kind.architectures)}, and the image {image.name} is for {image.architecture}"
+            f"{name} is {', '.join(kind.architectures)}, but the image {image.name} is for {image.architecture}"
         )
     if ask.efa == "required" and not kind.efa:
-        raise PlanRefused(f"{name} has no EFA, and provision_efa=required is wanted")
+        raise PlanRefused(f"{name} has no EFA, but provision_efa=required is set")
     if not set(zones) & set(kind.zones):
         where = ", ".join(kind.zones) or "no zone of the region"
-        raise PlanRefused(f"{name} is to be had in {where}, and in none of {', '.join(zones)}")
+        raise PlanRefused(f"{name} is offered in {where}, and in none of {', '.join(zones)}")
     return kind
 
 

@@ -28,7 +28,7 @@ def known_region(region: str) -> str:
     code = region_code(region)
     if code not in REGIONS:
         known = ", ".join(f"{code} ({name})" for code, name in REGIONS.items())
-        raise PlanRefused(f"region {one_line(region, 40)!r} is none of Paperspace's. There are: {known}")
+        raise PlanRefused(f"Paperspace has no region {one_line(region, 40)!r}. There are: {known}")
     return code
 
 
@@ -42,7 +42,7 @@ def public_key(text: str) -> str:
     found = PUBLIC_KEY.fullmatch(text.strip())
     if not found:
         raise PlanRefused(
-            "ssh_public_key is no public key of SSH. Needed: the line of a file such as ~/.ssh/id_ed25519.pub, or the "
+            "ssh_public_key is not an SSH public key. Needed: the line in a file such as ~/.ssh/id_ed25519.pub, or the "
             "path of that file"
         )
     return f"{found[1]} {found[2]}"
@@ -74,7 +74,7 @@ def choose_template(
     if not here:
         where = ", ".join(sorted({one_line(region_code(str(one["region"])), 20) for one in found}))
         raise PlanRefused(
-            f"the template {one_line(wanted, 60)} lies in {where}, and machines in {region} cannot be made from it. "
+            f"the template {one_line(wanted, 60)} is in {where}, so machines in {region} cannot be made from it. "
             f"Give region={where}, or another template"
         )
     fit = [one for one in here if machine_type in _types(one, available=True)]
@@ -108,7 +108,7 @@ def unknown_type(machine_type: str, known: Sequence[str]) -> str:
     """What to say about a type that does not exist."""
     alike = difflib.get_close_matches(machine_type, known, n=3, cutoff=0.5)
     like = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known[:30])}"
-    return f"Paperspace has no machine type {one_line(machine_type, 40)!r}; {like} Upper and lower case count"
+    return f"Paperspace has no machine type {one_line(machine_type, 40)!r}; {like} Case matters"
 
 
 def check_disk(disk_gb: int, template: Template) -> None:
@@ -116,4 +116,4 @@ def check_disk(disk_gb: int, template: Template) -> None:
     least = integer(template.get("defaultSizeGb"))
     if least and disk_gb < least:
         name = one_line(template.get("name") or template["id"], 60)
-        raise PlanRefused(f"disk_gb is {disk_gb}, and the template {name} needs {least}")
+        raise PlanRefused(f"disk_gb is {disk_gb}, but the template {name} needs {least}")

@@ -75,7 +75,7 @@ def make_image(
     found = _find(work, name, machine["id"])
     entry = work.record.entry("template", name)
     if found and (entry is None or entry["settled"]):
-        return Imaged(False, found, f"the template {name} ({found}) of {node} is there already. Give another name")
+        return Imaged(False, found, f"the template {name} ({found}) of {node} already exists. Give another name")
     price = template_price(machine["disk_gb"])
     cost = f"{usd(price.usd)} a month ({price.source}, {price.date})" if price else "an unknown price a month"
     work.say(f"to make: template {name} of {node}, which is off meanwhile; it costs {cost} as long as it is kept")
@@ -89,7 +89,7 @@ def make_image(
         if start:
             _start(work, machine)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {node} may be off. Run this again: it goes on from there") from None
+        raise ClusterError(f"{error.what}. {node} may be off. Run this again to continue") from None
     work.record.settle_one("template", name)
     words = f"the template {name} ({found}) of {node} is made; provision_template={name} makes machines from it"
     work.say(words)
@@ -146,7 +146,7 @@ def _refuse_foreign(named: Sequence[Template]) -> None:
     for one in named:
         parent = one_line(one.get("parentMachineId") or "unknown", 80)
         raise PlanRefused(
-            f"the template {template_words(one)} was made of another machine ({parent}), and is left alone. Give "
+            f"the template {template_words(one)} was made from another machine ({parent}), and is left alone. Give "
             "another name"
         )
 
@@ -157,7 +157,7 @@ def _refuse_foreign(named: Sequence[Template]) -> None:
 def _stop(work: Work, machine: Machine) -> None:
     _settled_events(work, machine["id"])
     if stop_and_wait(work, {machine["id"]: machine["name"]}):
-        raise ClusterError(f"{machine['name']} could not be stopped, and no template was made. Run this again")
+        raise ClusterError(f"{machine['name']} could not be stopped, so no template was made. Run this again")
 
 
 def _make(work: Work, name: str, machine: Machine) -> str:
@@ -175,7 +175,7 @@ def _make(work: Work, name: str, machine: Machine) -> str:
             raise ClusterError(f"no template of {machine['name']} was made: {failed}. It is off. Run this again")
         if asked < 2:
             _ask(work, name, machine)
-    raise ClusterError(f"the template {name} was asked for twice, and is in no list. {machine['name']} is off")
+    raise ClusterError(f"the template {name} was requested twice, but is not listed. {machine['name']} is off")
 
 
 def _ask(work: Work, name: str, machine: Machine) -> None:
@@ -218,7 +218,7 @@ def _settled_events(work: Work, machine_id: str) -> None:
     while any(event.get("state") not in EVENT_ENDED for event in _events(work, machine_id)):
         if work.clock() - began > IMAGED_WITHIN:
             raise ClusterError(
-                f"what goes on with the machine {machine_id} has not ended for {duration(IMAGED_WITHIN)}. Look at "
+                f"an operation on the machine {machine_id} has not ended after {duration(IMAGED_WITHIN)}. Look at "
                 "https://console.paperspace.com"
             )
         work.sleep(INTERVAL)

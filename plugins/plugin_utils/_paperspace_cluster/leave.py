@@ -85,7 +85,9 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
     now = plan(wanted, look(work), work.noted)
     cost = cost_of(wanted, now)
     if on:
-        raise ClusterError(f"{', '.join(on)} of {work.cluster} could not be stopped, and cost on. Run this again")
+        raise ClusterError(
+            f"{', '.join(on)} of {work.cluster} could not be stopped and still cost money. Run this again"
+        )
     words = f"{work.cluster}: {len(machines)} machines are off; {cost_words(cost, 'stopped')}"
     work.say(words)
     return Done(bool(first["steps"]), wanted, first, now, cost, [], words)
@@ -123,7 +125,7 @@ def remove(
             templates = []
         return _carry_out(work, wanted, first, templates)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to continue") from None
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:
@@ -163,11 +165,11 @@ def _words(work: Work, now: Plan, left: list[str], templates: list[str]) -> str:
     price = "unknown" if None in rates else usd(sum(rate or 0.0 for rate in rates))
     if left:
         return f"{work.cluster} is not gone, {price} an hour. Left: {'; '.join(left)}"
-    also = f"; the template {', '.join(templates)} stays, and goes with teardown_template=true" if templates else ""
+    also = f"; the template {', '.join(templates)} stays; remove it with teardown_template=true" if templates else ""
     if now["kept"]:
         kept = "; ".join(now["kept"])
         return (
-            f"no machine of {work.cluster} is left; {kept}, at a price that is not known here. It goes with "
+            f"no machine of {work.cluster} is left; {kept}, at a price unknown here. Remove it with "
             f"teardown_drive=true{also}"
         )
     if templates:

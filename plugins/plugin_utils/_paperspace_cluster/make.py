@@ -63,7 +63,7 @@ def look(work: Work, wait: bool = True) -> There:
                 continue  # listed only when it is made; who makes it looks for it
             found = find(work, there, entry["what"], entry["name"])
             if found and not entry["id"]:
-                work.say(f"found {entry['what']} {entry['name']} ({found}), which was asked for without an answer")
+                work.say(f"found {entry['what']} {entry['name']} ({found}), requested earlier without an answer")
                 work.record.made(entry["what"], entry["name"], found)
             elif not found and now - entry["asked"][-1] < SEEN_AFTER and now - began < SEEN_AFTER:
                 unseen.append(entry["name"])

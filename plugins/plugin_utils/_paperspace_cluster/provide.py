@@ -96,7 +96,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     ways = [way_with(work, ask, one, there, check, refused) for one in types_to_try(work, ask, there)]
     possible = [way for way in ways if way is not None]
     if not possible:
-        raise PlanRefused(f"{work.cluster} cannot be had, and nothing was made: {'; '.join(refused)}")
+        raise PlanRefused(f"{work.cluster} cannot be provided, and nothing was made: {'; '.join(refused)}")
     first = possible[0]
     most = integer(team.get("maxMachines"))
     refuse_too_many(first, most, there)
@@ -104,7 +104,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
         work.say(line)
     work.say(f"{work.cluster}: {cost_words(first.cost, 'present')}")
     if most is not None and makes(first.plan):
-        work.say(f"the team has {len(there['machines'])} of the {most} machines that it may have")
+        work.say(f"the team has {len(there['machines'])} of the {most} machines it may have")
     if check:
         return Provided(bool(first.plan["steps"]), first, first.plan, first.cost)
     if not first.plan["steps"] and all(machine["state"] == "ready" for machine in first.plan["nodes"]):
@@ -113,7 +113,7 @@ def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
     try:
         return _try_in_turn(work, ask, possible, refused)
     except PaperspaceError as error:
-        raise ClusterError(f"{error.what}. {recorded(work)} Run this again: it goes on from there") from None
+        raise ClusterError(f"{error.what}. {recorded(work)} Run this again to continue") from None
 
 
 def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -> Provided:
@@ -271,8 +271,8 @@ def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
     if left:
         words = "; ".join(f"{name}: {why}" for name, why in left.items())
         raise ClusterError(
-            f"{work.cluster}: {'; '.join(failed)}. Removing what was made failed, and is paid for: {words}. Remove it "
-            f"at {CONSOLE}, or with teardown.yml -e cluster={work.cluster}"
+            f"{work.cluster}: {'; '.join(failed)}. What was made could not be removed, and is billed: {words}. Remove "
+            f"it at {CONSOLE}, or with teardown.yml -e cluster={work.cluster}"
         )
 
 
@@ -302,7 +302,7 @@ def _give_back(work: Work, ip: str, machine_id: str) -> str:
         if holder in ("", machine_id):
             return remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})
         if holder or work.clock() - began > SEEN_AFTER:
-            work.say(f"address {ip} is not given back: it is gone already, or somebody else's by now")
+            work.say(f"address {ip} was not released: it is already gone, or somebody else's by now")
             work.record.forget_address(ip)
             return ""
         work.sleep(LOOK_AGAIN)
@@ -327,7 +327,7 @@ def _what_is_there(work: Work, way: Way) -> str:
     if not now["nodes"] and now["network"] is None:
         return f"nothing of {work.cluster} is left, 0 USD an hour"
     names = ", ".join(f"{machine['name']} ({machine['said']})" for machine in now["nodes"]) or "no machine"
-    return f"there is still: {names}; {price} an hour"
+    return f"still there: {names}; {price} an hour"
 
 
 def recorded(work: Work) -> str:
@@ -335,5 +335,5 @@ def recorded(work: Work) -> str:
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."
-    words = ", ".join(f"{entry['name']} ({entry['id'] or 'asked for, without an answer'})" for entry in made)
-    return f"Recorded, and paid for: {words}."
+    words = ", ".join(f"{entry['name']} ({entry['id'] or 'requested, no answer'})" for entry in made)
+    return f"Recorded, and billed: {words}."

@@ -104,8 +104,8 @@ def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | 
         failed = failure_of(operations.machine_events(work.client, machine_id))
         if not failed and waited >= STUCK_AFTER:
             raise ClusterError(
-                f"{watched.name} ({machine_id}) is {machine['said']} since {duration(waited)}, and is paid for. "
-                "Paperspace asks for a support ticket then (https://console.paperspace.com). Run this again to go on"
+                f"{watched.name} ({machine_id}) has been {machine['said']} for {duration(waited)}, and is billed. In "
+                "this case Paperspace wants a support ticket (https://console.paperspace.com). Run this again to go on"
             )
         return failed
     return ""

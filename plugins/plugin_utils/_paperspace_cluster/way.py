@@ -68,8 +68,8 @@ def refuse_wrong_clock(server: float | None, here: float) -> None:
     ahead = here - server if server is not None else 0.0
     if abs(ahead) > CLOCKS_APART:
         raise PlanRefused(
-            f"this machine's clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, and "
-            "nothing was made: what is looked for after an interruption, and ages, go by it. Set it: sudo timedatectl "
+            f"this machine's clock is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the API's, so "
+            "nothing was made: ages, and recovery after an interruption, depend on it. Set it: sudo timedatectl "
             "set-ntp true"
         )
 
@@ -113,7 +113,7 @@ def way_with(work: Work, ask: Ask, machine_type: str, there: There, check: bool,
         if why and not (check and ask.max_usd_per_hour is None):
             raise PlanRefused(why)
         if makes(found) and not operations.is_available(work.client, machine_type, ask.region):
-            raise PlanRefused(f"no {machine_type} is to be had in {ask.region} now")
+            raise PlanRefused(f"no {machine_type} is available in {ask.region} now")
     except PlanRefused as error:
         refused.append(str(error))
         return None
@@ -133,7 +133,7 @@ def refuse_too_many(way: Way, most: int | None, there: There) -> None:
     new, has = makes(way.plan), len(there["machines"])
     if most is not None and new and has + new > most:
         raise PlanRefused(
-            f"{new} machine{'s are' if new > 1 else ' is'} to be made, and the team has {has} of the {most} that it "
-            f"may have, those included that are off. Nothing was made. Remove {has + new - most}, or ask Paperspace "
+            f"{new} machine{'s are' if new > 1 else ' is'} to be made, but the team has {has} of the {most} it may "
+            f"have, including those that are off. Nothing was made. Remove {has + new - most}, or ask Paperspace "
             f"for more: {CONSOLE}"
         )

@@ -149,16 +149,16 @@ def names_its_run(settings: dict[str, Any]) -> bool:
 def unreadable(error: OSError) -> Fault:
     """What is told of a place that is there and cannot be read: it is not known what a run has saved."""
     return Fault(
-        f"{error.filename} cannot be read ({error.strerror}). Needed: all that a run saves, lest a part of it be taken "
-        "for the whole. Give the service's user the right to read it, or name it in checkpoints_exclude"
+        f"{error.filename} cannot be read ({error.strerror}). Needed: everything a run saves, so that no partial "
+        "copy passes for complete. Let the service's user read it, or name it in checkpoints_exclude"
     )
 
 
 def leads_nowhere(link: str) -> Fault:
     """What is told of a link in a checkpoint whose target is missing: what it stands for would be missing in S3."""
     return Fault(
-        f"{link} leads to {os.readlink(link)}, which is not there. Needed: all that a run saves, lest a part of it be "
-        "taken for the whole. Put it there, or remove the link"
+        f"{link} points to {os.readlink(link)}, which does not exist. Needed: everything a run saves, so that no "
+        "partial copy passes for complete. Put it there, or remove the link"
     )
 
 
@@ -359,7 +359,7 @@ class Copier:
         else:
             sha256, digests, etag = self.copy_parts(path, file, key, length)
         if etag and etag != etag_of(digests, at_once):
-            raise Fault(f"{key} has the checksum {etag} in S3 and {etag_of(digests, at_once)} here. It is copied again")
+            raise Fault(f"{key} has the checksum {etag} in S3 but {etag_of(digests, at_once)} here. Copying it again")
         return sha256
 
     def copy_parts(self, path: str, file: File, key: str, length: int) -> tuple[str, list[bytes], str]:
@@ -512,7 +512,7 @@ class Service:
             self.say(
                 run,
                 f"WARNING: {directory} has {in_words(free)} free, less than {self.settings['free_gib']:g} GiB. "
-                f"A run that cannot save its checkpoint ends. Make room{told}",
+                f"A run that cannot save its checkpoint fails. Make room{told}",
             )
 
     def prune(self, run: Run, found: list[Checkpoint]) -> None:
@@ -528,8 +528,8 @@ class Service:
                 self.manifests[run.directory] = without(self.manifests[run.directory], entry)
                 self.say(
                     run,
-                    f"WARNING: {one.name} was copied, but S3 does not have all of {missing} any more. {one.path} was "
-                    "not removed, and is copied again. Check who else deletes in the bucket, and its lifecycle rules",
+                    f"WARNING: {one.name} was copied, but S3 no longer has all of {missing}. {one.path} was not "
+                    "removed, and is copied again. Check who else deletes in the bucket, and its lifecycle rules",
                 )
                 continue
             now = look_at(one.path, one.name, self.settings["marker"])
@@ -544,7 +544,7 @@ class Service:
                     self.say(
                         run,
                         f"WARNING: {one.path} is in S3, but cannot be removed from this disk ({error.strerror}). "
-                        "Needed: its room on the disk. Give the service's user the right to remove it, or remove it",
+                        "Needed: its space on the disk. Let the service's user remove it, or remove it yourself",
                     )
                 continue
             self.say(run, f"{one.name} is in S3 and was removed from this disk")
@@ -594,7 +594,7 @@ class Service:
         except (*PROBLEMS, Fault, OSError) as error:
             text = str(error) if isinstance(error, Fault) else explain(error, self.settings["bucket"])
             if not trouble or text != trouble.text:
-                self.say(run, f"checkpoints are not copied to S3: {text}. It is tried again until it works")
+                self.say(run, f"checkpoints are not copied to S3: {text}. Retrying until it works")
             patience = min(MOST_PATIENCE, trouble.patience * 2) if trouble else self.settings["interval"]
             self.troubles[run.directory] = Trouble(text, patience, time.monotonic() + patience)
             self.note(run, text)
@@ -638,7 +638,7 @@ def wait(settings: dict[str, Any], run_id: str) -> dict[str, Any]:
             status = read_json(os.path.join(run.directory, STATUS)) or {"alive": True, "pending": [], "problem": ""}
             if not status["alive"] and not status["pending"] and not is_alive(run):
                 break
-            text = "the run still runs" if is_alive(run) else f"to be copied: {', '.join(status['pending']) or '?'}"
+            text = "the run is still going" if is_alive(run) else f"to be copied: {', '.join(status['pending']) or '?'}"
             text += f"; {status['problem']}" if status["problem"] else ""
             if text != shown:
                 shown = text

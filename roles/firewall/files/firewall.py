@@ -128,9 +128,7 @@ def with_block(text: str, lines: list[str]) -> str:
     block = "\n".join([BEGIN, *lines, END, ""])
     found = re.search(r"^\*filter$.*?(^COMMIT$)", text, flags=re.MULTILINE | re.DOTALL)
     if not found:
-        raise Fault(
-            "a file of ufw's has no table `filter` that ends with COMMIT. Needed: before.rules as ufw brings it"
-        )
+        raise Fault("a ufw file has no table `filter` that ends with COMMIT. Needed: before.rules as ufw ships it")
     return text[: found.start(1)] + block + text[found.start(1) :]
 
 
@@ -179,8 +177,8 @@ def transaction(ruleset: list[dict[str, Any]], rules: Rules) -> str:
         if is_of_iptables(chain):
             if refuses(ruleset, chain):
                 raise Fault(
-                    f"the firewall of this node is kept by iptables (table {place}), without ufw. Needed: nftables or "
-                    "ufw. Let iptables accept all from the nodes, and set firewall_enabled to false for this host"
+                    f"the firewall of this node is managed by iptables (table {place}), without ufw. Needed: nftables "
+                    "or ufw. Let iptables accept all from the nodes, and set firewall_enabled to false for this host"
                 )
             continue
         ours = [rule for rule in rules_of(ruleset, chain) if is_ours(rule)]
@@ -336,7 +334,7 @@ def try_rules(text: str, seconds: int) -> str:
 def confirm() -> str:
     """Keep what is tried."""
     if not TRIED.exists():
-        raise Fault("the rules were put back before they were confirmed. Set firewall_rollback_after higher")
+        raise Fault("the rules were rolled back before they were confirmed. Increase firewall_rollback_after")
     run("systemctl", "stop", TIMER)
     write(KEPT, TRIED.read_text())
     end_try()

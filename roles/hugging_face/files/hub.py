@@ -118,26 +118,24 @@ def explain(error: Exception, request: dict[str, Any], one: dict[str, Any]) -> s
     kinds = {type(each).__name__ for each in chain(error)}
     for each in chain(error):
         if isinstance(each, OSError) and each.errno == errno.ENOSPC:
-            return (
-                f"{request['home']} is full. Make room, and run this again: files that are whole are not brought again"
-            )
+            return f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
     if answer is None:
         words = " ".join(str(chain(error)[-1]).split())
-        return (
-            f"{endpoint} does not answer: {words}. Look whether this node reaches it, or correct hugging_face_endpoint"
-        )
+        return f"{endpoint} does not answer: {words}. Check that this node reaches it, or correct hugging_face_endpoint"
     said = answer.headers.get("X-Error-Message", "")
     if "GatedRepoError" in kinds:
-        who = "the account of the token has not been given access" if token else "there is no token"
+        who = "the token's account has not been granted access" if token else "there is no token"
         return f"{what} is gated, and {who}. Accept its licence at {page}, then {TOKEN}"
     if answer.status_code == 401 and said.startswith("Invalid credentials"):
         return f"{endpoint} does not know the token. Make one at {endpoint}/settings/tokens, {TOKEN}"
     if "RevisionNotFoundError" in kinds:
         return f"{what} has no revision {one['revision']}. Correct it: a branch, a tag or a commit of {page}"
     if answer.status_code in (401, 404):
-        sees = "the account of the token may not see it" if token else "it is private and there is no token"
-        return f"{endpoint} has no {what}, or {sees}. Correct its name (data sets are a list of their own), or {TOKEN}"
-    return f"{what}: {endpoint} answers {answer.status_code} {said}".rstrip() + ". Look at its page, and run this again"
+        sees = "the token's account may not see it" if token else "it is private and there is no token"
+        return f"{endpoint} has no {what}, or {sees}. Correct its name (data sets are listed separately), or {TOKEN}"
+    return (
+        f"{what}: {endpoint} answered {answer.status_code} {said}".rstrip() + ". Look at its page, and run this again"
+    )
 
 
 def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, Any]) -> Got:
@@ -161,11 +159,11 @@ def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, A
             wait = pause
             if answer is not None and answer.status_code == 429:
                 wait = max(pause, seconds_to_wait(answer))
-                words = f"{request['endpoint']} takes no more requests for {wait:.0f} s (429)"
+                words = f"{request['endpoint']} accepts no more requests for {wait:.0f} s (429)"
             if time.monotonic() + wait - failing_since > request.get("patience", PATIENCE):
                 later = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                 again = f"Run this again after {later}" if "429" in words else "Run this again"
-                raise Fault(f"{words}. {again}: files that are whole are not brought again") from None
+                raise Fault(f"{words}. {again}: complete files are not fetched again") from None
             print(f"{words}. Trying again in {wait:.0f} s", flush=True)
             time.sleep(wait)
             pause = min(30.0, 2 * pause)
@@ -195,7 +193,7 @@ def look_up(request: dict[str, Any], one: dict[str, Any]) -> Repository:
     wrong = [each.path for each in files if not inside(each.path)]
     if wrong or not COMMIT.fullmatch(str(info.sha)):
         raise Fault(
-            f"{request['endpoint']} names {(wrong or [info.sha])[0]!r} in {one['name']}, which cannot be. "
+            f"{request['endpoint']} names {(wrong or [info.sha])[0]!r} in {one['name']}, which is invalid. "
             "Nothing was written"
         )
     if not files:
@@ -364,8 +362,8 @@ def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Reposito
                 attempts += 1
                 if attempts > 2:
                     raise Fault(
-                        f"{file.path} of {one.name} came twice with another content than {request['endpoint']} tells. "
-                        "It was removed. Look at what lies between this node and the hub, and at this node's disk"
+                        f"{file.path} of {one.name} arrived twice with other content than {request['endpoint']} says. "
+                        "It was removed. Check what is between this node and the hub, and this node's disk"
                     )
                 asked = {"kind": one.kind, "name": one.name, "revision": one.revision}
                 patiently(functools.partial(call, one, file), request, asked)
@@ -391,7 +389,7 @@ def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Reposito
                 for each in ended:
                     each.result()
                 got = max(0, cache.brought(repositories) - before)
-                print(f"{in_words(got)} of {in_words(size)} brought", flush=True)
+                print(f"{in_words(got)} of {in_words(size)} fetched", flush=True)
         except BaseException:
             failed.set()
             for each in running:
@@ -411,9 +409,7 @@ def main() -> int:
     except OSError as error:
         said = f"{error.filename or request['home']}: {error.strerror or error}"
         if error.errno == errno.ENOSPC:
-            said = (
-                f"{request['home']} is full. Make room, and run this again: files that are whole are not brought again"
-            )
+            said = f"{request['home']} is full. Make room, and run this again: complete files are not fetched again"
         print(MARK + json.dumps({"fault": said}), flush=True)
         return 1
     print(MARK + json.dumps(result), flush=True)

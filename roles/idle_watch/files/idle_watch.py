@@ -72,7 +72,7 @@ def seconds(text: object) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", word)
     if not match:
-        raise ValueError(f"{word!r} is no duration. Needed: a number and its unit, such as 30m, 24h or 2d, or off")
+        raise ValueError(f"{word!r} is not a duration. Needed: a number and its unit, such as 30m, 24h or 2d, or off")
     return float(match[1]) * UNITS[match[2]]
 
 
@@ -221,7 +221,7 @@ def warning(decision: Decision, now: float) -> str:
     """The message to everybody who is logged in."""
     return (
         f"This machine powers off in {in_words((decision.due or now) - now)}: {decision.why}.\n"
-        f"To keep it for 8 hours more: sudo python3 {PROGRAM} stay 8h\n"
+        f"To keep it on for 8 more hours: sudo python3 {PROGRAM} stay 8h\n"
     )
 
 
@@ -243,7 +243,7 @@ def line(decision: Decision, now: float) -> str:
         return f"powers off: {decision.why}"
     if decision.due is None:
         return f"stays on: {decision.why}"
-    return f"powers off in {in_words(decision.due - now)}, as it looks now: {decision.why}"
+    return f"powers off in {in_words(decision.due - now)}, as things stand: {decision.why}"
 
 
 def main(arguments: Sequence[str]) -> str:
@@ -256,7 +256,7 @@ def main(arguments: Sequence[str]) -> str:
     if len(arguments) == 2 and arguments[0] == "stay":
         duration = seconds(arguments[1]) or 0.0
         write_state(STATE, State(stay_until=now + duration if duration else None))
-        return f"stays on for {in_words(duration)}, whatever is seen" if duration else "goes by what is seen again"
+        return f"stays on for {in_words(duration)}, used or not" if duration else "goes by its use again"
     raise ValueError(f"usage: idle_watch.py check | status | stay 8h, not {' '.join(arguments) or 'nothing'}")
 
 

@@ -85,7 +85,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "region=mars1"),
-            "region 'mars1' is none of Paperspace's. There are: ny2 (East Coast (NY2))",
+            "Paperspace has no region 'mars1'. There are: ny2 (East Coast (NY2))",
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=~/.ssh/none.pub"),
@@ -93,7 +93,7 @@ def test_a_plan_with_its_price_and_its_difference(server: PaperspaceServer, tmp_
         ),
         (
             ("-e", "cluster=bert", *NODES, "--check", "-e", "provision_ssh_public_key=-----BEGIN"),
-            "ssh_public_key is no public key of SSH",
+            "ssh_public_key is not an SSH public key",
         ),
         (
             ("-e", "cluster=../../etc", *NODES, "-e", "max_usd_per_hour=20"),
@@ -136,7 +136,7 @@ def test_what_all_clusters_cost(server: PaperspaceServer, tmp_path: Path) -> Non
     assert code == 0, said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:6] == ["bert", "ny2", "1", "on,", "1", "off"]
-    assert "besides: 1 machines of no cluster, 1 of them on, 3.78 USD an hour" in said
+    assert "besides: 1 machines outside any cluster, 1 of them on, 3.78 USD an hour" in said
 
 
 def test_a_question_to_the_costs(server: PaperspaceServer, tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_a_cluster_that_may_be_at_work_is_left(server: PaperspaceServer, tmp_pat
     (record / "plan.json").write_text(json.dumps(plan))
     code, said = play(server, tmp_path, "teardown", "-e", "cluster=bert", "-e", "confirm=bert")
     assert code == 2
-    assert "bert may be at work: " in said
-    assert f"has no end of first. See with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
+    assert "bert may still be running first: no result in " in said
+    assert f". Check with `ansible-playbook playbooks/status.yml -i {tmp_path}" in said
 
 
 def test_a_teardown_of_a_part_is_refused(server: PaperspaceServer, tmp_path: Path) -> None:

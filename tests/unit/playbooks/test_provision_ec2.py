@@ -104,7 +104,7 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
     assert "more than its ttl of 48:00:00: 1.06 USD an hour. Still needed? If not: teardown.yml -e cluster=bert" in said
     row = next(line for line in said.splitlines() if line.startswith("bert "))
     assert row.split()[:5] == ["bert", "us-east-1", "2", "on", "g4dn.xlarge"]
-    assert "besides: 1 machines of no cluster, 1 of them on, unknown an hour" in said
+    assert "besides: 1 machines outside any cluster, 1 of them on, unknown an hour" in said
     code, said = play(server, directory, "teardown", "-e", "cluster=bert")
     assert code == 2
     assert "to remove: security group muster-bert" in said
@@ -120,11 +120,11 @@ def test_plan_cost_and_teardown(server: EC2Server, directory: Path) -> None:
     ("words", "message"),
     [
         ((*NODES, *KEYS), "max_usd_per_hour is not given. Say what the cluster may cost an hour"),
-        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, and nobody could log in"),
+        ((*NODES, "-e", "max_usd_per_hour=5"), "no SSH key is given, so nobody could log in"),
         ((*NODES, *KEYS, "-e", "max_usd_per_hour=5", "-e", "region=us-east-9"), "did you mean us-east-"),
         (
             (*NODES, *KEYS, "--check", "-e", "provision_own_network=true", "-e", "provision_subnet_id=subnet-1"),
-            "a network of its own and the subnet subnet-1 of another one are wanted",
+            "both a network of its own and the subnet subnet-1 of another are requested",
         ),
     ],
 )
@@ -139,5 +139,5 @@ def test_what_is_typed_wrongly_is_one_line(
 
 
 def test_an_address_that_cannot_be_read_is_asked_for(server: EC2Server) -> None:
-    with pytest.raises(PlanRefused, match=r"Say from where SSH is to be open: -e provision_ssh_from=203.0.113.7"):
+    with pytest.raises(PlanRefused, match=r"Say where to allow SSH from: -e provision_ssh_from=203.0.113.7"):
         own_address(server.url)

@@ -266,7 +266,7 @@ def test_what_s3_has_lost_is_not_removed_here_but_copied_again(
     run = program.runs_of(settings)[0]
     service.round(run)
     assert (folder / "step" / "deep" / "shard").read_bytes() == b"shard"
-    assert f"step was copied, but S3 does not have all of {key} any more" in capsys.readouterr().out
+    assert f"step was copied, but S3 no longer has all of {key}" in capsys.readouterr().out
     assert json.loads((folder.parent / program.STATUS).read_text())["pending"] == ["step"]
     service.round(run)
     assert copied(s3) == {"newer": b"newer", "step/model.pt": b"model", "step/deep/shard": b"shard"}
@@ -406,10 +406,10 @@ def test_a_run_in_trouble_is_told_once_and_holds_up_no_other(
         return capsys.readouterr().out
 
     status = tmp_path / "runs" / "second" / "node0" / program.STATUS
-    told = f"second node0: checkpoints are not copied to S3: {step}/optimizer leads to {tmp_path}/gone, which is not"
+    told = f"second node0: checkpoints are not copied to S3: {step}/optimizer points to {tmp_path}/gone, which does"
     assert told in attend() and "not copied" not in attend()
     assert copied(s3) == {"step/shard": b"1"}
-    assert "leads to" in json.loads(status.read_text())["problem"]
+    assert "points to" in json.loads(status.read_text())["problem"]
     (tmp_path / "gone").write_bytes(b"2")
     assert "second node0: checkpoints are copied to S3 again" in attend()
     assert copied(s3, "second") == {"step/shard": b"1", "step/optimizer": b"2"}

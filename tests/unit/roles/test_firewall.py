@@ -121,7 +121,7 @@ def test_iptables_alone_is_refused_where_it_refuses(firewall: Any, policy: str, 
     place = {"family": "ip", "table": "filter", "name": "INPUT"}
     ruleset = [chain(**place, policy=policy), rule(1, expr, family="ip", table="filter", chain="INPUT")]
     if refuses:
-        with pytest.raises(firewall.Fault, match="kept by iptables"):
+        with pytest.raises(firewall.Fault, match="managed by iptables"):
             firewall.transaction(ruleset, {**RULES, "close": False})
     else:
         assert firewall.transaction(ruleset, {**RULES, "close": False}) == ""

@@ -278,7 +278,7 @@ def test_durations(text: object, value: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-1h", "1 h 5", "soon"])
 def test_what_is_no_duration_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration. Needed: a number and its unit, such as 30m"):
+    with pytest.raises(ValueError, match="is not a duration. Needed: a number and its unit, such as 30m"):
         idle_watch.seconds(text)
 
 
@@ -297,13 +297,13 @@ def test_what_is_told_of_a_machine() -> None:
 
     assert said(idle_watch.State(), NOTHING, 5 * MINUTE) == "stays on: it booted 5 min ago"
     assert said(idle_watch.State(), RUN, HOUR) == "stays on: muster-first.service runs"
-    assert said(idle_watch.State(), SSH, HOUR) == "powers off in 23 h, as it looks now: 1 SSH sessions"
-    assert said(idle_watch.State(), NOTHING, HOUR) == "powers off in 30 min, as it looks now: nobody uses it"
+    assert said(idle_watch.State(), SSH, HOUR) == "powers off in 23 h, as things stand: 1 SSH sessions"
+    assert said(idle_watch.State(), NOTHING, HOUR) == "powers off in 30 min, as things stand: nobody uses it"
 
 
 def test_an_unknown_command_does_nothing() -> None:
     for arguments in ([], ["poweroff"], ["stay"], ["stay", "long"]):
-        with pytest.raises(ValueError, match=r"usage: idle_watch.py check|is no duration"):
+        with pytest.raises(ValueError, match=r"usage: idle_watch.py check|is not a duration"):
             idle_watch.main(arguments)
 
 

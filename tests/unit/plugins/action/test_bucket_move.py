@@ -151,7 +151,7 @@ def test_a_changed_byte_is_noticed_and_replaced_only_on_demand(s3: S3Server) -> 
     client = s3.client()
     move(s3)
     client.put_object(Bucket="target", Key="few/09", Body=b"x" * 8 + b"y")
-    with pytest.raises(MoveError, match=r"target has 1 objects of another content than source: few/09.*replace=true"):
+    with pytest.raises(MoveError, match=r"target has 1 objects that differ from those in source: few/09.*replace=true"):
         move(s3)
     assert client.get_object(Bucket="target", Key="few/09")["Body"].read() == b"x" * 8 + b"y"
     assert move(s3, replace=True)["copied"] == 1
@@ -164,7 +164,7 @@ def test_what_is_changed_while_it_is_copied_is_noticed(s3: S3Server, monkeypatch
         s3.client().put_object(Bucket="target", Key="few/10", Body=b"y" * 10)
 
     monkeypatch.setattr(bucket_move, "copy_missing", copy_and_change)
-    with pytest.raises(MoveError, match=r"after copying, 1 objects of target are not those of source \(few/10"):
+    with pytest.raises(MoveError, match=r"after copying, 1 objects of target differ from those of source \(few/10"):
         move(s3)
 
 
@@ -179,7 +179,7 @@ def test_archived_objects_are_named_before_anything_is_copied(s3: S3Server) -> N
     ("more", "said"),
     [
         ({"source": "nowhere"}, "there is no bucket nowhere. Correct its name"),
-        ({"source": "Not_A_Bucket!"}, "Not_A_Bucket! is no name of a bucket"),
+        ({"source": "Not_A_Bucket!"}, "Not_A_Bucket! is not a valid bucket name"),
         ({"access_key_id": "AKIAWRONG"}, "is denied|is not known"),
         ({"secret_access_key": "wrong"}, "is denied|does not belong"),
         ({"target": "source"}, "source and target are both source"),
@@ -196,7 +196,7 @@ def test_errors_say_in_one_line_what_to_do(s3: S3Server, more: dict[str, Any], s
 
 def test_a_target_in_another_region_is_refused(s3: S3Server) -> None:
     s3.client().create_bucket(Bucket="target2")
-    with pytest.raises(MoveError, match="target2 is there already, in us-east-1, not in eu-central-1"):
+    with pytest.raises(MoveError, match="target2 already exists in us-east-1, not in eu-central-1"):
         move(s3, target="target2", region="eu-central-1")
 
 

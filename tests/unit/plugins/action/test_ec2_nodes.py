@@ -362,8 +362,8 @@ def test_a_plan_sends_nothing_but_questions(bench: Bench) -> None:
         "to make: security group muster-bert",
         "to make: placement group muster-bert",
         "to make: machine bert-1 of type g4dn.xlarge with 150 GB",
-        "to open: muster-bert among the nodes, and to SSH from 203.0.113.7/32 alone",
-        "whether the quota for g4dn.xlarge on demand suffices is not known: it cannot be read",
+        "to open: muster-bert between the nodes, and to SSH only from 203.0.113.7/32",
+        "the quota for g4dn.xlarge on demand cannot be read, so it may be too small",
     ):
         assert line in bench.said
     assert any(
@@ -397,17 +397,17 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {"max_usd_per_hour": 1.0},
-            "with g4dn.xlarge on demand it costs 1.06 USD an hour, and max_usd_per_hour is 1",
+            "with g4dn.xlarge on demand it costs 1.06 USD an hour, but max_usd_per_hour is 1",
         ),
         (
             None,
             {"machine_types": ["g4dn.xlrage"]},
             "EC2 has no instance type 'g4dn.xlrage' in us-east-1; did you mean g4dn",
         ),
-        (None, {"machine_types": ["g5g.xlarge"]}, "g5g.xlarge is of arm64, and the image Deep Learning Base"),
+        (None, {"machine_types": ["g5g.xlarge"]}, "g5g.xlarge is arm64, but the image Deep Learning Base"),
         (None, {"image": "ami-0dee90000000000ff"}, "there is no image ami-0dee90000000000ff in us-east-1"),
         (None, {"image": "/aws/service/none"}, "AWS has no image under /aws/service/none in us-east-1"),
-        (None, {"disk_gb": 10}, "disk_gb is 10, and the image Deep Learning Base OSS"),
+        (None, {"disk_gb": 10}, "disk_gb is 10, but the image Deep Learning Base OSS"),
         (None, {"key_name": "laptop"}, "there is no key pair laptop in us-east-1"),
         (None, {"zones": ["us-east-1z"]}, "no machine can be made in us-east-1z: there are subnets in us-east-1a, us-"),
         (None, {"subnet_id": "subnet-0123"}, "subnet_id is subnet-0123: describe_subnets was refused"),
@@ -416,14 +416,14 @@ def twice(server: EC2Server) -> None:
         (
             None,
             {**OWN, "reached": ["10.0.0.0/8", "172.16.0.0/12"]},
-            "no private block of addresses with a /16 is free",
+            "no private /16 address block is free",
         ),
         (twice, {}, "2 networks are called muster-bert: sg-"),
         (lambda one: one.prices.pop("g4dn.xlarge"), {}, "the price of g4dn.xlarge on demand is unknown here"),
         (
             lambda one: one.quotas.update({"L-DB2E81BA": 4.0}),
             {},
-            "2 g4dn.xlarge on demand need 8 vCPUs, and the account may have 4 of this family (L-DB2E81BA)",
+            "2 g4dn.xlarge on demand need 8 vCPUs, and the account's quota is 4 for this family (L-DB2E81BA)",
         ),
     ],
 )
@@ -445,13 +445,13 @@ def test_what_cannot_be_had_is_one_line_and_nothing_made(
     [
         (
             Fault("AuthFailure", "DescribeInstances", message="not able to validate"),
-            "AWS does not accept the credentials: not",
+            "AWS rejected the credentials: not",
         ),
         (
             Fault("RequestExpired", "DescribeInstances", message="Request has expired."),
-            "this machine's clock is wrong, says",
+            "AWS says this machine's clock is wrong",
         ),
-        (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user has no right to describe_instances"),
+        (Fault("UnauthorizedOperation", "DescribeInstances"), "this AWS user may not call describe_instances"),
     ],
 )
 def test_a_key_that_is_wrong_is_one_line(bench: Bench, fault: Fault, words: str) -> None:
@@ -466,8 +466,8 @@ def test_what_is_there_is_never_retyped(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
     for changes, words in (
-        ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, wanted is g5.xlarge"),
-        ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, wanted are 300"),
+        ({"machine_types": ["g5.xlarge"]}, "bert-0 is of type g4dn.xlarge, not g5.xlarge"),
+        ({"disk_gb": 300}, "bert-0 has a disk of 150 GB, not 300"),
     ):
         with pytest.raises(PlanRefused, match=words):
             bench.provide(**changes)
@@ -573,7 +573,7 @@ def test_somebody_elses_machine_in_the_network_keeps_it(bench: Bench) -> None:
     made = run(ImageId=IMAGE, InstanceType="g4dn.xlarge", MinCount=1, MaxCount=1, SubnetId=subnet)
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"]
+    assert done.left == [f"the VPC muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"]
     assert bench.groups(bench.server.everything()) == []
     bench.server.client().terminate_instances(InstanceIds=[theirs])
     for _turn in range(2):
@@ -589,7 +589,7 @@ def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(be
     made = bench.server.client().create_network_interface(SubnetId=subnet)
     theirs = made["NetworkInterface"]["NetworkInterfaceId"]
     done = bench.remove()
-    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not of this cluster"]
+    assert done.left == [f"the VPC muster-bert stays: network interface {theirs} in it are not part of this cluster"]
     assert not {"DetachInternetGateway", "DeleteSubnet"} & {action for action, _given in bench.server.requests}
     bench.server.client().delete_network_interface(NetworkInterfaceId=theirs)
     bench.remove()
@@ -599,13 +599,13 @@ def test_somebody_elses_database_in_the_network_keeps_its_way_to_the_internet(be
 def test_a_cluster_is_not_moved(bench: Bench) -> None:
     bench.provide()
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match=r"bert lies in vpc-\w+, which is not a network of its own"):
+    with pytest.raises(PlanRefused, match=r"bert is in vpc-\w+, which is not a network of its own"):
         bench.provide(**OWN)
     bench.remove()
     bench.provide(**OWN)
     subnet = bench.server.client().describe_subnets()["Subnets"][0]["SubnetId"]
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is no subnet"):
+    with pytest.raises(PlanRefused, match=r"bert has a network of its own \(vpc-\w+\), and subnet-\w+ is not a subnet"):
         bench.provide(subnet_id=subnet)
     assert bench.changes() == []
 
@@ -633,7 +633,7 @@ def test_where_the_type_has_efa_its_interface_and_its_rules_are_made(bench: Benc
 
 
 def test_efa_is_left_away_where_it_is_not_wanted_and_refused_where_the_type_has_none(bench: Bench) -> None:
-    with pytest.raises(PlanRefused, match=r"g4dn.xlarge has no EFA, and provision_efa=required is wanted"):
+    with pytest.raises(PlanRefused, match=r"g4dn.xlarge has no EFA, but provision_efa=required is set"):
         bench.provide(efa="required")
     bench.provide(machine_types=["g4dn.8xlarge"], efa="none", price_per_hour=2.2)
     (given,) = launches(bench)
@@ -755,7 +755,9 @@ def test_stopped_and_started_again(bench: Bench) -> None:
 def test_spot_machines_are_not_stopped(bench: Bench) -> None:
     bench.provide(market="spot")
     bench.server.requests.clear()
-    with pytest.raises(PlanRefused, match="bert-0, bert-1 of bert cannot be stopped: spot machines are there or gone"):
+    with pytest.raises(
+        PlanRefused, match="bert-0, bert-1 of bert cannot be stopped: spot machines can only be removed"
+    ):
         stop(bench.work())
     assert bench.changes() == []
 
@@ -770,7 +772,7 @@ def test_somebody_elses_machine_in_the_group_stays_and_is_named(bench: Bench) ->
     theirs = made["Instances"][0]["InstanceId"]
     done = bench.remove()
     assert done.left == [
-        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not of this cluster"
+        f"the security group muster-bert stays: 'without a name' ({theirs}) in it are not part of this cluster"
     ]
     assert [key for key in bench.server.left_over() if key.startswith("i-")] == [theirs]
     assert bench.server.foreign_bytes() == bench.foreign

@@ -222,7 +222,7 @@ def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "finds no list of machines")],
+    [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "yields no list of machines")],
 )
 def test_a_question_that_chooses_nothing_is_an_error(project: Project, query: str, words: str) -> None:
     assert words in failed(project.inventory({"query": query}))
@@ -256,7 +256,7 @@ def test_nothing_to_do_is_a_warning_that_says_why(project: Project, server: Pape
     assert (run.code, run.hosts) == (0, {})
     assert "no host: of 2 machines region left out 2 (2 x ny2)." in run.message
     server.account.machines.clear()
-    assert "the account of this API key has no machine" in project.inventory().message
+    assert "the account of this API key has no machines" in project.inventory().message
 
 
 # --- The network drive
@@ -362,7 +362,7 @@ def body(code: str, message: str) -> str:
         ),
         (
             Fault(status=429, headers={"Retry-After": "999"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
-            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s: try again then."],
+            ["HTTP 429 TOO_MANY_REQUESTS: Slow down. The API asks to wait 999 s before trying again."],
         ),
         (
             Fault(status=500, headers={"Retry-After": "99"}, body=body("INTERNAL_SERVER_ERROR", "Oops.")),

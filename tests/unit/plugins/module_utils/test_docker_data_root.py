@@ -230,7 +230,7 @@ def test_settings_that_do_not_come_back_are_said(
     monkeypatch.setattr(os, "unlink", full)
     monkeypatch.setattr(program, "start_engine", lambda: pytest.fail("with whatever settings"))
     said = program.undo(former, str(tmp_path / "old"), str(tmp_path / "copy"), False)
-    assert "The former settings cannot be brought back ([Errno 28] No space left on device" in said
+    assert "The former settings cannot be restored ([Errno 28] No space left on device" in said
     assert needed in said and "are back" not in said
     assert (tmp_path / "copy").exists()
 
@@ -258,8 +258,8 @@ def test_a_target_that_will_not_do(machine: Machine, request_: dict[str, Any], w
 
 
 def test_targets_that_are_in_the_way(machine: Machine) -> None:
-    assert "lie in each other" in machine.move(path=str(machine.home / "old/new"))["error"]
-    assert "lie in each other" in machine.move(path=str(machine.home))["error"]
+    assert "overlaps the current data" in machine.move(path=str(machine.home / "old/new"))["error"]
+    assert "overlaps the current data" in machine.move(path=str(machine.home))["error"]
     (machine.home / "full").mkdir()
     (machine.home / "full/file").touch()
     assert "is not empty" in machine.move(path=str(machine.home / "full"))["error"]

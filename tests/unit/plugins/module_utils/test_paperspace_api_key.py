@@ -55,6 +55,6 @@ def test_a_broken_key_file_is_named_and_not_quoted(home: Path, name: str) -> Non
 
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}\u2026"])
 def test_what_cannot_be_a_key_is_refused_unquoted(key: str) -> None:
-    with pytest.raises(KeyMissingError, match="copied wrongly") as caught:
+    with pytest.raises(KeyMissingError, match="how it was copied") as caught:
         find_api_key(key, {}, "/nonexistent")
     assert KEY not in str(caught.value)

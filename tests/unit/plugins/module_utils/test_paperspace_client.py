@@ -196,7 +196,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], seconds: float) -> Non
 
 def test_a_server_that_asks_for_an_hour_is_not_waited_for() -> None:
     script = Script(refusal(503, "X", retry_after="3600"))
-    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s: try again then"):
+    with pytest.raises(paperspace.ServerError, match="asks to wait 3600 s before trying again"):
         script.client().request("GET", "/machines")
     assert script.slept == []
 
@@ -211,7 +211,9 @@ def test_a_change_that_may_have_been_made_is_not_sent_twice(method: str) -> None
         paperspace.ConnectionFailedError("reset"),
     ):
         script = Script(failure)
-        with pytest.raises(paperspace.LostAnswerError, match=r"may have been carried out all the same: look") as caught:
+        with pytest.raises(
+            paperspace.LostAnswerError, match=r"may have been carried out all the same: check"
+        ) as caught:
             script.client().request(method, "/machines/a")
         assert len(script.sent) == 1
         assert caught.value.status == caught.value.cause.status

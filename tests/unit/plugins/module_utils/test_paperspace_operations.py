@@ -161,7 +161,7 @@ def test_a_lost_answer_says_so_and_is_not_asked_for_again(
     server: PaperspaceServer, client: Client, fault: Fault
 ) -> None:
     server.faults = [fault]
-    with pytest.raises(LostAnswerError, match=r"^POST /machines.* It may have been carried out all the same: look"):
+    with pytest.raises(LostAnswerError, match=r"^POST /machines.* It may have been carried out all the same: check"):
         made(client)
     assert [machine["name"] for machine in server.account.machines] == ["bert-0"]
     assert len(server.requests) == 1

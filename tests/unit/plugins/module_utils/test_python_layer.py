@@ -157,7 +157,7 @@ def test_what_auto_stands_for_does_not_make_a_lock_another_one(given: dict[str, 
 
 def test_another_python_than_the_first_nodes_is_refused(given: dict[str, Any]) -> None:
     lock = {**lock_of(given), "python": "3.7.1"}
-    with pytest.raises(Fault, match=r"Python here is .*, and 3\.7\.1 on the first node"):
+    with pytest.raises(Fault, match=r"Python is .* here, but 3\.7\.1 on the first node"):
         installing.check({**given, "lock": lock})
 
 
@@ -304,7 +304,7 @@ def test_credentials_are_taken_out_of_all_addresses(given: dict[str, Any]) -> No
     with pytest.raises(Fault, match=r"different credentials for b\.host\. Needed: one user") as found:
         credentials.take_credentials({**given, "find_links": ["https://u:one1@b.host/", "https://u:two2@b.host/"]})
     assert "one1" not in str(found.value) and "two2" not in str(found.value)
-    with pytest.raises(Fault, match="a blank, a quotation mark or a backslash"):
+    with pytest.raises(Fault, match="a space, a quotation mark or a backslash"):
         credentials.take_credentials({**given, "index_url": "https://u:a%20b@host/"})
 
 

@@ -41,18 +41,18 @@ def test_it_overlaps_nothing_and_is_there_as_long_as_one_is_free(taken: list[str
     if possible:
         assert free_block(taken, prefix) == str(possible[0])
     else:
-        with pytest.raises(PlanRefused, match=f"with a /{prefix} is free"):
+        with pytest.raises(PlanRefused, match=f"no private /{prefix} address block"):
             free_block(taken, prefix)
 
 
 def test_docker_is_left_alone_though_nobody_names_it() -> None:
     assert free_block(["10.0.0.0/8"], 16) == "172.16.0.0/16"
-    with pytest.raises(PlanRefused, match="no private block"):
+    with pytest.raises(PlanRefused, match="no private /"):
         free_block(["10.0.0.0/8", "172.16.0.0/16"], 24)
 
 
 def test_a_block_that_cannot_be_read_is_one_line() -> None:
-    with pytest.raises(PlanRefused, match="no readable address block"):
+    with pytest.raises(PlanRefused, match="has an unreadable address block"):
         free_block(["10.0.0.0/40"])
 
 

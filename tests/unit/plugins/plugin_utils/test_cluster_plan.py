@@ -309,7 +309,7 @@ def test_somebody_elses_machine_beside_the_cluster_keeps_the_vpc() -> None:
     there = account(machine("bert-0"), theirs, networks=[network("muster-bert")], parts=parts)
     found = plan(wanted(stand="absent"), there, NOTHING)
     assert names(found) == ["remove machine bert-0", "remove network muster-bert"]
-    assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not of this cluster"]
+    assert found["kept"] == ["the VPC muster-bert stays: theirs (i-theirs) in it are not part of this cluster"]
 
 
 def test_of_two_vpcs_of_our_own_requests_the_one_in_the_record_stays() -> None:
@@ -372,22 +372,22 @@ def test_of_two_machines_of_a_name_the_one_in_the_record_stays() -> None:
         (
             account(machine("bert-0", machine_type="A4000"), networks=[network("muster-bert")]),
             {},
-            "bert-0 is of type A4000, wanted is A6000x2. What is there is never changed",
+            "bert-0 is of type A4000, not A6000x2. What exists is never changed",
         ),
         (
             account(machine("bert-0", disk_gb=100), networks=[network("muster-bert")]),
             {},
-            "bert-0 has a disk of 100 GB, wanted are 250",
+            "bert-0 has a disk of 100 GB, not 250",
         ),
         (
             account(networks=[network("muster-bert", region="ca1")]),
             {},
-            "the network muster-bert is in ca1, wanted is ny2",
+            "the network muster-bert is in ca1, not ny2",
         ),
         (
             account(networks=[network("muster-bert")], drives=[drive("bert-data", size=500)]),
             {"drive_gb": 250},
-            "the drive bert-data has 500 GB, wanted are 250",
+            "the drive bert-data has 500 GB, not 250",
         ),
     ],
 )
@@ -439,7 +439,7 @@ def test_a_budget_is_needed_and_kept() -> None:
     assert "max_usd_per_hour is not given" in cost.over_budget(found, None, "A6000x2")
     assert (
         cost.over_budget(found, 11.33, "A6000x2")
-        == "with A6000x2 it costs 11.34 USD an hour, and max_usd_per_hour is 11.33"
+        == "with A6000x2 it costs 11.34 USD an hour, but max_usd_per_hour is 11.33"
     )
     assert cost.over_budget(found, 11.34, "A6000x2") == ""
 
@@ -447,7 +447,7 @@ def test_a_budget_is_needed_and_kept() -> None:
 def test_a_price_that_is_not_the_tables_is_told() -> None:
     assert cost.differing_prices([machine("bert-0", per_hour=3.80)]) == []
     assert cost.differing_prices([machine("bert-0", per_hour=4.2), machine("bert-1", per_hour=4.2)]) == [
-        "a machine of type A6000x2 costs 4.20 USD an hour, and not the 3.78 USD of 2025-12-28"
+        "a machine of type A6000x2 costs 4.20 USD an hour, not the 3.78 USD of 2025-12-28"
     ]
 
 
@@ -459,7 +459,7 @@ def test_the_plan_in_words_and_as_a_difference() -> None:
         "there: network muster-bert (nw-bert) in ny2",
         "there: machine bert-0 (ps-bert-0) of type A6000x2, ready, 3.78 USD an hour while it is on",
         "to make: machine bert-1 of type A6000x2 with 250 GB",
-        "left alone, as they lie in other networks: bert-9 (other)",
+        "left alone, since they are in other networks: bert-9 (other)",
     ]
     costs = cost.cost_of(want, found)
     before, after = (cost.picture(want, found, costs, after) for after in (False, True))

@@ -123,7 +123,7 @@ def test_from_where_ssh_is_open() -> None:
     ]
     with pytest.raises(PlanRefused, match="lets half the world in"):
         request.ssh_sources(["0.0.0.0/0"])
-    with pytest.raises(PlanRefused, match="'home', which is no address"):
+    with pytest.raises(PlanRefused, match="'home', which is not an address"):
         request.ssh_sources(["home"])
 
 
@@ -183,7 +183,7 @@ def test_what_is_added_to_a_cluster_has_the_interfaces_that_it_has() -> None:
     ]
     assert way.efa_beside("bert", "none", [plain, with_efa]) == "required"
     assert way.efa_beside("bert", "auto", [plain]) == "none"
-    with pytest.raises(PlanRefused, match="the machines of bert that are there have no EFA"):
+    with pytest.raises(PlanRefused, match="the existing machines of bert have no EFA"):
         way.efa_beside("bert", "required", [plain])
 
 
@@ -208,11 +208,11 @@ def test_a_type_counts_against_its_quota(market: str, machine_type: str, code: s
 
 def test_what_exceeds_a_quota_is_told_and_what_is_not_known_is_not_guessed() -> None:
     why, more = quotas.over_quota("spot", "g5.xlarge", 4, 4, 16.0, 4)
-    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account may have 16 of this family")
+    assert why.startswith("4 g5.xlarge on the spot market need 16 vCPUs, and the account's quota is 16 for this family")
     assert "of which 4 are in use" in why
     assert more == ""
     assert quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, 4) == ("", "")
-    assert "is not known: it cannot be read" in quotas.over_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
+    assert "cannot be read, so it may be too small" in quotas.over_quota("spot", "g5.xlarge", 3, 4, None, 4)[1]
     assert "how much of the quota" in quotas.over_quota("spot", "g5.xlarge", 3, 4, 16.0, None)[1]
 
 
@@ -226,7 +226,7 @@ def test_what_exceeds_a_quota_is_told_and_what_is_not_known_is_not_guessed() -> 
         ("Strange", "oops", 503, True, "(Unavailable)"),
         ("InsufficientInstanceCapacity", "none\nleft", 500, False, "none left (InsufficientInstanceCapacity)"),
         ("SignatureDoesNotMatch", "Signature expired: 1 is now earlier", 403, False, "this machine's clock is wrong"),
-        ("SignatureDoesNotMatch", "The secret is wrong", 403, False, "AWS does not accept the credentials"),
+        ("SignatureDoesNotMatch", "The secret is wrong", 403, False, "AWS rejected the credentials"),
     ],
 )
 def test_what_a_refusal_means(code: str, message: str, status: int, passing: bool, words: str) -> None:

@@ -11,9 +11,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._s3 import ANSWERS
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("NoCredentialsError", "there are no credentials of S3"),
-        ("EndpointConnectionError", "Look whether the endpoint is right"),
-        ("ConnectTimeoutError", "Look whether the endpoint is right"),
+        ("NoCredentialsError", "there are no credentials for S3"),
+        ("EndpointConnectionError", "Check that the endpoint is right"),
+        ("ConnectTimeoutError", "Check that the endpoint is right"),
     ],
 )
 def test_errors_without_an_answer(kind: str, said: str) -> None:
