@@ -21,9 +21,10 @@ NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
 ARGS ?=
 # make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
-# Two more than cores: tests wait for processes, ports, packages and time-outs. AT_ONCE: scenarios, and unit tests beside them.
+# Processes of pytest, more than cores: tests wait for processes, ports and time-outs. AT_ONCE: scenarios, and unit tests
+# beside them; with more the cores have no more to do, and limits of time come near.
 PROCESSES ?= $(shell expr $$(nproc) + 2)
-AT_ONCE ?= $(shell expr $$(nproc) + 2)
+AT_ONCE ?= $(shell expr $$(nproc) + 1)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 
@@ -212,7 +213,7 @@ side-by-side: system-packages $(TEST_READY)
 # Those of the two cores take the same ports: one after the other.
 .PHONY: units
 units:
-	@tests/named units $(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
+	@tests/named units $(MAKE) --no-print-directory SIDE_BY_SIDE= PROCESSES=$(AT_ONCE) unit unit-newest
 
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.

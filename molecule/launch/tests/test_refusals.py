@@ -141,7 +141,7 @@ def test_too_many_nodes(lab: Lab, nodes: list[str]) -> None:
 
 def test_limit(lab: Lab, nodes: list[str]) -> None:
     """It names the nodes of a run, as people who know Ansible expect, if it names exactly them."""
-    refused(lab, nodes, "--limit node1 leaves node1: with --limit name exactly", nnodes=2, options=("--limit", "node1"))
+    refused(lab, nodes, "--limit node1 leaves node1: name exactly", nnodes=2, options=("--limit", "node1"))
     limit = "node2,node3,node4"
     refused(lab, nodes, "nnodes is 2, but --limit node2,node3,node4 leaves", nnodes=2, options=("--limit", limit))
     play = drive.launch(lab, "loop.py", nnodes=2, options=("--limit", "node2,node3", "--check")).wait()
