@@ -21,8 +21,8 @@ NAMED = $(if $(filter-out file default undefined,$(origin LAB)),--name $(LAB))
 ARGS ?=
 # make unit PYTEST_ARGS="-k rank_table"
 PYTEST_ARGS ?=
-# Processes of pytest, more than cores: tests wait for processes, ports and time-outs. AT_ONCE: scenarios, and unit tests
-# beside them; with more the cores have no more to do, and limits of time come near.
+# More than cores: processes of pytest, and scenarios at once. They wait for processes, ports, packages and time-outs. With
+# more, and with unit tests beside scenarios, all takes longer: what waits asks more often, and cores are full as it is.
 PROCESSES ?= $(shell expr $$(nproc) + 2)
 AT_ONCE ?= $(shell expr $$(nproc) + 1)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
@@ -152,7 +152,7 @@ docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in buil
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages environments lint-and-pylint side-by-side ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint-and-pylint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: test-all
 test-all: export ROWS := all
@@ -204,16 +204,12 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; ROWS=all: those marked `thorough`, too
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
-# What takes long: who is free takes the next, and what comes last fills what the others leave.
-.PHONY: side-by-side
-side-by-side: system-packages $(TEST_READY)
-	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes \
-	  molecule-shared units $$(tests/molecule --list | sed 's/^shared//; s/ / molecule-/g') sanity-others
-
-# Those of the two cores take the same ports: one after the other.
-.PHONY: units
+# Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
+.PHONY: units-and-sanity units
+units-and-sanity: $(TEST_READY)
+	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity-others
 units:
-	@tests/named units $(MAKE) --no-print-directory SIDE_BY_SIDE= PROCESSES=$(AT_ONCE) unit unit-newest
+	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
 
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.
@@ -237,10 +233,10 @@ sanity-pylint: $(TEST_READY)
 sanity-others: $(TEST_READY)
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  tests/named sanity $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
+	  $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
 	else \
 	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
-	  tests/named sanity $(BIN)/python tests/sanity.py others $(VENV); \
+	  $(BIN)/python tests/sanity.py others $(VENV); \
 	fi
 
 .PHONY: molecule
@@ -248,10 +244,10 @@ molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios
 ifdef SCENARIO
 	PATH=$(BIN):$$PATH tests/molecule $(SCENARIO) $(LAB)
 else
-	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes \
-	  $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
+	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
 endif
 
+# The longest come first: who is free takes the next.
 molecule-%:
 	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $$PYTEST_ADDOPTS") \
 	  tests/named $* tests/molecule $*

@@ -746,7 +746,7 @@ def test_an_elastic_run_goes_on_without_a_node_that_is_shut_down(make: RunMaker)
     run.start()
     run.wait_for("running")
     os.kill(run.supervisor(2), signal.SIGTERM)
-    eventually(lambda: any("node2 was told to leave (SIGTERM); the run goes on" in text for text in run.events()))
+    eventually(lambda: any("node2 was told to leave (SIGTERM); the run continues" in text for text in run.events()))
     run.wait_for("stopped", 2)
     assert run.state(0) == run.state(1) == "running"
     (run.directory / "go").touch()
