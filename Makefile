@@ -249,5 +249,5 @@ endif
 
 # The longest come first: who is free takes the next.
 molecule-%:
-	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $$PYTEST_ADDOPTS") \
+	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $${PYTEST_ADDOPTS:-}") \
 	  tests/named $* tests/molecule $*
