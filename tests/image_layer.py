@@ -31,7 +31,7 @@ tar -C / -cf {tar} --no-recursion etc usr usr/bin usr/lib usr/share usr/local us
   --exclude='*.a' --exclude='tmp/*' --exclude='libLLVM*' bin lib64 tmp usr/lib64 usr/bin/env usr/bin/dash usr/bin/sh \\
   usr/bin/rm usr/bin/base64 usr/bin/python3 usr/bin/python3.11 lib usr/lib/python3.11 usr/lib/x86_64-linux-gnu wheels \\
   etc/alternatives etc/openmpi usr/bin/mpirun usr/bin/mpirun.openmpi usr/bin/orterun usr/bin/orted usr/share/openmpi \
-  usr/bin/pdsh {PACKAGES}/checkout.pth
+  usr/bin/ompi_info usr/bin/bash usr/bin/pdsh usr/bin/pdsh.bin {PACKAGES}/checkout.pth
 tar -C {SITE_PACKAGES} --transform 's,^,usr/lib/python3.11/,' -rf {tar} pip
 rm -r /wheels /{PACKAGES}/checkout.pth
 """
