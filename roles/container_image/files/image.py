@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import functools
 import hashlib
 import json
@@ -69,12 +68,13 @@ class FirstNode:
 class Image(Stage):
     """One call on one node. The first of the nodes is the one that has the image, or gets it."""
 
+    full_remedy = "Make room, or set container_image_directory, and run this again"
+
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__({"port_variable": "container_image_port", **request})
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
         self.idle = False  # nothing is brought to this node
-        self.proven: set[int] = set()  # pieces whose content was proven in this call
         self.as_it_is = ""  # on the first node the archive that is handed on without the engine
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
@@ -350,32 +350,18 @@ class Image(Stage):
 
     def fetch_own(self, number: int) -> None:
         """Bring a piece from the first node."""
-        while not self.failed and not self.peers.gone[0]:
-            if self.receive(0, number):
-                return
-        if not self.failed:
+        if not self.receive_while_there(0, number) and not self.failed:
             raise Fault(
                 f"{self.request['names'][0]}, from which the image comes, has failed (see its message), does not "
                 f"answer, or the data was changed on the way (see {self.own}/log). Run this again: it resumes "
                 "where it stopped"
             )
 
-    def not_written(self, error: OSError) -> StageFault:
-        """What is said where the disk takes no more."""
-        where = self.request["destination"]
-        if error.errno == errno.ENOSPC:
-            return StageFault(f"{where} is full. Make room, or set container_image_directory, and run this again")
-        return super().not_written(error)
-
-    def arrived(self, number: int, counted: str) -> None:
-        """Note that a piece has come, with its digest."""
-        self.proven.add(number)
-        super().arrived(number, counted)
-
     def is_right(self, entry: int, path: str) -> bool:
-        """Whether it is the archive that is wanted. It is read for that only if a piece is of an earlier call."""
-        if self.proven and len(self.proven) == len(self.pieces):
-            return os.path.getsize(path) == self.entries[entry].size
+        """Whether it is the wanted archive. If all of it came in this call, each piece was proven: it is not read."""
+        size = self.entries[entry].size
+        if self.from_peers == size:
+            return os.path.getsize(path) == size
         return super().is_right(entry, path)
 
     def refetch(self, entry: int) -> None:

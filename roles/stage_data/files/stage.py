@@ -59,6 +59,8 @@ def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
 class Stage:
     """One call on one node."""
 
+    full_remedy = "Make room, and run this again: it resumes where it stopped"
+
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.root = request["destination"]
@@ -216,6 +218,13 @@ class Stage:
         self.arrived(number, "from_peers")
         return True
 
+    def receive_while_there(self, peer: int, number: int) -> bool:
+        """Ask a peer for a piece until it comes, the peer is gone, or this call has failed; return whether it came."""
+        while not self.failed and not self.peers.gone[peer]:
+            if self.receive(peer, number):
+                return True
+        return False
+
     def open_part(self, entry: int) -> io.FileIO:
         """A file that is not whole yet, to be written to."""
         return io.FileIO(os.open(self.part_path(entry), os.O_RDWR | os.O_CREAT, 0o644), "r+")
@@ -224,7 +233,7 @@ class Stage:
         """What is said where the disk takes no more."""
         where = self.request["destination"]
         if error.errno == errno.ENOSPC:
-            return Fault(f"{where} is full. Make room, and run this again: it resumes where it stopped")
+            return Fault(f"{where} is full. {self.full_remedy}")
         return Fault(f"{error.filename or where}: {error.strerror or error}")
 
     def arrived(self, number: int, counted: str) -> None:
@@ -284,11 +293,8 @@ class Stage:
 
     def fetch_peers(self, number: int) -> None:
         """Bring a piece from the node whose share it is, from the source where that node is gone."""
-        piece = self.pieces[number]
-        while not self.failed and not self.peers.gone[piece.owner]:
-            if self.receive(piece.owner, number):
-                return
-        self.fetch_own(number)
+        if not self.receive_while_there(self.pieces[number].owner, number):
+            self.fetch_own(number)
 
     # - peers
 
