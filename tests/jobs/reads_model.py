@@ -19,7 +19,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     names: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(names, socket.gethostname())
-    print(f"rank {rank} of {names}: {probe.answer}, {sizes}", flush=True)
+    print(f"rank {rank} of {names}: {probe.answer}, {sizes}\n", end="", flush=True)
     dist.destroy_process_group()
 
 

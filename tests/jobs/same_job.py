@@ -36,7 +36,9 @@ def make_model() -> torch.nn.Module:
 
 
 def tell_place(rank: int, world: int) -> None:
-    print(f"I am rank {rank} of {world} local {os.environ['LOCAL_RANK']} on {socket.gethostname()}", flush=True)
+    print(
+        f"I am rank {rank} of {world} local {os.environ['LOCAL_RANK']} on {socket.gethostname()}\n", end="", flush=True
+    )
 
 
 def deepspeed_config(world: int, steps_together: int) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def train(kind: str, options: argparse.Namespace) -> None:
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         if rank == 0:
-            print(f"step {step} loss {mean.item() / world:.5f} world {world}", flush=True)
+            print(f"step {step} loss {mean.item() / world:.5f} world {world}\n", end="", flush=True)
         if rank == options.raise_on and step == 3:
             raise ValueError("boom at step 3")
         time.sleep(options.pause)
@@ -115,7 +117,7 @@ def train_with_lightning(options: argparse.Namespace) -> None:
             mean = self.all_gather(loss.detach())
             assert isinstance(mean, torch.Tensor)
             if rank == 0:
-                print(f"step {self.step} loss {mean.mean().item():.5f} world {world}", flush=True)
+                print(f"step {self.step} loss {mean.mean().item():.5f} world {world}\n", end="", flush=True)
             if rank == options.raise_on and self.step == 3:
                 raise ValueError("boom at step 3")
             self.step += 1

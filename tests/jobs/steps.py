@@ -26,11 +26,11 @@ def main() -> None:
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     if options.local_rank not in (-1, local):
         raise SystemExit(f"--local_rank={options.local_rank}, but LOCAL_RANK={local}")
-    print(f"I am rank {rank} of {world} local {local} on {socket.gethostname()}", flush=True)
+    print(f"I am rank {rank} of {world} local {local} on {socket.gethostname()}\n", end="", flush=True)
     for name in options.show:
-        print(f"{name}={os.environ.get(name)!r}", flush=True)
+        print(f"{name}={os.environ.get(name)!r}\n", end="", flush=True)
     for step in range(options.steps):
-        print(f"step {step} world {world}", flush=True)
+        print(f"step {step} world {world}\n", end="", flush=True)
         if rank == options.raise_on and step == 5:
             raise ValueError("boom at step 5")
         time.sleep(0.1)

@@ -32,10 +32,10 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, interrupt)
     rank, world = os.environ["NODE_RANK"], os.environ["WORLD_SIZE"]
     user, home = pwd.getpwuid(os.geteuid()).pw_name, os.environ["HOME"]
-    print(f"I am rank {rank} of {world} on {socket.gethostname()}, {user} at home in {home}", flush=True)
+    print(f"I am rank {rank} of {world} on {socket.gethostname()}, {user} at home in {home}\n", end="", flush=True)
     directory = Path(os.environ["MUSTER_RUN_DIRECTORY"])
     for step in itertools.count():
-        print(f"step {step} of rank {rank}".ljust(options.width, "."), flush=True)
+        print(f"step {step} of rank {rank}".ljust(options.width, ".") + "\n", end="", flush=True)
         if options.until and (directory / options.until).exists():
             break
         time.sleep(0.1)
