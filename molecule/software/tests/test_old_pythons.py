@@ -94,9 +94,11 @@ def python_3_8(lab: Lab) -> Iterator[str]:
         unpack = lab.ssh("node3", "sudo tar --directory=/ --extract")
         subprocess.run(unpack, stdin=tar.stdout, check=True, timeout=120)
     path = "/usr/local/bin/python3"
-    root(lab, "node3", f"ln -s {PYTHON_3_8}/bin/python3.8 {path}")
+    home = PYTHON_3_8.parts[1]  # root's own, whom others have to be let through
+    mode = root(lab, "node3", f"stat --format=%a /{home}")
+    root(lab, "node3", f"chmod o+x /{home}; ln -s {PYTHON_3_8}/bin/python3.8 {path}")
     yield path
-    root(lab, "node3", f"rm -r {path} {PYTHON_3_8}")
+    root(lab, "node3", f"rm -r {path} {PYTHON_3_8}; chmod {mode} /{home}")
 
 
 def test_python_3_8(lab: Lab, python_3_8: str, tmp_path: Path) -> None:
