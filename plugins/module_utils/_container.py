@@ -13,6 +13,8 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 # What is started in the image: our programs first on its path, whatever that is.
 SHELL = 'PATH="$0:$PATH"; export PATH; exec "$@"'
+# The users that the image knows, and the file of the run directory that takes its place.
+USERS, USERS_FILE = "/etc/passwd", "passwd"
 
 
 def container_name(run_id: str, node_rank: int) -> str:
@@ -37,6 +39,20 @@ def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: st
         if directory and not below(directory, work):
             found.append(f"{directory}:{directory}:ro")
     return [*found, *job.container_mounts]
+
+
+def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
+    """Content of /etc/passwd in the container, "" where the image's own is right or the job brings one.
+
+    pdsh, ssh and Python's getpass refuse to work for a user who has no name, and no image knows the node's users.
+    podman adds the user by itself.
+    """
+    uid = facts.get("uid", 0)
+    brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
+    if not job.image or job.container_engine != "docker" or uid == 0 or brought:
+        return ""
+    user = f"{facts.get('user', 'user')}:x:{uid}:{facts.get('gid', 0)}::{run_directory}:/bin/sh"
+    return f"root:x:0:0:root:/root:/bin/sh\n{user}\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
 
 
 def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
@@ -92,6 +108,7 @@ def container_words(
         "--pull=never",  # it would take longer than the launchers wait for each other; role container_image brings it
         f"--name={container_name(job.run_id, node.node_rank)}",
         *engine_words(job, facts),
+        *([f"--volume={run_directory}/{USERS_FILE}:{USERS}:ro"] if users(job, facts, run_directory) else []),
         *(f"--volume={mount}" for mount in mounts(job, facts, run_directory, temporary)),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users

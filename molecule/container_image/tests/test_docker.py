@@ -36,8 +36,10 @@ def test_all_have_the_same_with_what_the_job_requires(docker: ImageHosts) -> Non
     assert unchanged(again), again.output[-4000:]
 
 
-# Not deepspeed's pdsh: it asks the image for the name of the job's user, who is not in there ("who are you?").
-@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed", "deepspeed-openmpi", "accelerate", "mpirun", "env"])
+# pdsh asks for the name of the job's user, whom the image itself does not know ("who are you?")
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", "deepspeed", "deepspeed-pdsh", "deepspeed-openmpi", "accelerate", "mpirun", "env"]
+)
 def test_a_job_runs_in_it_and_reads_the_model_offline(docker: ImageHosts, launcher: str) -> None:
     assert docker.job_reads_the_model(f"docker-{launcher}", launcher) == [f"model.safetensors': {len(WEIGHTS)}"] * 3
     assert docker.containers() == [0, 0, 0]

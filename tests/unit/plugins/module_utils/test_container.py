@@ -45,7 +45,12 @@ def test_docker_run() -> None:
     assert words(container_ulimits=("memlock=-1",), container_mounts=("/data:/data:ro",)) == [
         *("docker", "run", "--rm", "--pull=never", "--name=muster-first-node1", "--network=host", "--ipc=host"),
         "--ulimit=memlock=-1",
-        *("--user=1000:1001", "--volume=/run/dir:/run/dir", "--volume=/tmp/muster-x:/tmp/muster-x"),
+        *(
+            "--user=1000:1001",
+            "--volume=/run/dir/passwd:/etc/passwd:ro",
+            "--volume=/run/dir:/run/dir",
+            "--volume=/tmp/muster-x:/tmp/muster-x",
+        ),
         *("--volume=/srv/project:/srv/project", "--volume=/data:/data:ro", "--workdir=/srv/project", "--env=USER=me"),
         *("--env=HOME=/run/dir", "--env=A", "--env=B", "--env=MUSTER_RUN_DIRECTORY", "--env=TMPDIR"),
         *("--entrypoint=/bin/sh", "torch:1", "-c", SHELL, "/run/dir/bin"),
@@ -61,6 +66,25 @@ def test_gpus_are_asked_for_only_where_there_are_some() -> None:
 def test_podmans_own_root_is_the_user() -> None:
     assert "--userns=keep-id" in words(container_engine="podman")
     assert "--user=0:0" in words({"uid": 0, "gid": 0}, container_engine="podman")
+
+
+def test_the_image_knows_the_user_by_name() -> None:
+    """pdsh, ssh and getpass refuse to work for a user without a name."""
+
+    def known(facts: dict[str, Any] | None = None, **given: Any) -> str:
+        plan = node_plan(
+            make_job(run_id="first", image="torch:1", **given), TABLE, TABLE.nodes[0], FACTS | (facts or {})
+        )
+        mounted = f"--volume={FACTS['runs_directory']}/first/node0/passwd:/etc/passwd:ro" in plan["wrap"]
+        assert mounted == ("passwd" in plan["files"])
+        return plan["files"].get("passwd", "")
+
+    assert "me:x:1000:1001::/home/me/.muster/runs/first/node0:/bin/sh" in known().splitlines()
+    assert known().startswith("root:x:0:0:") and "\nnobody:x:65534:" in known()
+    assert known({"uid": 0, "gid": 0, "user": "root"}) == ""
+    assert known(container_engine="podman") == "", "podman adds the user by itself"
+    assert known(container_mounts=("/etc/passwd:/etc/passwd:ro",)) == ""
+    assert known(container_options=("--volume=/etc/passwd:/etc/passwd:ro",)) == ""
 
 
 def test_shared_memory_of_its_own() -> None:
