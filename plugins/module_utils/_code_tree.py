@@ -21,7 +21,7 @@ import tempfile
 
 from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 

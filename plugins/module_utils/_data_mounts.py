@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Sequence
 

@@ -26,7 +26,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import RESULT_MARK
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 

@@ -13,7 +13,7 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils import _user_files
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._user_files import Data
 

@@ -18,7 +18,7 @@ import pwd
 import stat
 import zlib
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, TypedDict
 

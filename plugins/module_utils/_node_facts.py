@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.runs import n
 from ansible_collections.muster.training.plugins.module_utils._run.runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 

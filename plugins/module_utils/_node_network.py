@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any

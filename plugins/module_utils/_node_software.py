@@ -19,7 +19,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 

@@ -18,7 +18,7 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._data_mounts import UNITS, listing_of, parse_unit
 from ansible_collections.muster.training.plugins.module_utils._node_commands import call_apart
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any

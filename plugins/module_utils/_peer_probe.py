@@ -26,7 +26,7 @@ import threading
 import time
 import zlib
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

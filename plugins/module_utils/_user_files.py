@@ -19,7 +19,7 @@ import stat
 import subprocess
 import tempfile
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
