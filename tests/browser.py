@@ -1,8 +1,8 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real browser without a screen, Chromium, for tests that look at pages. It is driven through two pipes: it opens no
-port, and nothing but Python is needed beside it."""
+"""A real headless browser, Chromium, for tests of pages. It is driven through two pipes, so it opens no port and needs
+only Python."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE = 120.0  # seconds that an answer may take: only a hang reaches it
+PATIENCE = 120.0  # seconds for an answer; only a hang takes that long
 WORDS = (
     "--headless=new",
-    "--no-sandbox",  # root has none
+    "--no-sandbox",  # the sandbox does not work for root
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
@@ -59,16 +59,16 @@ async (picture, boxes) => {
 
 
 def program() -> str | None:
-    """The browser of this machine, None where there is none."""
+    """This machine's browser, None if there is none."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class BrowserError(Exception):
-    """The browser has ended, does not answer, or refuses what it was asked."""
+    """The browser has ended, does not answer, or refuses a request."""
 
 
 class Browser:
-    """One browser with one page. It closes with the block of `with`."""
+    """One browser with one page, closed at the end of the `with` block."""
 
     def __init__(self) -> None:
         found = program()
@@ -77,7 +77,7 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="muster-browser-")
         theirs_in, self.to_browser = os.pipe()
         self.from_browser, theirs_out = os.pipe()
-        # it reads what it is asked from descriptor 3 and answers on 4
+        # it reads requests from descriptor 3 and answers on 4
         script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
             ["bash", "-c", script, "bash", found, *WORDS, f"--user-data-dir={self.profile}", "about:blank"],
@@ -101,7 +101,7 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.to_browser)  # it ends with this
+        os.close(self.to_browser)  # the browser ends when this pipe closes
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -111,7 +111,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Have the browser do something, by the DevTools protocol, and return its answer."""
+        """Send the browser a DevTools request, and return its answer."""
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self.session:
@@ -127,7 +127,7 @@ class Browser:
                 return result
 
     def next_message(self) -> dict[str, Any]:
-        """What the browser says next: an answer, or that something has happened."""
+        """The browser's next message: an answer or an event."""
         until = time.monotonic() + PATIENCE
         while b"\0" not in self.unread:
             ready, _to, _bad = select.select([self.from_browser], [], [], max(0.0, until - time.monotonic()))
@@ -140,19 +140,19 @@ class Browser:
         return message
 
     def open(self, page: Path | None = None) -> None:
-        """Open a file, an empty page without one, and wait until it is there."""
+        """Open a file, or an empty page without one, and wait until it is loaded."""
         self.ask("Page.navigate", url=page.resolve().as_uri() if page else "about:blank")
         while self.next_message().get("method") != "Page.loadEventFired":
             pass
 
     def show(self, width: int, dark: bool = False, height: int = 900, medium: str = "screen") -> None:
-        """Set how wide the window is, in pixels, and what the user prefers."""
+        """Set the window's size, in pixels, and the user's preferences."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression of JavaScript in the page; of a promise what it gives."""
+        """The value of a JavaScript expression in the page; for a promise, its result."""
         told = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in told:
             raise BrowserError(str(told["exceptionDetails"].get("exception", {}).get("description", told)))

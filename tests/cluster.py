@@ -1,4 +1,4 @@
-"""Test hosts to break, fault by fault, and to make whole again."""
+"""Test hosts on which tests make faults and undo them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.lab import Lab, files
 
 @dataclass
 class Cluster:
-    """The hosts, and what is to be undone on them."""
+    """The hosts, and the faults to undo on them."""
 
     lab: Lab
     undo: list[Callable[[], object]] = field(default_factory=list)
@@ -29,15 +29,15 @@ class Cluster:
         return done.stdout
 
     def fault(self, name: str, make: str, undo: str) -> None:
-        """Make a fault on a host by a script; another one undoes it after the test, whatever becomes of the test."""
+        """Make a fault on a host with a script; another script undoes it after the test, whatever its outcome."""
         self.undo.append(lambda: self.sh(name, undo))
         self.sh(name, make)
 
     def log_in_anew(self, name: str) -> None:
-        """End open connections to a host: what a login reads, and whether there is one, is seen by the next."""
+        """Close open connections to a host, so that the next connection logs in anew."""
         files.end_ssh_masters(self.lab.name, self.address(name))
 
     def mend(self) -> None:
-        """Undo all faults, the last one first."""
+        """Undo all faults, in reverse order."""
         while self.undo:
             self.undo.pop()()

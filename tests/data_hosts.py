@@ -1,4 +1,4 @@
-"""Test hosts that mount buckets: a way to mount in one call, and to see what there is."""
+"""Test hosts that mount buckets: mount in one call, and inspect the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import drive
 from tests.cluster import Cluster
 from tests.s3_server import S3Server
 
-# All that a secret may hold; the server checks what was signed with it.
+# All characters that a secret may hold; the server verifies signatures made with it.
 SECRET = "k,e\"y 'with# $all %h\\x of=it ü"
 PATH = "/mnt/data"
 
@@ -26,11 +26,11 @@ class Data(Cluster):
     folder: Path = field(kw_only=True)
 
     def words(self, play: drive.Play) -> str:
-        """What was printed, without line breaks."""
+        """A play's output, without line breaks."""
         return " ".join(play.output.split())
 
     def arguments(self, options: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
-        """Arguments of the module with which all goes well, and what is changed of them."""
+        """Valid arguments of the module, with changes."""
         return {
             "path": PATH,
             "kind": "s3fs",
@@ -53,11 +53,11 @@ class Data(Cluster):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The right credentials."""
+        """The valid credentials."""
         return {"access_key": self.s3.access_key, "secret_key": self.s3.keys[self.s3.access_key]}
 
     def site(self, *options: str, **extra: Any) -> drive.Play:
-        """site.yml, of its roles those of data; the keys come from this machine's environment."""
+        """Run site.yml's data roles; the keys come from this machine's environment."""
         environment = {
             "AWS_ACCESS_KEY_ID": self.keys["access_key"],
             "AWS_SECRET_ACCESS_KEY": self.keys["secret_key"],
@@ -69,7 +69,7 @@ class Data(Cluster):
         )
 
     def heal(self) -> None:
-        """Undo what was done to the server and to the hosts."""
+        """Undo changes to the server and the hosts."""
         self.s3.refuse, self.s3.read_only = "", False
         self.s3.release()
         self.s3.stop()
@@ -77,15 +77,15 @@ class Data(Cluster):
         self.mend()
 
     def is_mounted(self, name: str, path: str = PATH) -> bool:
-        """Whether the kernel has it mounted; nothing there is touched."""
+        """Whether the kernel has it mounted, without touching the mount."""
         return f" {path} " in self.sh(name, "cat /proc/mounts")
 
     def nothing_left(self, name: str = "node1", path: str = PATH) -> None:
-        """No mount, and no program of it."""
+        """Assert that neither the mount nor its program is left."""
         assert not self.is_mounted(name, path)
         left = [one.command for one in self.lab.processes(name) if re.match(rf"s3fs \S+ {path} ", one.command)]
         assert not left
 
     def read(self, name: str, path: str, seconds: int = 60) -> str:
-        """Read a file as the user of the jobs; it must end in time."""
+        """Read a file as the jobs' user, within a time limit."""
         return self.sh(name, f"runuser -u muster -- timeout {seconds} cat {path}")

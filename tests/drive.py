@@ -1,4 +1,4 @@
-"""Drive our playbooks from tests and benchmarks, by ansible-runner, and look at what they leave on the test hosts."""
+"""Run our playbooks from tests and benchmarks, and inspect what they leave on the test hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PORTS = (29500, 29499)
 
 @dataclass
 class Play:
-    """A playbook that runs, or has run. `output` grows while it does."""
+    """A playbook that is running or has ended. `output` grows while it runs."""
 
     directory: Path
     started: float
@@ -44,16 +44,16 @@ class Play:
 
     @property
     def printed(self) -> Path:
-        """The file with all that it has printed."""
+        """The file with all its output."""
         return self.directory / "artifacts" / "play" / "stdout"
 
     @property
     def output(self) -> str:
-        """All that it has printed so far, without colours: those of Ansible stand between the words of a long line."""
+        """Its output so far, without colors, which Ansible puts between the words of a long line."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self.printed.read_text(errors="replace")) if self.printed.exists() else ""
 
     def wait_for(self, text: str, timeout: float = 180) -> None:
-        """Wait until it has printed something that matches, and fail if it ends before that."""
+        """Wait until its output matches, and fail if it ends before that."""
 
         def there() -> bool:
             if re.search(text, self.output):
@@ -64,21 +64,21 @@ class Play:
         eventually(f"output matches {text!r}", there, timeout, lambda: self.output[-3000:])
 
     def wait(self, timeout: float = 300) -> Play:
-        """Wait for its end."""
+        """Wait until it ends."""
         assert self.thread is not None
         self.thread.join(timeout)
         assert not self.thread.is_alive(), f"still running after {timeout} s:\n{self.output[-3000:]}"
         return self
 
     def last_lines(self, number: int = 30) -> str:
-        """What a person sees at the end."""
+        """The last lines of its output, as a person sees them."""
         return "\n".join(self.output.rstrip().splitlines()[-number:])
 
 
 def eventually(
     what: str, condition: Callable[[], bool], timeout: float, more: Callable[[], str] = lambda: "", pause: float = 0.1
 ) -> float:
-    """Wait until a condition holds, with a pause in seconds after each look; return the seconds it took."""
+    """Wait until a condition holds, with a pause in seconds between checks; return the seconds it took."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < timeout, f"not within {timeout} s: {what}\n{more()}"
@@ -97,8 +97,8 @@ def start(
 ) -> Play:
     """Start a playbook of this checkout with extra variables; `options` go to ansible-playbook.
 
-    roll: its output is ours and goes into a pipe, as a person has it who types `| tee`; else it is Ansible's own.
-    What a run has measured is fetched only where a row says so: it costs a call a node.
+    roll: print our output, into a pipe, as if a person had typed `| tee`; otherwise Ansible's own.
+    A run's measurements are fetched only if a row says so: they cost a call per node.
     """
     play = Play(Path(tempfile.mkdtemp(prefix="muster-play-")), time.monotonic())
     path = playbook if "/" in playbook else f"{CHECKOUT}/playbooks/{playbook}"
@@ -107,7 +107,7 @@ def start(
     if playbook in ("launch.yml", "status.yml", "stop.yml", "logs.yml"):
         kept["launch_fetch_record"] = False
     if playbook in ("launch.yml", "status.yml", "stop.yml"):
-        kept["launch_report"] = False  # it would take a third of a second and more a row; tests/unit make reports
+        kept["launch_report"] = False  # it would take a third of a second or more per row; tests/unit makes reports
     variables.write_text(json.dumps({**kept, **extra}))
 
     program = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
@@ -116,7 +116,7 @@ def start(
 
     def run() -> None:
         if roll:
-            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration has another one
+            ours = {"ANSIBLE_STDOUT_CALLBACK": "muster.training.roll"}  # Molecule's configuration sets another one
             play.rc = piped([program, *words], {**environment, **ours}, play.printed)
         else:
             _out, _err, play.rc = ansible_runner.interface.run_command(
@@ -137,11 +137,11 @@ def start(
 
 
 FORCED = ("ANSIBLE_FORCE_COLOR", "PY_COLORS")
-"""What Molecule sets, and a person does not who types a pipe."""
+"""Variables that Molecule sets, unlike a person who types a pipe."""
 
 
 def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
-    """Run a command in the checkout and write what it prints to a file, as it comes; return its exit status."""
+    """Run a command in the checkout and write its output to a file as it arrives; return its exit status."""
     printed.parent.mkdir(parents=True)
     with (
         printed.open("wb") as file,
@@ -162,7 +162,7 @@ def piped(command: list[str], env: dict[str, str], printed: Path) -> int:
 
 
 def plain_lines(play: Play) -> list[str]:
-    """The lines that a play has printed into a pipe: nothing in them steers a terminal."""
+    """The lines that a play has printed into a pipe, which must hold no terminal control codes."""
     text = play.printed.read_text(encoding="utf-8")
     steering = re.findall(r"[^\n\t\x20-\x7e\u00a0-\U0010ffff]", text)
     assert not steering, f"{steering}\n{text}"
@@ -182,7 +182,7 @@ def launch(lab: Lab, job: str, *args: str, **extra: Any) -> Play:
 
 
 def record(lab: Lab, run_id: str) -> dict[str, Any]:
-    """The verdict that lies beside the inventory."""
+    """The verdict in the record beside the inventory."""
     result: dict[str, Any] = json.loads((lab.inventory.parent / "runs" / run_id / "result.json").read_text())
     return result
 
@@ -190,24 +190,24 @@ def record(lab: Lab, run_id: str) -> dict[str, Any]:
 OWN = re.compile(
     r"^(sshd: |\[sshd\] <defunct>|/lib/systemd/systemd --user|\(sd-pam\)|/usr/lib/openssh/sftp-server|-bash|"
     r"(ba|da|fi|tc|z)sh -c|/bin/sh -c|"
-    r"podman$)"  # it keeps a user's namespaces, from its first command to the next start of the machine
+    r"podman$)"  # it keeps a user's namespaces from its first command until the next reboot
 )
 
 
 TEMPORARY = re.compile(r"muster-|torchelastic_")
-# All that has inherited a run's environment, shells too. A process may end while it is looked at: grep ends with 2.
+# All processes with a run's environment, including shells. grep exits with 2 if a process ends meanwhile.
 MARKED = "grep -lsz ^MUSTER_RUN_DIRECTORY= /proc/[0-9]*/environ || test $? -le 2"
 
 
 def of_run(lab: Lab, node: str) -> list[Process]:
-    """The processes of a node's user that are not those of a login."""
+    """The processes of a node's user, except for those of a login."""
     return [one for one in lab.processes(node) if one.user == "muster" and not OWN.search(one.command)]
 
 
 def traces(lab: Lab, node: str) -> str:
-    """What is left of a run on a node: processes, listening ports, units, temporary directories. Empty: nothing.
+    """What is left of a run on a node: processes, listening ports, units, temporary directories; "" if nothing.
 
-    While there are processes the rest is not looked for: it goes with them, and looking takes half a core.
+    While there are processes, the rest is not checked: it goes with them, and checking takes half a core.
     """
     left = [f"process {one.pid} {one.command}" for one in of_run(lab, node)]
     if left:
@@ -223,14 +223,14 @@ def traces(lab: Lab, node: str) -> str:
 
 
 def said(lab: Lab, node: str, *argv: str) -> str:
-    """What a command printed that ended well: of one that failed no silence counts."""
+    """The output of a command that must succeed, since a failed command's silence proves nothing."""
     done = lab.exec(node, argv)
     assert done.returncode == 0, f"{node}: {' '.join(argv)}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
 def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
-    """Wait until no node holds a trace of a run; fail with what there is after `within` seconds."""
+    """Wait until no node has a trace of a run; after `within` seconds, fail with what is left."""
     left = dict.fromkeys(nodes, "?")
 
     def clean() -> bool:
@@ -239,21 +239,21 @@ def nothing_left(lab: Lab, nodes: list[str], within: float) -> None:
                 left[node] = traces(lab, node)
         return not any(left.values())
 
-    # a look at four nodes takes an eighth of a second of a core
+    # checking four nodes takes an eighth of a core-second
     eventually(f"no trace of the run on {', '.join(nodes)}", clean, within, lambda: str(left), pause=0.5)
 
 
 @contextlib.contextmanager
 def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[str] = ()) -> Iterator[Lab]:
-    """Test hosts of a scenario's own, without what an earlier one left on this side; they go with the scenario.
+    """A scenario's own test hosts, without an earlier scenario's files on this side; removed after the scenario.
 
-    shells: the login shells of the first nodes' user; of all others bash. MUSTER_NAME_LAB (the name in capitals) names
-    some that are up already, and stay up.
+    shells: login shells of the first nodes' user; bash on all others. MUSTER_NAME_LAB (the name in upper case) names a
+    running lab to use and keep.
     """
     given = os.environ.get(f"MUSTER_{name.upper()}_LAB")
     lab = Lab.load(given) if given else Lab.up(nodes=nodes, name=name, slots=slots)
     for left in ("runs", "ssh_mesh"):
-        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # most often there is none
+        shutil.rmtree(lab.inventory.parent / left, ignore_errors=True)  # usually there is none
     for node, shell in zip(lab.nodes, shells, strict=False):
         said(lab, node.name, "usermod", "--shell", shell, "muster")
     try:
@@ -265,7 +265,7 @@ def own_lab(name: str, nodes: int, slots: Sequence[int] = (), shells: Sequence[s
 
 @contextlib.contextmanager
 def clean_nodes(lab: Lab, count: int) -> Iterator[list[str]]:
-    """The names of the first nodes; afterwards they are on, can be reached and hold no run."""
+    """The names of the first nodes; afterwards, make them on, reachable and free of runs."""
     names = [node.name for node in lab.nodes[:count]]
     try:
         yield names
@@ -287,7 +287,7 @@ def rank_pid(lab: Lab, node: str, script: str = "loop.py") -> int:
 
 
 def pid_of(lab: Lab, node: str, word: str) -> int:
-    """The pid of a process of the run by a word of its command."""
+    """The pid of a run's process, found by a word of its command."""
     for one in of_run(lab, node):
         if word in one.command:
             return one.pid
@@ -301,11 +301,11 @@ def end(pid: int) -> None:
 
 
 def terminal(command: list[str], env: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command in a terminal of its own; closing the returned descriptor closes the terminal."""
+    """Start a command in a new terminal; closing the returned descriptor closes the terminal."""
     master, slave = pty.openpty()
 
     def as_a_shell_does() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who started the tests may ignore it, as nohup does
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored, as under nohup
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""A container engine for tests: images are files of a directory, an archive is a tar with a manifest, as Docker's.
+"""A container engine for tests: images are files in a directory, an archive is a tar with a manifest, like Docker's.
 
-ENGINE_NAME: docker or podman, as which it answers. ENGINE_STORE: the directory. What it is asked for goes into `calls`
-there. A file `refuse` there names the registry's login (USER PASSWORD) without which nothing is pulled; a file `full`
-lets it have no room for what is loaded; a file `first` has it load only when the path that it holds is there.
+ENGINE_NAME: the engine to imitate, docker or podman. ENGINE_STORE: the directory. Requests are recorded in `calls`
+there. A file `refuse` there holds the login (USER PASSWORD) that pulls require; a file `full` makes loads fail for lack
+of space; a file `first` holds a path that must exist before an image is loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fail(said: str, code: int = 1) -> None:
 
 
 def body_of(name: str) -> bytes:
-    """The content of an image, by a name or its id."""
+    """The content of an image, by name or id."""
     names = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
     path = STORE / f"image-{names.get(name, name)}"
     if not path.exists() and PODMAN:
@@ -37,7 +37,7 @@ def body_of(name: str) -> bytes:
 
 
 def inspected(body: bytes) -> str:
-    """What `image inspect --format '{{json .}}'` prints: from podman a list, as for the word json."""
+    """The output of `image inspect --format '{{json .}}'`; podman prints a list, as for the word json."""
     label = body.partition(b"\n")[0].decode() if body.startswith(b"label ") else ""
     labels = {"muster.source": label.removeprefix("label ")} if label else None
     identity = hashlib.sha256(body).hexdigest()
@@ -46,7 +46,7 @@ def inspected(body: bytes) -> str:
 
 
 def keep(body: bytes, *names: str) -> None:
-    """Have an image under these names."""
+    """Store an image under these names."""
     identity = hashlib.sha256(body).hexdigest()
     (STORE / f"image-{identity}").write_bytes(body)
     known = json.loads((STORE / "names").read_text()) if (STORE / "names").exists() else {}
@@ -54,7 +54,7 @@ def keep(body: bytes, *names: str) -> None:
 
 
 def archive_of(body: bytes) -> bytes:
-    """What docker save would write."""
+    """The archive that docker save would write."""
     identity, packed = hashlib.sha256(body).hexdigest(), io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, data in (("body", body), ("manifest.json", json.dumps([{"Config": f"{identity}.json"}]).encode())):

@@ -1,8 +1,8 @@
-"""The measures of this house: the longest classes, functions and files, import circles, and programs hidden in roles.
+"""Code metrics: the longest classes, functions and files, import cycles, and programs hidden in roles.
 
-    python -m tests.house [DIRECTORY]     of this checkout, or of another one to compare with
+    python -m tests.house [DIRECTORY]     for this checkout, or another one to compare with
 
-They are signs of what to read next, and no limits: where a longer piece reads better it stays.
+They hint at what to read next, and are not limits: a longer piece that reads better may stay.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGE = "ansible_collections.muster.training."
-SHOWN = 5  # of each kind, the longest first
-# A program as text: `python3 -c` with a file or a variable behind it, in one line or as items of a list
+SHOWN = 5  # per kind, the longest first
+# A program as text: `python3 -c` followed by a file or variable, in one line or as list items
 HIDDEN = re.compile(r"python3?[\"']?,?(?:\s+-)*\s*-c\b[\s,\"'-]*\{\{")
 ROOMS = (
     "plugins/module_utils",
@@ -30,7 +30,7 @@ ROOMS = (
 
 
 class Piece(NamedTuple):
-    """A class, a function or a file. lines: of it; attributes: of a class, those that its methods set on self."""
+    """A class, a function or a file. lines: its length; attributes: those that a class's methods set on self."""
 
     lines: int
     name: str
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 
 def sources(root: Path, room: str) -> Iterator[Path]:
-    """The Python files of a room."""
+    """The Python files in a part of the checkout."""
     return (path for path in sorted((root / room).rglob("*.py")) if "build" not in path.relative_to(root).parts)
 
 
@@ -58,7 +58,7 @@ def pieces(path: Path, root: Path) -> tuple[list[Piece], list[Piece]]:
 
 
 def attributes(node: ast.ClassDef) -> Iterator[str]:
-    """What the methods of a class set on self."""
+    """The attributes that a class's methods set on self."""
     for one in ast.walk(node):
         if not (isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)):
             continue
@@ -67,7 +67,7 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """Which modules of plugins each of them imports."""
+    """For each module in plugins, the modules in plugins that it imports."""
     found: dict[str, set[str]] = {}
     for path in sources(root, "plugins"):
         own = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
@@ -80,7 +80,7 @@ def imports(root: Path) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """The groups of modules each of which imports, by some way, all others of its group."""
+    """The import cycles: groups of modules that all import each other, directly or indirectly."""
     reached = {name: reachable(graph, name) for name in graph}
     found: list[list[str]] = []
     for name in sorted(graph):
@@ -91,7 +91,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def reachable(graph: Mapping[str, Iterable[str]], start: str) -> set[str]:
-    """All that a module imports, by some way."""
+    """All modules that a module imports, directly or indirectly."""
     found: set[str] = set()
     waiting = list(graph[start])
     while waiting:
@@ -103,13 +103,13 @@ def reachable(graph: Mapping[str, Iterable[str]], start: str) -> set[str]:
 
 
 def hidden_programs(root: Path) -> list[str]:
-    """The files of roles in which a program stands as text."""
+    """The files in roles that contain a program as text."""
     files = sorted((root / "roles").rglob("*.yml"))
     return [str(path.relative_to(root)) for path in files if HIDDEN.search(path.read_text(encoding="utf-8"))]
 
 
 def table(title: str, found: Iterable[Piece]) -> list[str]:
-    """The longest, in lines for a terminal."""
+    """The longest pieces, as lines for a terminal."""
     longest = sorted(found, reverse=True)[:SHOWN]
     more = [f", {one.attributes} attributes" if one.attributes else "" for one in longest]
     return [title, *(f"  {one.lines:>5}  {one.name}{rest}" for one, rest in zip(longest, more, strict=True))]

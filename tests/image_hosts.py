@@ -1,4 +1,4 @@
-"""Test hosts that get an image and a model by site.yml, and run jobs in it: by one engine, and nothing from outside."""
+"""Test hosts that get an image and a model through site.yml and run jobs in the image, with one engine, offline."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ IMAGE = "team/torch-job:1"
 MODEL = "org/tiny"
 WEIGHTS = bytes(range(256)) * 20000
 ARCHIVE = "/var/tmp/base.tar"
-# overlayfs is not for who lies on one already; the other two are podman's own for root, who needs them in such a file
+# overlayfs cannot be stacked here; the other two are podman's defaults for root, which such a file must repeat
 VFS = '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n'
-# An archive as of `docker save`, made without an engine.
+# An archive like that of `docker save`, made without an engine.
 MAKE_ARCHIVE = """
 set -e
 [ ! -e /var/tmp/base.tar ] || exit 0
@@ -51,7 +51,7 @@ rm -r /var/tmp/archive
 
 @dataclass
 class ImageHosts(Cluster):
-    """The hosts, the engine that they have, and what site.yml is told for the image and the model."""
+    """The hosts, their engine, and site.yml's settings for the image and the model."""
 
     engine: str = field(kw_only=True)
     hub: HubServer = field(kw_only=True)
@@ -64,7 +64,7 @@ class ImageHosts(Cluster):
         return done.stdout
 
     def ask(self, name: str, *words: str) -> str:
-        """What the engine says: docker to root, podman to the user in a login, whose directories in /run it keeps."""
+        """The engine's output: docker as root, podman in a login session of the user, for its directories in /run."""
         words = (self.engine, *words)
         if self.engine == "docker":
             return self.root(name, shlex.join(words))
@@ -75,27 +75,27 @@ class ImageHosts(Cluster):
         return done.stdout
 
     def id(self, name: str, image: str = IMAGE) -> str:
-        """The digest that a host has."""
+        """The digest of a host's image."""
         return self.ask(name, "image", "inspect", "--format", "{{.Id}}", image).strip().removeprefix("sha256:")
 
     def ids(self, image: str = IMAGE) -> set[str]:
-        """The digests that the hosts have."""
+        """The digests of the hosts' images."""
         return {self.id(name, image) for name in self.names}
 
     def containers(self) -> list[int]:
-        """How many containers each host has, of those that have ended too."""
+        """The number of containers on each host, including ended ones."""
         return [len(self.ask(name, "ps", "--all", "--quiet").split()) for name in self.names]
 
     def site(self, *options: str, **more: Any) -> drive.Play:
-        """site.yml, whole, with the image and the model."""
+        """Run all of site.yml, with the image and the model."""
         return drive.run("site.yml", self.lab.inventory, options=options, timeout=1500, **{**self.given, **more})
 
     def image(self, *options: str, env: dict[str, str] | None = None, **more: Any) -> drive.Play:
-        """site.yml, of its roles the one that brings images, with another image than the jobs' where `more` says so."""
+        """Run only site.yml's role for images, with a different image if `more` says so."""
         return self.start_image(*options, env=env, **more).wait(900)
 
     def start_image(self, *options: str, env: dict[str, str] | None = None, **more: Any) -> drive.Play:
-        """The same, and do not wait for it."""
+        """Start the same without waiting."""
         words = ("--tags", "container_image", *options)
         own = {name: value for name, value in self.given.items() if name.startswith("container_image_")}
         if "container_image_name" in more:
@@ -104,7 +104,7 @@ class ImageHosts(Cluster):
         return drive.start("site.yml", self.lab.inventory, options=words, env=env, **given)
 
     def launch(self, run_id: str, job: str, *arguments: str, **extra: Any) -> drive.Play:
-        """Start one of tests/jobs in the image, on all hosts, as site.yml was told of it."""
+        """Start one of tests/jobs in the image on all hosts, with site.yml's settings."""
         settings = {
             **{name: value for name, value in self.given.items() if name.startswith(("job", "hugging_face_"))},
             "nodes": ",".join(self.names),
@@ -117,9 +117,9 @@ class ImageHosts(Cluster):
         return drive.start("launch.yml", self.lab.inventory, run_id=run_id, **settings)
 
     def job_reads_the_model(self, run_id: str, launcher: str) -> list[str]:
-        """Run the job with the image's own Python; return what each of its ranks has said of the model's files.
+        """Run the job with the image's own Python; return each rank's output about the model's files.
 
-        launcher: with deepspeed's own after a hyphen.
+        launcher: deepspeed's own launcher follows a hyphen.
         """
         self.hub.requests.clear()
         launcher, _hyphen, remote = launcher.partition("-")
@@ -142,7 +142,7 @@ class ImageHosts(Cluster):
         return [re.findall(r"model\.safetensors': \d+", one)[0] for one in said]
 
     def brought(self, play: drive.Play) -> dict[str, int]:
-        """The MB that came to each host from the others, of those that have the image now."""
+        """The MB that each host with the image got from the others."""
         said = " ".join(play.output.split())
         told = r"ok: \[(\w+)\] => msg: [^;\]]*; ([\d.]+) MB came from the other nodes"
         return {name: round(float(size)) for name, size in re.findall(told, said)}
@@ -150,7 +150,7 @@ class ImageHosts(Cluster):
 
 @contextlib.contextmanager
 def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHosts]:
-    """Three untouched hosts, of which the first has an archive with an image; a hub beside them has a model."""
+    """Three fresh hosts, the first with an archive of an image, and a hub with a model."""
     with drive.own_lab(name, nodes=3) as lab:
         gateway = str(ipaddress.ip_network(f"{lab.nodes[0].address}/24", strict=False)[1])
         with HubServer(gateway) as hub:
@@ -164,7 +164,7 @@ def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHos
 
 
 def settings(engine: str, hub: str, requirements: Path) -> dict[str, Any]:
-    """What site.yml and launch.yml are told: a job in an image, with what it requires and the model that it reads."""
+    """Settings of site.yml and launch.yml: a job in an image, its requirements and its model."""
     docker = {"docker_engine_enabled": True, "docker_engine_settings": {"storage-driver": "vfs"}}
     mounts = [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)]
     return {
@@ -176,10 +176,10 @@ def settings(engine: str, hub: str, requirements: Path) -> dict[str, Any]:
         "hugging_face_endpoint": hub,
         "hugging_face_home": "/srv/hub",
         "hugging_face_reserve_gib": 0,
-        # what the job needs is in its image
+        # the image has what the job needs
         "pytorch_enabled": False,
         "python_env_enabled": False,
-        # a test host shares its kernel with this machine, but for settings of the network
+        # a test host shares this machine's kernel, except for network settings
         "base_packages_sysctl": {"net.core.somaxconn": 5000},
         **(docker if engine == "docker" else {}),
     }

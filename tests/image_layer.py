@@ -1,4 +1,4 @@
-"""The layer of an image in which jobs of the tests run: made of the test host, for there is none from a registry."""
+"""The layer of an image for the tests' jobs, made from the test host, since no registry is used."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
 
 
 def make_layer(tar: str) -> str:
-    """Lines of a shell script that put into a tar file what a shell, Python, pip, Open MPI and pdsh need, with a wheel.
+    """Lines of a shell script that pack a shell, Python, pip, Open MPI, pdsh and a wheel into a tar file.
 
-    Its Python finds torch and DeepSpeed in the checkout's environment, where that is mounted.
+    Its Python finds torch and DeepSpeed in the checkout's environment, if that is mounted.
     """
     return f"""
 python3 - << 'END'

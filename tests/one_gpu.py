@@ -1,10 +1,10 @@
-"""A stand-in for nvidia-smi that tells of one GPU, as far as software is chosen by it; a node has none here."""
+"""A substitute for nvidia-smi that reports one GPU, as far as the choice of software needs it."""
 
 from __future__ import annotations
 
 
 def one_gpu(name: str, capability: str, memory_mib: int) -> str:
-    """The program. capability: of computing, as 8.0. Its driver is 580.65.06, which runs CUDA 13."""
+    """The program's text. capability: compute capability, such as 8.0. Its driver is 580.65.06, which runs CUDA 13."""
     return rf"""#!/bin/sh
 case "$1" in
 --query-gpu=compute_cap) printf 'compute_cap\n{capability}\n' ;;

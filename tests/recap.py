@@ -1,4 +1,4 @@
-"""What Ansible's recap says of a play."""
+"""Check a play by Ansible's recap."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from tests import drive
 
 
 def unchanged(play: drive.Play) -> bool:
-    """Whether a play went well and its recap names hosts, with no change on any of them."""
+    """Whether a play succeeded and its recap names hosts, with no change on any."""
     _before, recap, hosts = play.output.rpartition("PLAY RECAP")
     return play.rc == 0 and bool(recap) and set(re.findall(r"changed=(\d+)", hosts)) == {"0"}

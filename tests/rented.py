@@ -1,4 +1,4 @@
-"""What scenarios with rented machines share: a project as init writes it, and the commands that are typed in it."""
+"""Shared by scenarios with rented machines: a project as written by init, and commands typed in it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import yaml
 from tests import drive
 from tests.lab import Lab
 
-# How this machine logs in to the test hosts, which a rented machine knows by its owner's key.
+# How this machine logs in to the test hosts; on rented machines, the owner's key is enough.
 LOGIN = ("ansible_ssh_private_key_file", "ansible_ssh_common_args", "ansible_python_interpreter", "launch_python")
 
 
 class Project:
-    """A directory made by muster.training.init, and the commands that are typed in it."""
+    """A directory made by muster.training.init, and commands typed in it."""
 
     def __init__(self, directory: Path, source: str, access: Mapping[str, str]) -> None:
-        """source: as init has it. access: what the environment says of the cloud."""
+        """source: in init's form. access: environment variables for the cloud."""
         self.directory = directory
         self.source = source
         self.environment = {
@@ -30,7 +30,7 @@ class Project:
             "PATH": f"{drive.CHECKOUT}/.venv/bin:{os.environ['PATH']}",
             **access,
         }
-        # The project's own ansible.cfg counts, not the one of the checkout.
+        # Use the project's ansible.cfg, not the checkout's.
         self.environment.pop("ANSIBLE_CONFIG", None)
 
     def run(self, command: str) -> str:
@@ -48,10 +48,9 @@ class Project:
         return done.stdout
 
     def set_up(self, lab: Lab, settings: dict[str, Any], inventory: Callable[[str, str], str]) -> None:
-        """Have init write it, and tell it how to log in to the test hosts and what to run.
+        """Let init write the project, and configure the login to the test hosts and the job.
 
-        settings: further variables of the group. inventory: makes the inventory of the one that init wrote and the user
-        of the test hosts.
+        settings: more group variables. inventory: makes the inventory from init's one and the test hosts' user.
         """
         self.run(f"ansible-playbook muster.training.init -e source={self.source}")
         hosts = yaml.safe_load(lab.inventory.read_text())["training"]["vars"]
@@ -61,8 +60,8 @@ class Project:
         written.write_text(inventory(written.read_text(), hosts["ansible_user"]))
 
 
-# torch is there already; that site.yml brings it too is seen in the scenario `site`. A test host shares its kernel with
-# this machine, but for settings of the network.
+# torch is already installed; the scenario `site` tests that site.yml installs it. A test host shares this machine's
+# kernel, except for network settings.
 SETTINGS: dict[str, Any] = {
     "launch_script": str(drive.JOBS / "loop.py"),
     "launch_args": ["--steps", "5"],
@@ -73,7 +72,7 @@ SETTINGS: dict[str, Any] = {
 WATCH: dict[str, Any] = {
     "idle_watch_enabled": True,
     "idle_watch_after": "45m",
-    "idle_watch_ttl": "off",  # this machine's age is theirs
+    "idle_watch_ttl": "off",  # the hosts have this machine's age
 }
 QUICK_ROLES = "hosts_file,ssh_mesh"
-"""Those of site.yml that take little time, as --tags has them."""
+"""The quick roles of site.yml, as a value for --tags."""

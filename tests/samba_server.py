@@ -1,4 +1,4 @@
-"""A real Samba server as a plain process of this machine: shares, users with passwords, faults made on purpose."""
+"""A real Samba server as an ordinary process: shares, users with passwords, deliberate faults."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.drive import eventually
 from tests.lab.virtual_machine import free_port
 
 ACCOUNTS = ("games", "news", "backup", "list")
-"""System accounts of Debian and Ubuntu that stand behind the users: Samba wants one for each."""
+"""System accounts of Debian and Ubuntu for the users: Samba requires one for each."""
 
 
 @dataclass
 class SambaServer:
-    """A server, which listens on one address. `stop` and `start` keep all that it has, its port too."""
+    """A server that listens on one address. `stop` and `start` keep all its state, including the port."""
 
     directory: Path
     address: str
@@ -29,7 +29,7 @@ class SambaServer:
     shares: dict[str, Path]
     accounts: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
-    closed: set[str] = field(default_factory=set)  # shares that nobody may write to
+    closed: set[str] = field(default_factory=set)  # read-only shares
 
     @property
     def configuration(self) -> Path:
@@ -38,12 +38,12 @@ class SambaServer:
 
     @property
     def log(self) -> str:
-        """What it has written into its logs."""
+        """The content of its logs."""
         logs = sorted(self.directory.glob("log.*"))
         return "".join(path.read_text(errors="replace") for path in logs)
 
     def configure(self) -> None:
-        """Write smb.conf with the shares and users there are; a server that runs reads it again."""
+        """Write smb.conf with the current shares and users; a running server reloads it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         users = self.directory / "users.map"
         users.write_text("".join(f'{account} = "{user}"\n' for user, account in self.accounts.items()))
@@ -71,7 +71,7 @@ class SambaServer:
             self._control("smbd", "reload-config")
 
     def set_password(self, user: str, password: str) -> None:
-        """Give a user a password: a new user, or a new password."""
+        """Set the password of a new or existing user."""
         if user not in self.accounts:
             self.accounts[user] = ACCOUNTS[len(self.accounts)]
             self.configure()
@@ -80,14 +80,14 @@ class SambaServer:
         subprocess.run(command, input=f"{password}\n{password}\n", text=True, check=True, capture_output=True)
 
     def rename_share(self, old: str, new: str) -> None:
-        """Serve a share under another name, also to those who have it open under the old one."""
+        """Serve a share under another name, even to clients that have it open under the old one."""
         self.shares[new] = self.shares.pop(old)
         self.configure()
         self._control("smbd", "close-share", old)
 
     @contextmanager
     def read_only(self, share: str) -> Iterator[None]:
-        """Let nobody write to a share; who has it open loses it."""
+        """Make a share read-only; clients that have it open are disconnected."""
         self.closed.add(share)
         self.configure()
         self._control("smbd", "close-share", share)
@@ -99,7 +99,7 @@ class SambaServer:
             self._control("smbd", "close-share", share)
 
     def start(self) -> None:
-        """Start it; return when it listens."""
+        """Start the server; return when it listens."""
         command = ["smbd", "--foreground", "--no-process-group", f"--configfile={self.configuration}"]
         with (self.directory / "smbd.out").open("w") as out:
             self.process = subprocess.Popen(
@@ -112,7 +112,7 @@ class SambaServer:
         eventually("smbd listens", self._listens, 90, lambda: self.log[-2000:])
 
     def stop(self) -> None:
-        """Stop it with all that serve a client: connections end, the port is closed."""
+        """Stop the server and its per-client processes: connections end, the port is closed."""
         if self.process:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
@@ -125,7 +125,7 @@ class SambaServer:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Let it hang: connections stand, and nothing is answered."""
+        """Make the server hang: connections stay open without answers."""
         assert self.process
         os.killpg(self.process.pid, signal.SIGSTOP)
         try:
@@ -149,9 +149,9 @@ def samba_server(address: str, shares: Mapping[str, str], users: Mapping[str, st
     """Serve shares until the end of the context.
 
     Args:
-        address: where it listens, an address of this machine.
-        shares: name of the share to the name of its directory, which is made.
-        users: name to password. Each reads and writes all shares.
+        address: an address of this machine to listen on.
+        shares: directory names by share name; the directories are made.
+        users: passwords by name. Each user can read and write all shares.
     """
     with tempfile.TemporaryDirectory(prefix="samba-") as scratch:
         root = Path(scratch)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module benchmark: what the job is to measure, and what that says. No connections."""
+"""Controller side of the module benchmark: plan the job's measurements, and judge them. No connections."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ ARGUMENT_SPEC = {
     "directory": {"type": "path", "default": ""},
     "group": {"type": "str", "default": "training"},
 }
-LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # with the starts and the second look no more than ten minutes
+LEAST_SECONDS, MOST_SECONDS = 5.0, 400.0  # at most ten minutes with starts and second measurements
 PROGRAM = "benchmark_job.py"
-SECOND_LOOK = 0.25  # of the seconds of the first
-# What the benchmark sets itself: given with -e it would take the benchmark's place
+SECOND_LOOK = 0.25  # share of the first measurements' seconds
+# Set by the benchmark itself: the same variables given with -e would override it
 OWN = ("job", "detach", "fitted") + tuple(
     f"launch_{name}"
     for name in ("script", "module", "args", "fitted", "launcher", "no_python", "working_directory", "run_id", "detach")
@@ -60,7 +60,7 @@ OWN = ("job", "detach", "fitted") + tuple(
 
 
 def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[str, Any]:
-    """What is to be measured. Raises AnsibleActionFail for what cannot be, before anything is started."""
+    """What to measure. Raises AnsibleActionFail for invalid requests, before anything is started."""
     given = [name for name in OWN if name in extra]
     if given:
         raise Refusal(
@@ -90,7 +90,7 @@ def plan(args: dict[str, Any], directory: Path, extra: dict[str, Any]) -> dict[s
 
 
 def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
-    """Whether there is a benchmark of this name that was cut off. Raises AnsibleActionFail for any other run of it."""
+    """Whether an interrupted benchmark has this name. Raises AnsibleActionFail if any other run has it."""
     files = Files(directory / run_id)
     found = mapping(files.document("plan.json"))
     if not found:
@@ -114,13 +114,13 @@ def has_begun(directory: Path, run_id: str, nodes: list[str]) -> bool:
 
 
 def ended_otherwise(files: Files) -> str:
-    """How a run has ended that has not succeeded, "" for any other one."""
+    """How a run ended if it did not succeed, else ""."""
     state = clean(mapping(files.document("result.json")).get("state"), 40)
     return "" if state == "succeeded" else state
 
 
 def read_baseline(directory: Path, run_id: str) -> Benchmark:
-    """An earlier benchmark. Raises AnsibleActionFail if there is none of this name."""
+    """An earlier benchmark. Raises AnsibleActionFail if none has this name."""
     record = record_of(directory, run_id)
     found = benchmark_in(record)
     if found is None:
@@ -133,7 +133,7 @@ def read_baseline(directory: Path, run_id: str) -> Benchmark:
 
 
 def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
-    """What a run has measured. Raises AnsibleActionFail if nothing has come of it."""
+    """A run's measurements. Raises AnsibleActionFail if there are none."""
     record = record_of(directory, run_id)
     found = measured_in(record, args["network_gbps"])
     if found is None:
@@ -145,7 +145,7 @@ def measured_of(directory: Path, args: dict[str, Any], run_id: str) -> Measured:
 
 
 def suspect(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """What is to be measured again by itself; work is empty if nothing is."""
+    """What to measure again alone; work is empty if nothing."""
     found = suspects(measured_of(directory, args, args["run_id"]))
     if not found["ranks"] and not found["pairs"]:
         return {"changed": False, "work": "", "begun": False}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module bucket_move: copies a bucket into another region, and shows how far it is."""
+"""Controller side of the module bucket_move: copies a bucket into another region, and shows the progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def plan_words(found: Survey, args: dict[str, Any], from_region: str, free: bool) -> str:
-    """What is about to be done, and what it costs."""
+    """The planned actions, and their cost."""
     price = found.price(0.0 if free else args["price_per_gb"], args["price_per_1000_requests"])
     there = found.objects - found.missing
     return (
@@ -54,7 +54,7 @@ def plan_words(found: Survey, args: dict[str, Any], from_region: str, free: bool
 
 
 def refuse(found: Survey, args: dict[str, Any]) -> None:
-    """Raise MoveError if what was found should not be copied."""
+    """Raise MoveError if the objects should not be copied."""
     if found.differing and not args["replace"]:
         raise MoveError(
             f"{args['target']} has {len(found.differing)} objects that differ from those in {args['source']}: "
@@ -69,11 +69,11 @@ def refuse(found: Survey, args: dict[str, Any]) -> None:
 
 
 class Move:
-    """One move, from the first question to the proof."""
+    """One move, from the first query to the final comparison."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         self.args = args
-        self.about = args["source"]  # the bucket that an error is about
+        self.about = args["source"]  # the bucket that errors refer to
 
     def client(self, region: str) -> Any:
         """A client in a region."""
@@ -82,7 +82,7 @@ class Move:
         return make_client(**words, region=region, endpoint_url=self.args["endpoint_url"], workers=self.args["workers"])
 
     def target_region(self, client: Any) -> str:
-        """Where the target is, empty if it is not there yet."""
+        """The target's region, empty if it does not exist yet."""
         self.about = self.args["target"]
         try:
             return region_of(client, self.args["target"])
@@ -98,7 +98,7 @@ class Move:
         client.create_bucket(Bucket=self.args["target"], **place)
 
     def do(self, check: bool) -> dict[str, Any]:
-        """Compare, copy, compare again. Raises MoveError, and what boto3 raises."""
+        """Compare, copy, compare again. Raises MoveError and boto3's errors."""
         args, display = self.args, Display()
         if args["source"] == args["target"]:
             raise MoveError(f"source and target are both {args['source']}. Give the target another name")
@@ -153,7 +153,7 @@ class Move:
         return {**result, "verified": proof.objects, "verified_by_size": proof.by_size, "extra": proof.extra}
 
     def copy(self, route: Route, found: Survey) -> None:
-        """Copy, and show how far it is."""
+        """Copy, and show the progress."""
         display, done = Display(), Progress()
         started = shown = time.monotonic()
 

@@ -35,7 +35,7 @@ ARGUMENT_SPEC = {
     "json_file": {"type": "path"},
     "jmespath": {"type": "str", "default": ""},
 }
-# What a job has besides, and what no check looks at: as launch_plan has it where nothing is said.
+# Other fields of a job, which no check uses: launch_plan's defaults.
 NO_JOB = {**DEFAULTS, "run_id": "preflight"}
 
 
@@ -45,7 +45,7 @@ def counted(number: int, what: str) -> str:
 
 
 def render(table: RankTable, findings: list[Finding]) -> str:
-    """The findings and what they amount to, for a terminal."""
+    """The findings and a summary, for a terminal."""
     errors = sum(finding.severity == "error" for finding in findings)
     total = (
         f"preflight of {counted(table.nnodes, 'node')}: {counted(errors, 'error')}, "
@@ -55,13 +55,13 @@ def render(table: RankTable, findings: list[Finding]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure, but for the file: nodes and their facts in, findings out."""
+    """Pure, except for the file: nodes and their facts in, findings out."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show all that is wrong."""
+        """Show all findings."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

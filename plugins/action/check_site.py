@@ -43,13 +43,13 @@ SITE = COLLECTION / "playbooks" / "site.yml"
 
 
 class ActionModule(ActionBase):
-    """Pure: compares what was asked for with the roles of the play."""
+    """Pure: compares the request with the play's roles."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fail where something that was asked for has no effect, or cannot be."""
+        """Fail if a part of the request has no effect, or is impossible."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -75,12 +75,12 @@ class ActionModule(ActionBase):
         hosts: Mapping[str, Mapping[str, Any]],
         task_vars: Mapping[str, Any],
     ) -> list[str]:
-        """What of tags, switches and variables nothing comes of."""
+        """Tags, switches and variables without effect."""
         only, skip = list(task_vars["ansible_run_tags"]), list(task_vars["ansible_skip_tags"])
         is_on = functools.cache(lambda role: self._is_on(role, hosts))
         switched_on = {name for name, value in typed.items() if boolean(value, strict=False)}
         idle = idle_switches(switched_on, only, skip, roles)
-        if own_playbooks(context.CLIARGS.get("args") or ()) != [SITE]:  # others have tags and variables of their own
+        if own_playbooks(context.CLIARGS.get("args") or ()) != [SITE]:  # others have their own tags and variables
             return [*idle_tags(only, skip, roles, is_on), *idle]
         unknown = [*unknown_tags("--tags", only, roles), *unknown_tags("--skip-tags", skip, roles)]
 
@@ -105,11 +105,11 @@ class ActionModule(ActionBase):
                 if boolean(templar.template(switch), strict=False):
                     return True
             except AnsibleError:
-                return True  # the role itself says what is wrong
+                return True  # the role itself reports the error
         return False
 
     def _missing_source(self, used: Iterable[PlayRole], task_vars: dict[str, Any]) -> list[str]:
-        """The directory of this machine that the role code copies, where it is not there."""
+        """The missing directory on this machine that the role code should copy."""
         if not any(role.name == "code" for role in used):
             return []
         source = str(self._templar.template(task_vars["code_source"]))
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
 
 
 def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:
-    """The roles of this collection in the play, each once, with all tags that lead to it.
+    """The roles of this collection in the play, each once, with all tags that select it.
 
     names: the variables that the user has set.
     """
@@ -139,7 +139,7 @@ def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:
 
 
 def misspelt(roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping[str, Any]) -> list[str]:
-    """One sentence for each misspelt variable of a role, and where the right names stand."""
+    """One sentence for each misspelled variable of a role, and where to find the right names."""
     everything = {name for path in (COLLECTION / "roles").iterdir() for name in options_of(path)}
     said: dict[str, None] = {}
     for role in roles:
@@ -150,7 +150,7 @@ def misspelt(roles: Iterable[PlayRole], hosts: Mapping[str, Any], extra: Mapping
 
 
 def options_elsewhere(roles: set[str]) -> dict[str, str]:
-    """The options of the collection's other roles, each with its role."""
+    """The options of the collection's other roles, with their roles."""
     paths = [path for path in (COLLECTION / "roles").iterdir() if path.name not in roles]
     return {name: path.name for path in paths for name in options_of(path)}
 

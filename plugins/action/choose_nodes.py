@@ -29,11 +29,11 @@ ARGUMENT_SPEC = {
     "nodes": {"type": "list", "elements": "str", "default": []},
     "ports": {"type": "list", "elements": "int", "default": []},
 }
-EPHEMERAL = range(32768, 61000)  # net.ipv4.ip_local_port_range as Linux comes
+EPHEMERAL = range(32768, 61000)  # Linux's default net.ipv4.ip_local_port_range
 
 
 def as_host(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """A host of the inventory as the rank table takes it; slots to be counted on the node stand as 1 for now."""
+    """A host of the inventory in the rank table's form; slots to be counted on the node are 1 for now."""
     slots = variables.get("node_slots")
     return {
         "name": name,
@@ -46,10 +46,10 @@ def as_host(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
 def choose(
     group: str, groups: Mapping[str, list[str]], hostvars: Mapping[str, Any], nnodes: object, names: list[str]
 ) -> list[dict[str, Any]]:
-    """The run's nodes in the order of their ranks: name, address, and slots as the inventory has them.
+    """The run's nodes in rank order: name, address, and slots from the inventory.
 
-    With node_rank, renumbered, where the inventory prescribes the order: some launchers have one of their own.
-    Raises AnsibleActionFail with all that is wrong with the group.
+    Includes node_rank, renumbered, if the inventory prescribes the order: some launchers have their own.
+    Raises AnsibleActionFail with all problems of the group.
     """
     members = members_of(group, groups)
     strangers = [name for name in names if name not in members]
@@ -83,12 +83,12 @@ def choose(
 
 
 def masters(nodes: list[dict[str, Any]]) -> set[str]:
-    """The nodes of which one will have rank 0: the first one, or of c10d the one whose address sorts first."""
+    """The nodes that may get rank 0: the first one, or with c10d the one whose address sorts first."""
     return {nodes[0]["name"], min(nodes, key=lambda node: str(node["address"]))["name"]}
 
 
 def write_token(directory: str) -> str:
-    """Write a fresh secret into a file for this user alone and return its path: results are shown with -vvv."""
+    """Write a new secret into a private file and return its path, not the secret: -vvv shows results."""
     descriptor, path = tempfile.mkstemp(prefix="muster-probe-", dir=directory)  # with mode 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(secrets.token_hex(16))
@@ -114,7 +114,7 @@ class ActionModule(ActionBase):
             nodes = choose(args["group"], task_vars["groups"], task_vars["hostvars"], args["nnodes"], args["nodes"])
         except AnsibleActionFail as problem:
             raise AnsibleActionFail(f"{problem.message}\n{left}" if limit else problem.message) from problem
-        # within the play of the run, which goes on with all of its hosts
+        # in the run's own play, which goes on with all of its hosts
         if task_vars["inventory_hostname"] in args["nodes"] and len(nodes) < len(args["nodes"]):
             play = f"the play runs on {', '.join(args['nodes'])}: set its hosts to exactly the nodes of the run"
             raise AnsibleActionFail(f"nnodes is {args['nnodes']}, but {left if limit else play}")
@@ -127,7 +127,7 @@ class ActionModule(ActionBase):
             "prices": {node["name"]: task_vars["hostvars"][node["name"]].get("node_price_per_hour") for node in nodes},
             "ports": {node["name"]: args["ports"] if node["name"] in first else [] for node in nodes},
             "probe": {
-                "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # which Ansible removes at its end
+                "token_file": write_token(C.DEFAULT_LOCAL_TMP),  # Ansible removes this directory when it ends
                 "candidates": random.sample(EPHEMERAL, 3),
             },
         }

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_outputs: which files are brought from which node. Connects to nothing."""
+"""Controller side of the module choose_outputs: which files to fetch from which node. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGUMENT_SPEC = {
     "directory": {"type": "path", "required": True},
     "confirm": {"type": "bool", "default": False},
 }
-UNASKED = 10**9  # bytes that are brought without a question
+UNASKED = 10**9  # bytes to fetch without confirmation
 
 
 def number_of(count: int) -> str:
@@ -38,7 +38,7 @@ def number_of(count: int) -> str:
 
 
 def in_words(wanted: Mapping[str, list[Output]], count: int, size: int, twice: int, target: str) -> str:
-    """What is about to be brought."""
+    """The files to fetch, in words."""
     every = [output for outputs in wanted.values() for output in outputs]
     here, bytes_here = len(every) - count, sum(output.size for output in every) - size
     lines = [f"outputs of the run: {number_of(len(every))}, {(size + bytes_here) / 1e6:.0f} MB"]
@@ -51,13 +51,13 @@ def in_words(wanted: Mapping[str, list[Output]], count: int, size: int, twice: i
 
 
 class ActionModule(ActionBase):
-    """Looks at one directory of the controller."""
+    """Reads one directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return which files are to be compared, or which are to be brought."""
+        """Return which files to compare, or which to fetch."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         display = Display()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module choose_runs: one table of all runs, and which are old. Connects to nothing."""
+"""Controller side of the module choose_runs: a table of all runs, and the old ones. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def age(text: str) -> float:
-    """Seconds of an age such as 30d, 12h, 90m or 2w. Raises AnsibleActionFail if it is none."""
+    """An age such as 30d, 12h, 90m or 2w in seconds. Raises AnsibleActionFail if it is invalid."""
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text)
     if match is None:
         raise AnsibleActionFail(
@@ -38,7 +38,7 @@ def age(text: str) -> float:
 
 
 def number(text: str) -> int:
-    """How many runs are to stay. Raises AnsibleActionFail if it is no number."""
+    """The number of runs to keep. Raises AnsibleActionFail if it is not a number."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise AnsibleActionFail(
             f"keep is {ascii(text)[:40]}: give how many of the newest runs to keep, such as -e keep=20"
@@ -47,9 +47,9 @@ def number(text: str) -> int:
 
 
 def merged(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each run once, the newest first: on which nodes it lies, how large it is there together, and how it went.
+    """Each run once, newest first: its nodes, its total size there, and its result.
 
-    Where nodes do not agree, what keeps a run counts: the latest start, every node that any of them names.
+    If nodes disagree, the values that keep a run count: the latest start, and every node that any of them names.
     """
     runs: dict[str, dict[str, Any]] = {}
     for name, answer in reads.items():
@@ -62,16 +62,16 @@ def merged(reads: Mapping[str, Any]) -> list[dict[str, Any]]:
             run["started"] = max(run.get("started", 0.0), one["started"])
             run["size"] = run.get("size", 0) + one["size"]
     for run in runs.values():
-        states = run.pop("states")  # the first node's word counts, which knows how the whole went
+        states = run.pop("states")  # the first node's state counts, since it knows the run's result
         last = next(states[name] for name in [*run["nodes"], *states] if name in states)
         run["state"] = "running" if run["alive"] else last
     return sorted(runs.values(), key=lambda run: run["started"], reverse=True)
 
 
 def old_runs(runs: list[dict[str, Any]], keep: str, older_than: str, asked: set[str], now: float) -> list[str]:
-    """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, where both are given.
+    """Names of the runs to remove: beyond the newest `keep`, and older than `older_than`, if both are given.
 
-    Never one that is alive, nor one that may be: a node of it that did not answer is not in `asked`.
+    Never one that is or may be alive: `asked` lacks nodes that did not answer.
     """
     if not keep and not older_than:
         return []
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Show the runs, and return which of them are old."""
+        """Show the runs, and return the old ones."""
         super().run(tmp, task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         runs = merged(args["reads"])

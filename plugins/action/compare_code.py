@@ -29,10 +29,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def why_left(nodes: list[dict[str, Any]], answered: Mapping[str, Any], wanted: str, busy_is_right: bool) -> str:
-    """Why code that differs is not brought now, as code_left of launch_plan; empty if it is.
+    """Why differing code is not copied now, as code_left of launch_plan; empty if it is copied.
 
-    answered: the facts of the nodes that have answered. What runs on a node keeps its code, and a run that cannot start
-    needs none.
+    answered: the facts of the nodes that have answered. A running job keeps its code, and a run that cannot start needs
+    none.
     """
     if wanted == "as_is":
         return "as_is"
@@ -41,7 +41,7 @@ def why_left(nodes: list[dict[str, Any]], answered: Mapping[str, Any], wanted: s
 
 
 def in_words(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is about to be brought, in one line for each difference."""
+    """What is about to be copied, in one line for each difference."""
     groups: dict[str, list[str]] = {}
     for name, part in differing.items():
         groups.setdefault(difference(part), []).append(name)
@@ -51,13 +51,13 @@ def in_words(code: Mapping[str, Any], differing: Mapping[str, Mapping[str, Any]]
 
 
 class ActionModule(ActionBase):
-    """Pure: what is here, and what the nodes have said of their copies."""
+    """Pure: compares the code here with the nodes' facts about their copies."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Say whether the code has to be brought."""
+        """Return whether the code must be copied."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

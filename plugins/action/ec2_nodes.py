@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module ec2_nodes: makes, stops and removes the machines of a cluster, and says so."""
+"""Controller side of the module ec2_nodes: makes, stops and removes the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def ask_of(args: dict[str, Any], check: bool) -> Ask:
-    """What is asked for, but for the address that SSH comes from. Raises PlanRefused if it cannot be meant."""
+    """The request, except for the source address of SSH. Raises PlanRefused if it is invalid."""
     if not 1 <= args["nnodes"] <= MOST_NODES:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
@@ -127,7 +127,7 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
 
 
 def read_key(given: str) -> str:
-    """The public key: as given, or of the file. Raises PlanRefused."""
+    """The public key: as given, or from the file. Raises PlanRefused."""
     if given.startswith(("ssh-", "ecdsa-", "sk-", "-----")):
         return public_key(given)
     path = Path(given).expanduser()
@@ -141,7 +141,7 @@ def read_key(given: str) -> str:
 
 
 def own_address(page: str = ADDRESS_PAGE) -> list[str]:
-    """The address that this machine has on the internet, as ssh_sources() returns it. Raises PlanRefused."""
+    """This machine's public address, in the form of ssh_sources(). Raises PlanRefused."""
     try:
         with open_url(page, timeout=10) as answer:
             return ssh_sources([answer.read(100).decode()])
@@ -153,7 +153,7 @@ def own_address(page: str = ADDRESS_PAGE) -> list[str]:
 
 
 def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) -> dict[str, Any]:
-    """What the module returns besides `changed`."""
+    """The module's result, without `changed`."""
     names = ("name", "id", "state", "private_ip", "public_ip", "machine_type")
     result: dict[str, Any] = {
         "cluster": wanted["cluster"],
@@ -187,7 +187,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the cluster to its state; return what is there."""
+        """Bring the cluster to its state; return what exists."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -203,7 +203,7 @@ class ActionModule(ActionBase):
         try:
             cluster = checked_cluster(args["cluster"])
             if args["state"] == "present":
-                ask_of(args, check)  # what is wrong with it is said before AWS is asked
+                ask_of(args, check)  # reports errors before AWS is queried
             session = new_session()
             aws = Aws(session, check_region(session, args["region"]), say=self.say)
             with open_record(directory, cluster, "ec2", check) as record:
@@ -217,5 +217,5 @@ class ActionModule(ActionBase):
         Display().display(as_typed(line))
 
     def work(self, aws: Aws, record: Any, args: dict[str, Any]) -> Work:
-        """What the command works with."""
+        """The command's context."""
         return Work(args["cluster"], aws, record, args["group_id"], self.say)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module fit: searches for the largest batch that fits, by launches, or takes what was found."""
+"""Controller side of the module fit: searches with launches for the largest batch that fits, or uses a result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ARGUMENT_SPEC = {
 
 
 def refusal_of(args: dict[str, Any]) -> str:
-    """What is wrong with what was given, "" if nothing is."""
+    """What is wrong with the arguments, "" if nothing is."""
     for name in ("args", "confirm_args"):
         if not isinstance(args[name], (str, list)):
             return f"fit_{name} is {type(args[name]).__name__}, but must be a list of arguments or a string"
@@ -91,7 +91,7 @@ def told(state: State, name: str) -> str:
 
 
 def take(args: dict[str, Any], runs: Path, loader: DataLoader) -> dict[str, Any]:
-    """The arguments of a launch, with the batch that was found. Raises FitError, or ValueError for what are none."""
+    """A launch's arguments with the found batch. Raises FitError, or ValueError for invalid arguments."""
     found = taken(runs, args["run_id"], args["program"], job_arguments(args["args"], loader))
     display = Display()
     display.display(f"[fit] batch {found.batch}, found by {args['run_id']}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module flash_attention: runs a step on the node, and shows that it lives."""
+"""Controller side of the module flash_attention: runs a step on the node, and shows its progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHAT = {"gpus": "querying the GPUs", "choose": "finding a matching wheel", "prov
 
 
 def request_of(args: dict[str, Any]) -> dict[str, Any]:
-    """What a step is asked for on the node. What is asked once is answered from the environment the next time."""
+    """The request of a step on the node, whose answer is cached in the environment."""
     installed = os.path.join(args["directory"], "installed")
     if args["step"] == "choose":
         asked = {name: args[name] for name in CHOOSES_BY}
@@ -42,13 +42,13 @@ def request_of(args: dict[str, Any]) -> dict[str, Any]:
 
 
 class ActionModule(ActionBase):
-    """Runs a step with the interpreter of the environment."""
+    """Runs a step with the environment's interpreter."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the step answers."""
+        """Return the step's answer."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         needed = [("step", "prove", ["key"])]

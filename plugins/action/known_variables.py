@@ -30,29 +30,29 @@ ARGUMENT_SPEC = {
     "settled": {"type": "list", "elements": "str", "default": []},
     "values": {"type": "bool", "default": False},
 }
-ALIKE = 0.5  # of two names without the role's prefix: nproc is like nproc_per_node
-ALMOST_THE_SAME = 0.9  # of a whole name: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
-FOREIGN = {"launch_time"}  # variables of hosts that others set: amazon.aws.aws_ec2 says when a machine was started
-VERY_ALIKE = 0.81  # of a short name: run_di is like run_id, but node_count, which may be somebody else's, is not
+ALIKE = 0.5  # similarity of two names without the role's prefix: nproc is like nproc_per_node
+ALMOST_THE_SAME = 0.9  # of whole names: sh_mesh_port is like ssh_mesh_port, but torch_home is not like python_home
+FOREIGN = {"launch_time"}  # host variables that others set: amazon.aws.aws_ec2 gives a machine's start time
+VERY_ALIKE = 0.81  # of short names: run_di is like run_id, but node_count, which may not be ours, is not
 
 
 @functools.cache
 def entry_points(role: Path) -> dict[str, Any]:
-    """What the role documents, by entry point. Read once: a launch asks for the names, and then for the values."""
+    """The role's documentation, by entry point. Cached: a launch needs first the names, and then the values."""
     text = (role / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
     specs: dict[str, Any] = yaml_load(text)["argument_specs"]
     return specs
 
 
 def options_of(role: Path) -> set[str]:
-    """The variables that the role documents, of all its entry points."""
+    """The variables documented for any of the role's entry points."""
     return {name for entry_point in entry_points(role).values() for name in entry_point.get("options", {})}
 
 
 def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[str]) -> list[str]:
-    """One sentence for each value that is none of those the role documents for its entry point main.
+    """One sentence for each value that the role's documentation of its entry point main does not allow.
 
-    value_of: the value of a variable; there: the names of those that there are.
+    value_of: returns a variable's value; there: the names of existing variables.
     """
     options = entry_points(role)["main"]["options"]
     values = {name: value_of(name) for name in options if name in there}
@@ -60,7 +60,7 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
         f'{name} is a string, but must be a dictionary: use -e \'{{"{name}": {{"NAME": "value"}}}}\', '
         "or write it as a dictionary in your host or group variables"
         for name, value in values.items()
-        if options[name].get("type") == "dict" and isinstance(value, str)  # which may hold a secret
+        if options[name].get("type") == "dict" and isinstance(value, str)  # it may hold a secret
     ]
     if not found:
         found = ArgumentSpecValidator(options).validate(values, validate_role_argument_spec=True).error_messages
@@ -68,16 +68,16 @@ def wrong_values(role: Path, value_of: Callable[[str], Any], there: Container[st
 
 
 def nearest(name: str, known: Iterable[str], prefix: str) -> str:
-    """The known name that is most like another one, "" if none is like it."""
+    """The known name most similar to a name, "" if none is similar."""
     stems = {one.removeprefix(prefix): one for one in known}
     found = difflib.get_close_matches(name.removeprefix(prefix), sorted(stems), n=1, cutoff=ALIKE)
     return stems[found[0]] if found else ""
 
 
 def unknown_variables(prefix: str, known: set[str], given: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Variables with the role's prefix that it does not know, each with the hosts that have it.
+    """Unknown variables with the role's prefix, each with the hosts that have it.
 
-    given: name of a host to the names of its variables.
+    given: names of variables by host name.
     """
     unknown: dict[str, list[str]] = {}
     for host, names in given.items():
@@ -99,7 +99,7 @@ def misspelt_short_names(short_names: Iterable[str], extra: Iterable[str]) -> di
 
 
 def misspelt_prefixes(prefix: str, known: set[str], extra: Iterable[str]) -> dict[str, str]:
-    """Extra variables without the role's prefix that are all but one of its own, each with that one."""
+    """Extra variables that are almost one of the role's variables, with a misspelled prefix, each with that one."""
     found = {}
     for name in extra:
         alike = difflib.get_close_matches(name, sorted(known), n=1, cutoff=ALMOST_THE_SAME)
@@ -116,7 +116,7 @@ def complaints(
     extra: Iterable[str],
     elsewhere: Callable[[], set[str]] = set,
 ) -> list[str]:
-    """One sentence for each misspelt variable. elsewhere: asked where in doubt for what other roles know."""
+    """One sentence for each misspelled variable. elsewhere: returns other roles' variables, called if in doubt."""
     extra = list(extra)
     said = []
     for name, hosts in unknown_variables(prefix, known, given).items():
@@ -135,9 +135,9 @@ def complaints(
 def contradictions(
     role: Path, short_names: Iterable[str], extra: Mapping[str, Any], value_of: Callable[[str], Any]
 ) -> list[str]:
-    """One sentence for each short name that has no effect, since the long one is set as well, and to something else.
+    """One sentence for each short name without effect, because the long name is set to a different value.
 
-    value_of: the value of a variable that there is, None of one that there is not.
+    value_of: returns a variable's value, None if it does not exist.
     """
     options = entry_points(role)["main"]["options"]
     said = []
@@ -155,20 +155,20 @@ def contradictions(
 
 
 def same(one: Any, other: Any, kind: str) -> bool:
-    """Whether two values mean the same to an option of this type, whatever YAML or the command line made of them."""
+    """Whether two values are equal for an option of this type, whether from YAML or the command line."""
     if kind == "bool":
         return boolean(one, strict=False) is boolean(other, strict=False)
     return str(one) == str(other)
 
 
 class ActionModule(ActionBase):
-    """Pure: compares names that Ansible holds with names that the role documents."""
+    """Pure: compares the names of Ansible's variables with those that the role documents."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fail where a variable of the role is misspelt."""
+        """Fail if a variable of the role is misspelled."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -178,7 +178,7 @@ class ActionModule(ActionBase):
             if said:
                 raise AnsibleActionFail("\n".join(said))
             return {"changed": False}
-        refuse_lost_words()  # the rest was asked by the playbook's first task, if it is one of ours
+        refuse_lost_words()  # in our playbooks, the first task has already done the rest
         role = Path(args["role_path"])
         here = task_vars["inventory_hostname"]
         given = {

@@ -48,10 +48,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str = "") -> str:
-    """What is about to run, for a terminal: the nodes, and what starts a rank.
+    """What is about to run, for a terminal: the nodes, and the command of a rank.
 
-    facts: of the first node, empty if it has not answered. cost: of all nodes, "" if that is not known. Of the
-    job's environment only the names are shown.
+    facts: the first node's, empty if it has not answered. cost: of all nodes, "" if unknown. Shows only the names in
+    the job's environment.
     """
     kind = f"{job.launcher}" + (f", {job.rdzv_backend} rendezvous" if job.launcher == "torchrun" else "")
     nodes = f"{job.min_nnodes} to {table.nnodes}" if job.elastic else str(table.nnodes)
@@ -76,13 +76,13 @@ def render_plan(job: Job, table: RankTable, facts: Mapping[str, Any], cost: str 
 
 
 def hourly_cost(table: RankTable, prices: Mapping[str, float | None], currency: str) -> str:
-    """What the nodes cost together, "" if the price of one is not known."""
+    """The nodes' total price in words, "" if any price is unknown."""
     rate = total(prices.get(node.name) for node in table.nodes)
     return f"{money(rate, currency)} an hour" if rate is not None else ""
 
 
 def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
-    """What starts a rank, ready for a shell, with its directory and the names of the variables that the user gives."""
+    """The command of a rank, ready for a shell, with its directory and the names of the user's variables."""
     names = job.interpreter.split(":")
     interpreter = names[-1] if job.image else facts.get("interpreter") or names[0]
     directory = facts.get("working_directory", {}).get("path") or job.working_directory or "the user's home"
@@ -96,7 +96,7 @@ def render_rank(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def make_plan(args: Mapping[str, Any]) -> tuple[Job, RankTable, list[Finding]]:
-    """Job, table and findings. Raises ValueError if the arguments or the nodes are wrong in themselves."""
+    """Job, table and findings. Raises ValueError if the arguments or the nodes are invalid."""
     job = read_job(args)
     return job, *judge(args, job)
 
@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the plan, or fail with all that is in its way."""
+        """Return the plan, or fail with all that prevents it."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
             on = sorted({name for finding in errors for name in finding.nodes})
             where = f" on {', '.join(on)}" if on else ""
             ids = ", ".join(dict.fromkeys(finding.id for finding in errors))
-            # without the findings, which are on the screen: of a task that fails Ansible prints all that it returns
+            # without the findings, which are already on the screen: Ansible prints a failed task's whole result
             raise Refusal(f"nothing was started: {ids}{where}", result={"changed": False, "run_id": job.run_id})
         facts = {node.name: args["facts"][node.name]["facts"] for node in table.nodes}
         machines = machines_of(facts, prices, table.master.name, args["currency"], bool(job.image))

@@ -22,13 +22,13 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Reads a directory of the controller."""
+    """Reads a directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the directory has."""
+        """Return the directory's contents."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         code = read_code_here(args["source"], args["exclude"], args["directory"], args["user"])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module long_command: shows that a long step lives."""
+"""Controller side of the module long_command: shows the progress of a long step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARGUMENT_SPEC = {
 
 
 class ActionModule(ActionBase):
-    """Starts a command on the node and asks for it until it has ended."""
+    """Starts a command on the node and polls it until it has ended."""
 
     _supports_check_mode = True
     _requires_connection = True

@@ -18,12 +18,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._job_arguments imp
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 
 PARTS = ["gpus", "driver", "software", "storage", "system", "checkout", "names", "resolver", "connections", "ssh"]
-# Seconds for which a node awaits its peers. One call to a slow one: 10 to log in, 6 for mounts that hang, 10 for
-# nvidia-smi. In turns they are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence.
+# Seconds for a call to a slow node: 10 to log in, 6 for mounts that hang, 10 for nvidia-smi. Nodes queried in turns
+# are rarely all that slow: 2 to log in, 10 for nvidia-smi without persistence mode.
 SLOWEST_CALL = 30
 FURTHER_TURN = 15
-STARTED_A_SECOND = 4  # nodes that a slow controller begins to ask; with 16 forks 20 are usual
-USUAL_FORKS = 5  # Ansible's own
+STARTED_A_SECOND = 4  # calls that a slow controller starts per second; 20 are usual with 16 forks
+USUAL_FORKS = 5  # Ansible's default
 ARGUMENT_SPEC = {
     "address": {"type": "str", "default": ""},
     "peers": {"type": "dict", "default": {}},
@@ -62,16 +62,16 @@ ARGUMENT_SPEC = {
 
 
 def lifetime(nodes: int, forks: int) -> int:
-    """Seconds for which a node awaits its peers, where Ansible asks `forks` of the nodes at a time.
+    """Seconds for which a node waits for its peers, if Ansible queries `forks` nodes at a time.
 
-    The first of the nodes has to be there still when the last one's turn comes. Who has met all is gone at once.
+    The first node must still be waiting when the last one is queried. A node that has met all its peers stops at once.
     """
     turns = -(-nodes // max(1, forks))
     return SLOWEST_CALL + max(0, turns - 1) * FURTHER_TURN + nodes // STARTED_A_SECOND
 
 
 class ActionModule(ActionBase):
-    """One call to the node, nothing is changed there."""
+    """One read-only call to the node."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -86,14 +86,14 @@ class ActionModule(ActionBase):
         request["node"] = task_vars["inventory_hostname"]
         try:
             request["args"] = job_arguments(request["args"], self._loader)
-        except ValueError:  # launch_plan and check_cluster say so, and once for all nodes
+        except ValueError:  # launch_plan and check_cluster report it, once for all nodes
             request["args"] = []
         if request["probe"]:
             request["probe"]["token"] = Path(request["probe"].pop("token_file")).read_text(encoding="utf-8")
         if request["probe"] and request["probe"]["lifetime"] is None:
             forks = int(task_vars.get("ansible_forks") or USUAL_FORKS)
             request["probe"]["lifetime"] = lifetime(len(request["peers"]), forks)
-        if request["code"].get("problem"):  # launch_plan and check_cluster say so
+        if request["code"].get("problem"):  # launch_plan and check_cluster report it
             request["code"] = {}
         if request["image"] and not request["image"]["name"]:
             request["image"] = None
@@ -101,7 +101,7 @@ class ActionModule(ActionBase):
         try:
             answer = call_node(self, "_node_facts", request, task_vars)
         except AnsibleError as problem:
-            # As a result, so that failed_when and ignore_unreachable leave the judgement to others, who say it once.
+            # Return it, so that with failed_when and ignore_unreachable a later task judges it, once.
             if self._task.ignore_unreachable and (
                 isinstance(problem, AnsibleConnectionFailure) or known_trouble(str(problem))
             ):

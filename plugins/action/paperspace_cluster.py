@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module paperspace_cluster: makes, stops and removes the machines of a cluster, and says so."""
+"""Controller side of the module paperspace_cluster: makes, stops and removes the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed
 
-#: Of modules that make machines which power themselves off
+#: Options of modules whose machines power themselves off
 WATCH_OPTIONS: dict[str, dict[str, Any]] = {
     "power_off": {"type": "bool", "default": False},
     "idle_after": {"type": "str", "default": "30m"},
@@ -76,18 +76,18 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "retries": {"type": "int", "default": 4},
 }
 WATCH = Path(__file__).resolve().parents[2] / "roles" / "idle_watch" / "files"
-MOST_NODES = 512  # what no account has; a slip of the finger costs less
+MOST_NODES = 512  # more than any account allows; limits the cost of a typo
 
 
 def beside_inventory(given: str, sources: list[str]) -> Path:
-    """A path as it is meant: a relative one begins beside the first source of the inventory that is a file."""
+    """Resolve a path: a relative one starts beside the first inventory source that is a file."""
     beside = next((Path(one) for one in sources if "," not in one and Path(one).exists()), Path.cwd())
     base = beside if beside.is_dir() else beside.parent
     return base / given
 
 
 def checked_cluster(name: str) -> str:
-    """The name of a cluster. Raises PlanRefused for what is none."""
+    """The name of a cluster. Raises PlanRefused if it is invalid."""
     if not name:
         raise PlanRefused("no cluster is named. Say which one: -e cluster=bert")
     if not CLUSTER_NAME.fullmatch(name):
@@ -99,7 +99,7 @@ def checked_cluster(name: str) -> str:
 
 
 def ask_of(args: dict[str, Any], check: bool) -> Ask:
-    """What is asked for. Raises PlanRefused if it cannot be meant."""
+    """The request. Raises PlanRefused if it is invalid."""
     if not 1 <= args["nnodes"] <= MOST_NODES:
         raise PlanRefused(f"nnodes is {args['nnodes']}. Needed: how many machines the cluster has: -e nnodes=4")
     types = [one.strip() for one in args["machine_types"] if one.strip()]
@@ -136,13 +136,13 @@ def ask_of(args: dict[str, Any], check: bool) -> Ask:
 
 
 def watch_files(after: str, ttl: str) -> dict[str, str]:
-    """What the role idle_watch puts on a node, by paths there, so that it watches before the role comes."""
+    """The role idle_watch's files, by path on the node, so that the watch works before the role runs."""
     files = {path: (WATCH / name).read_text(encoding="utf-8") for name, path in WATCH_FILES.items()}
     return {**files, WATCH_SETTINGS: watch_settings(limit_word("idle_after", after), limit_word("ttl", ttl))}
 
 
 def read_key(given: str) -> str:
-    """The public key: as given, or of the file. Raises PlanRefused."""
+    """The public key: as given, or from the file. Raises PlanRefused."""
     if given.startswith(("ssh-", "ecdsa-", "sk-", "-----")):
         return public_key(given)
     path = Path(given).expanduser()
@@ -157,7 +157,7 @@ def read_key(given: str) -> str:
 
 
 def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) -> dict[str, Any]:
-    """What the module returns besides `changed`."""
+    """The module's result, without `changed`."""
     names = ("name", "id", "state", "private_ip", "public_ip", "machine_type")
     drives = [{key: drive[key] for key in ("name", "id", "size_gb", "share", "username")} for drive in now["drives"]]
     result: dict[str, Any] = {
@@ -176,7 +176,7 @@ def result_of(wanted: Wanted, first: Plan, now: Plan, cost: Cost, diff: bool) ->
 
 
 def refuse_runs(cluster: str, directory: Path, machines: Sequence[Machine]) -> None:
-    """Raise PlanRefused if a run may be alive on machines that are about to go."""
+    """Raise PlanRefused if a run may be alive on machines about to be stopped or removed."""
     runs = runs_on(directory, [machine["private_ip"] for machine in machines if machine["private_ip"]])
     if runs:
         raise PlanRefused(
@@ -207,7 +207,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the cluster to its state; return what is there."""
+        """Bring the cluster to its state; return what exists."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -223,7 +223,7 @@ class ActionModule(ActionBase):
         try:
             cluster = checked_cluster(args["cluster"])
             if args["state"] == "present":
-                ask_of(args, check)  # what is wrong with it is said before the key is looked for
+                ask_of(args, check)  # reports errors before searching for the key
             client = Client(
                 find_api_key(args["api_key"], os.environ, os.path.expanduser("~")),
                 args["api_url"] or os.environ.get("PAPERSPACE_API_URL") or DEFAULT_URL,
@@ -238,5 +238,5 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def work(client: Client, record: Any, args: dict[str, Any]) -> Work:
-        """What the command works with."""
+        """The command's context."""
         return Work(args["cluster"], client, record, args["network_id"], lambda line: Display().display(as_typed(line)))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module paperspace_cluster_info: which clusters an account has, and what they cost."""
+"""Controller side of the module paperspace_cluster_info: an account's clusters, and their cost."""
 
 from __future__ import annotations
 

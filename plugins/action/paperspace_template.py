@@ -60,7 +60,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def checked_name(name: str) -> str:
-    """The name of a template. Raises PlanRefused for what is none."""
+    """The name of a template. Raises PlanRefused if it is invalid."""
     if not name:
         raise PlanRefused("the template has no name. Choose one: -e template=bert-with-data")
     if name != one_line(name, 80) or not name.isascii():
@@ -69,7 +69,7 @@ def checked_name(name: str) -> str:
 
 
 def carry_out(work: Work, args: dict[str, Any], agree: Agree, check: bool) -> Imaged:
-    """Have the template, or have it no longer. Raises PlanRefused, ClusterError, RecordError, PaperspaceError."""
+    """Make or remove the template. Raises PlanRefused, ClusterError, RecordError, PaperspaceError."""
     if args["state"] == "absent":
         return remove_image(work, args["name"], check)
     return make_image(work, args["node"] or f"{args['cluster']}-0", args["name"], args["start"], check, agree)

@@ -29,7 +29,7 @@ ARGUMENT_SPEC = {
 
 
 def write_new(path: str, content: str, executable: bool) -> None:
-    """Write a file that is not there. Raises OSError, FileExistsError if there is one."""
+    """Write a new file. Raises OSError, FileExistsError if it exists."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -38,13 +38,13 @@ def write_new(path: str, content: str, executable: bool) -> None:
 
 
 class ActionModule(ActionBase):
-    """Writes below a directory of the controller."""
+    """Writes below a directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Write the files that are not there."""
+        """Write the missing files."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         written: list[str] = []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module python_layer: runs a step on the node, and shows that it lives."""
+"""Controller side of the module python_layer: runs a step on the node, and shows its progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHAT = {
     "stop_serving": "stopping the file server",
 }
 READING = ("read_lock", "compare")
-LONG = ("solve", "install")  # which are followed if an interrupted play has left them running
+LONG = ("solve", "install")  # steps that are followed if an interrupted play has left them running
 ARGUMENT_SPEC: dict[str, Any] = {
     "step": {"type": "str", "choices": list(WHAT), "required": True},
     "directory": {"type": "path", "required": True},
@@ -57,7 +57,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def difference(answer: dict[str, Any]) -> dict[str, str]:
-    """What an installation has changed, a package a line."""
+    """The changes of an installation, one package per line."""
     return {
         "before": "".join(f"{name}\n" for name in answer.get("removed", [])),
         "after": "".join(f"{name}\n" for name in answer.get("installed", [])),
@@ -65,13 +65,13 @@ def difference(answer: dict[str, Any]) -> dict[str, str]:
 
 
 class ActionModule(ActionBase):
-    """Runs a step as the user of the task."""
+    """Runs a step as the task's user."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the step answers."""
+        """Return the step's answer."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)

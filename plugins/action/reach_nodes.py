@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module reach_nodes: logs in at the nodes and says once what is wrong with many."""
+"""Controller side of the module reach_nodes: logs in to the nodes and reports each problem once for all nodes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ ARGUMENT_SPEC = {
     "root": {"type": "bool", "default": False},
 }
 ONE_OF = {"mutually_exclusive": [("nodes", "group")], "required_one_of": [("nodes", "group")]}
-USUAL_FORKS = 5  # Ansible's own
+USUAL_FORKS = 5  # Ansible's default
 MOST_NAMES = 8
 
 
 def few_names(finding: Finding) -> Finding:
-    """The same finding, with the names of the first nodes and the number of the others."""
+    """The finding with the names of the first nodes and the number of the others."""
     if len(finding.nodes) <= MOST_NAMES:
         return finding
     return replace(finding, nodes=(*finding.nodes[:MOST_NAMES], f"and {len(finding.nodes) - MOST_NAMES} more"))
 
 
 def verdict(unreached: list[str], nodes: list[str], root: bool) -> str:
-    """What that means for the play."""
+    """What unreached nodes mean for the play."""
     what = "cannot be used" if root else "cannot be reached"
     if len(unreached) == len(nodes):
         return f"{unreached[0]} {what}" if len(nodes) == 1 else f"all {len(nodes)} nodes {what}"
@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fail where too few nodes can be reached."""
+        """Fail if too few nodes can be reached."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, **ONE_OF)
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
         if not unreached:
             return {"changed": False}
         Display().display(render_findings(few_names(one) for one in connection_findings(unreached)))
-        # on a line of its own: in a result of YAML each quote would stand twice, and could not be pasted
+        # on its own line: YAML output would double each quote, so it could not be pasted
         if go_on := remedy(list(unreached), nodes):
             Display().display(go_on)
         raise Refusal(verdict(list(unreached), nodes, args["root"]))

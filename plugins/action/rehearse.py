@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module rehearse: launches a job for a few steps, and says what the whole will be like."""
+"""Controller side of the module rehearse: launches a job for a few steps, and predicts the whole run."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ARGUMENT_SPEC = {
 
 
 def first_number(text: str) -> int | None:
-    """The number that a text begins with, as du and df print it on their last line; None if there is none."""
+    """The number at the start of a text, such as the last line of du or df; None if there is none."""
     words = (text.strip().splitlines() or [""])[-1].split()
     return int(words[0]) if words and words[0].isascii() and words[0].isdigit() else None
 
 
 def wanted_nodes(nnodes: str, nodes: Sequence[str], machines: int) -> int:
-    """How many nodes a launch takes: as many as were said, else those that were named, else all. Raises ValueError."""
+    """How many nodes a launch uses: the given number, else the named nodes, else all. Raises ValueError."""
     return parse_nnodes(nnodes)[1] if nnodes else len(nodes) or machines
 
 
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Launch, or judge what was launched."""
+        """Launch, or judge the launches."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "rehearsal": known}
 
     def played(self, directory: Path, runs: Path, job: Job, common: str) -> dict[str, Any]:
-        """The launches, and where the checkpoint lies."""
+        """The launches, and the checkpoint's directory."""
         with sequence(directory) as launches:
             say = Display().display
             known = Rehearsing(directory, runs, launches, lambda text: say(f"[rehearsal] {text}"), common).play(job)
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         }
 
     def job(self, args: dict[str, Any], machines: int) -> Job:
-        """What is rehearsed. Raises Refusal if that cannot be."""
+        """The job to rehearse. Raises Refusal if that is impossible."""
         wrong, words = "", dict[str, list[str]]()
         try:
             nnodes = wanted_nodes(args["nnodes"], args["nodes"], machines)

@@ -31,19 +31,19 @@ ARGUMENT_SPEC = {
     "runs_directory": {"type": "str", "default": "~/.muster/runs"},
     "user": {"type": "str", "default": ""},
 }
-MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of it
-MOST_FILES = 100_000  # in one archive; a node of 16 ranks that were restarted 100 times has some thousands
+MOST_MEASURED = 512 << 20  # bytes; a node packs less than half of this
+MOST_FILES = 100_000  # in one archive; a node with 16 ranks restarted 100 times has a few thousand
 
 
 def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
-    """Unpack what a node has packed: files and directories below the target, for their owner alone.
+    """Unpack a node's archive: files and directories below the target, private to their owner.
 
-    An archive of a few megabytes may hold any number of files of any size, so the room on the disk here is looked at
-    before each of them. most: bytes that all of them may have, None if only that room counts.
+    An archive of a few megabytes may hold any number of files of any size, so the free disk space is checked before
+    each. most: most bytes of all files, None if only the disk space limits them.
 
-    Whoever has the node writes the archive, so nothing else is taken from it: no link, no device, no mode and no owner.
-    (tarfile's own filter for that is not in Python 3.11.0 to 3.11.3, one of which is Debian 12's.)
-    Raises AnsibleActionFail if a name leads out of the target, and where there are too many or too large files.
+    Whoever controls the node writes the archive, so links, devices, modes and owners in it are ignored. (tarfile's own
+    filter is missing in Python 3.11.0 to 3.11.3, and thus in Debian 12.)
+    Raises AnsibleActionFail if a name leads out of the target, or there are too many or too large files.
     """
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         size = 0
@@ -74,12 +74,12 @@ def unpack(archive: IO[bytes], target: Path, most: int | None = None) -> None:
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
                 content = tar.extractfile(member)
                 with os.fdopen(descriptor, "wb") as stream:
-                    if content is not None:  # of a file it never is
+                    if content is not None:  # always true for a file
                         shutil.copyfileobj(content, stream)
 
 
 def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
-    """Which files of a run a node has kept for itself, "" if there is none."""
+    """Which files of a run a node has left out, "" if none."""
     files = [one for one in left_out["files"] if one["kept"] == 0]
     if not files:
         return ""
@@ -94,13 +94,13 @@ def left_out_in_words(node: str, run_id: str, left_out: Any) -> str:
 
 
 class ActionModule(ActionBase):
-    """A call to the node that packs and brings 8 MiB, and one for each further 8 MiB."""
+    """One call to the node that packs and returns 8 MiB, and one for each further 8 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Fetch the logs; return where they lie."""
+        """Fetch the logs; return their directory."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "directory": None, "msg": what}
 
     def fetch(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Have the node pack its part of the run, and unpack it here."""
+        """Let the node pack its part of the run, and unpack it here."""
         request = {**args, "node": task_vars["inventory_hostname"]}
         packed = call_node(self, "_run.requests", {**request, "operation": "pack"}, task_vars)
         if packed["size"] is None:

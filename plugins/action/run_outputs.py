@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module run_outputs: what the job of a run has written on a node, told of and brought here."""
+"""Controller side of the module run_outputs: lists and fetches the files that a run's job has written on a node."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ OPERATIONS = {"listed": "tell", "compared": "compare", "fetched": "hand_out"}
 
 
 class Broken(Exception):
-    """Why a file cannot be brought, in words for a person."""
+    """Why a file cannot be fetched, for a person."""
 
 
 def write_part(target: Path, output: Output, offset: int, length: int, answer: Any) -> None:
-    """Add a part that a node has handed out to what is here of a file; name it as it is called once all is here.
+    """Append a part from a node to the local part of a file; give the file its name once it is complete.
 
-    Raises Broken if it is not what was asked for, OSError where it cannot be written here.
+    Raises Broken if the part is not the requested one, OSError if it cannot be written here.
     """
     problem = answer.get("problem") if isinstance(answer, dict) else "no answer"
     try:
@@ -80,19 +80,19 @@ def write_part(target: Path, output: Output, offset: int, length: int, answer: A
 
 
 def parts_below(target: Path) -> Iterator[Path]:
-    """The beginnings of files that lie in a directory, links not followed."""
+    """The partial files in a directory; links are not followed."""
     for place, _directories, names in os.walk(target):
         yield from (Path(place, name) for name in names if name.startswith(PARTIAL))
 
 
 class ActionModule(ActionBase):
-    """A call to the node; to fetch, one for each 16 MiB."""
+    """One call to the node; for fetching, one per 16 MiB."""
 
     _supports_check_mode = True
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Tell which files there are, compare some, or fetch them."""
+        """List files, compare some, or fetch them."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(
@@ -113,7 +113,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "unreached": True, "files": [], "msg": str(problem)}
 
     def fetch(self, args: dict[str, Any], request: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Bring what is missing of the files."""
+        """Fetch the missing parts of the files."""
         files, refused = outputs_of(args["files"])
         if refused:
             raise AnsibleActionFail(f"{request['node']} has files that cannot be fetched: {', '.join(refused[:5])}")
@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
         require_room(target, size, f"the outputs of {request['node']}", "bring fewer")
         failures = self.bring(target, pieces(left, PIECE), size, args["progress_interval"], request, task_vars)
         if not failures:
-            for part in parts_below(target):  # of versions that are no more
+            for part in parts_below(target):  # left from versions that no longer exist
                 with contextlib.suppress(OSError):
                     part.unlink()
         return {"changed": len(failures) < len(left), "directory": str(target), "failures": failures}
@@ -140,7 +140,7 @@ class ActionModule(ActionBase):
         request: dict[str, Any],
         task_vars: dict[str, Any],
     ) -> dict[str, str]:
-        """Bring the parts, call by call, and tell how far that is; return the files that cannot be had, and why."""
+        """Fetch the parts, call by call, and show the progress; return the files that cannot be fetched, and why."""
         display, node = Display(), request["node"]
         began = told = time.monotonic()
         done, failures = 0, dict[str, str]()

@@ -55,7 +55,7 @@ ACTIVE_STATES = ("starting", "running", "stopping", "ended")
 
 
 def write(path: Path, value: Any, mode: int = 0o644) -> None:
-    """Write JSON so that a reader sees all of it or nothing."""
+    """Write JSON atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -64,12 +64,12 @@ def write(path: Path, value: Any, mode: int = 0o644) -> None:
             stream.write("\n")
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # half of it, on a full disk
+        temporary.unlink(missing_ok=True)  # may be incomplete, on a full disk
         raise
 
 
 def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str, Any]:
-    """Make the record with the plan and a fresh token, and let `latest` name it."""
+    """Make the record with the plan and a new token, and point `latest` to it."""
     record = directory / run_id
     if run_id == LATEST:
         raise AnsibleActionFail(
@@ -97,7 +97,7 @@ def open_record(directory: Path, run_id: str, plan: dict[str, Any]) -> dict[str,
 
 
 def commands_of(run_id: str) -> str:
-    """The commands for a run that goes on by itself, as this user has to type them."""
+    """The commands for a detached run, as this user must type them."""
     lines = (("status:", "status"), ("output:", "logs"), ("stop:", "stop"))
     return as_typed(
         "\n".join(f"  {what:<9}ansible-playbook {playbook}.yml -e run_id={run_id}" for what, playbook in lines)
@@ -105,19 +105,19 @@ def commands_of(run_id: str) -> str:
 
 
 def name_latest(directory: Path, run_id: str) -> None:
-    """Let `latest` name a run."""
+    """Point `latest` to a run."""
     link = directory / f".latest.{os.getpid()}"
     link.symlink_to(run_id)
     link.replace(directory / LATEST)
 
 
 def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
-    """Remove the record of a run that did not come about, and let `latest` name the one that was opened before."""
+    """Remove the record of a run that was not started, and point `latest` to the previous one."""
     record, link = directory / run_id, directory / LATEST
     there = record.is_dir()
-    for name in ("token", "plan.json"):  # all that open_record() has put there
+    for name in ("token", "plan.json"):  # everything written by open_record()
         (record / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not there, or something else lies there by now
+    with contextlib.suppress(OSError):  # missing, or not empty by now
         record.rmdir()
     if link.is_symlink() and not link.exists():
         others = sorted(directory.glob("*/plan.json"), key=lambda plan: plan.stat().st_mtime)
@@ -129,7 +129,7 @@ def drop_record(directory: Path, run_id: str) -> dict[str, Any]:
 
 
 def whole_id(directory: Path, given: str) -> str:
-    """The id of the run that is meant: as given, or the only one of which it is the beginning."""
+    """The full id of a run: as given, or the only one that starts with it."""
     if not given or not directory.is_dir() or (directory / given).exists():
         return given
     found = sorted(path.name for path in directory.iterdir() if path.name != LATEST and path.name.startswith(given))
@@ -142,9 +142,9 @@ def whole_id(directory: Path, given: str) -> str:
 
 
 def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, Any]:
-    """The plan of a run, of the latest where none is named, and its nodes as far as the inventory has them.
+    """The plan of a run, by default the latest, and those of its nodes that are in the inventory.
 
-    Without a record here plan is None, and every node of the group may be one of the run's.
+    Without a record here, plan is None, and every node of the group may belong to the run.
     """
     run_id = whole_id(directory, run_id)
     record = directory / (run_id or LATEST)
@@ -163,9 +163,9 @@ def read_record(directory: Path, run_id: str, members: list[str]) -> dict[str, A
 
 
 def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> Path:
-    """Where the records lie: as given, else the first host's launch_runs_directory, else in runs, beside its inventory.
+    """The records' directory: as given, else the first host's launch_runs_directory, else runs beside its inventory.
 
-    A relative path begins beside the inventory, too, so that it means the same wherever a playbook is called.
+    A relative path also starts beside the inventory, so that it does not depend on the current directory.
     """
     members = task_vars["groups"].get(group, [])
     host = task_vars["hostvars"][members[0]] if members else {}
@@ -174,11 +174,11 @@ def records_directory(given: str, group: str, task_vars: Mapping[str, Any]) -> P
 
 
 def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Write the verdict, show it, and fail where the run has not succeeded, unless that is left to another task."""
+    """Write the verdict, show it, and fail if the run did not succeed, unless that is left to another task."""
     record = directory / args["run_id"]
     plan, reads = args["plan"], args["reads"]
     master = plan["nodes"][0]["name"]
-    # rank 0's word, also where it came only after the watch had lost sight of it
+    # rank 0's result, even if it came only after the watch had lost the node
     result = args["result"] if args["result"] is not None else (reads.get(master) or {}).get("result")
     unseen = [run for run in reads.values() if run is not None and run["state"] in ACTIVE_STATES]
     if result is None and (unseen or not any(reads.values())):
@@ -193,7 +193,7 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     said = reported_in(reads.get(master)) | args["said"]
     answer = settle(record, verdict, said, watched=args["result"] is not None)
     if args["fail"] and verdict["state"] != "succeeded":
-        # without the verdict, which is on the screen: of a task that fails Ansible prints all that it returns
+        # without the verdict, which is already on the screen: Ansible prints a failed task's whole result
         raise Refusal(
             f"run {verdict['run_id']} {verdict['state']}", result={"changed": True, "record": answer["record"]}
         )
@@ -201,24 +201,24 @@ def close_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_success(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Fail where a run has not succeeded, whose verdict is on the screen."""
+    """Fail if a run did not succeed, after its verdict was shown."""
     if verdict["state"] != "succeeded":
         raise Refusal(f"run {verdict['run_id']} {verdict['state']}", result={"changed": False})
     return {"changed": False}
 
 
 def reported_in(run: dict[str, Any] | None) -> dict[str, Any]:
-    """What the job has reported of itself, by what was read on rank 0's node."""
+    """The job's own reports, read on rank 0's node."""
     return (run or {}).get("said") or {}
 
 
 def verdict_on(plan: dict[str, Any], result: dict[str, Any] | None, reads: dict[str, Any]) -> dict[str, Any]:
-    """How a run went: by rank 0's result where there is one, else by what the nodes say."""
+    """How a run ended: from rank 0's result if there is one, else from the nodes' statuses."""
     return from_hub(plan, result) if result is not None else without_hub(plan, reads, time.time())
 
 
 def show(verdict: dict[str, Any], written: str, said: dict[str, Any], watched: bool) -> None:
-    """Show the verdict; before it, what failed last wrote, and in it cause and cure where the catalogue knows them."""
+    """Show the failed rank's last output, and the verdict, with cause and remedy if the catalogue knows them."""
     failure = verdict["first_failure"]
     explanation = explain_failure(failure["error"], failure.get("last_lines", [])) if failure else None
     last_lines = render_last_lines(verdict, watched)
@@ -228,16 +228,16 @@ def show(verdict: dict[str, Any], written: str, said: dict[str, Any], watched: b
 
 
 def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any], watched: bool = False) -> dict[str, Any]:
-    """Write the verdict into the record, and show it, also where the record cannot be written.
+    """Write the verdict into the record, and show it even if the record cannot be written.
 
-    watched: whether the run was shown to its end.
+    watched: whether the run was shown until its end.
     """
     path = record / "result.json"
     written = str(path)
     try:
         write(path, verdict | {"said": said})
         (record / "token").unlink(missing_ok=True)
-    except OSError as problem:  # somebody else's record, or one that was removed, or a full disk
+    except OSError as problem:  # another user's record, a removed one, or a full disk
         written = ""
         Display().warning(
             f"cannot write the verdict to {path}: {problem.strerror}; free up space there or take ownership of the "
@@ -248,17 +248,17 @@ def settle(record: Path, verdict: dict[str, Any], said: dict[str, Any], watched:
 
 
 def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
-    """Show the verdict of a run that nobody has watched to its end, and write it where it is not there yet.
+    """Show the verdict of a run that nobody has watched to its end, and write it if it is missing.
 
-    Nothing where the run goes on, or may do so. Where the node of rank 0 does not answer the word of the others counts,
-    if all of them can be read; it is mended once rank 0's can be had.
+    Does nothing if the run is or may be alive. If rank 0's node does not answer, the other nodes' statuses count, if
+    all can be read; the verdict is corrected once rank 0's result is available.
     """
     record = directory / (args["run_id"] or LATEST)
     nothing = {"changed": False, "record": "", "verdict": None}
     try:
         plan = json.loads((record / "plan.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return nothing  # it was launched from elsewhere
+        return nothing  # launched from another machine
     path = record / "result.json"
     reads = args["reads"]
     master = reads.get(plan["nodes"][0]["name"])
@@ -266,7 +266,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if path.exists():
         verdict = json.loads(path.read_text(encoding="utf-8"))
         said = verdict.pop("said")
-        # one that was given without rank 0's word is mended where that can be had by now
+        # a verdict made without rank 0's result is corrected if that is available now
         if verdict["started"] is not None or not (master and master["result"]):
             show(verdict, str(path), said, watched=False)
             return {"changed": False, "record": str(path), "verdict": verdict}
@@ -274,7 +274,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
     if any(run["run_id"] != plan["run_id"] for run in runs):
         return nothing
     others = [reads.get(node["name"]) for node in plan["nodes"][1:]]
-    if master is None and (not others or None in others):  # who does not answer may know more
+    if master is None and (not others or None in others):  # a node that does not answer may know more
         return nothing
     result = master["result"] if master else None
     if result is None and any(run["state"] in ACTIVE_STATES for run in runs):
@@ -286,7 +286,7 @@ def judge_record(directory: Path, args: dict[str, Any]) -> dict[str, Any]:
 
 
 class ActionModule(ActionBase):
-    """Reads and writes below one directory of the controller."""
+    """Reads and writes below one directory on the controller."""
 
     _supports_check_mode = True
     _requires_connection = False
@@ -316,7 +316,7 @@ class ActionModule(ActionBase):
             refuse_what_has_no_effect(task_vars)
             answer = read_record(directory, args["run_id"], members_of(args["group"], task_vars["groups"]))
             if answer["plan"] is None or len(answer["names"]) < len(answer["plan"]["nodes"]):
-                refuse_unread_sources(task_vars["hostvars"])  # which may hold the nodes that are missing
+                refuse_unread_sources(task_vars["hostvars"])  # an unread source may hold the missing nodes
             return answer
         if self._task.check_mode:
             record = str(directory / args["run_id"])

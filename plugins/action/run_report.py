@@ -28,11 +28,11 @@ ARGUMENT_SPEC = {
     "report_directory": {"type": "path", "default": ""},
     "required": {"type": "bool", "default": True},
 }
-MOST_RUNS = 20  # columns that a page can show
+MOST_RUNS = 20  # columns that fit on a page
 
 
 def record_of(directory: Path, given: str) -> Path:
-    """The record of a run by its id, or by the beginning of it; of the latest where none is named.
+    """The record of a run by its id or the beginning of it; by default the latest.
 
     Raises AnsibleActionFail if there is none.
     """
@@ -72,7 +72,7 @@ class ActionModule(ActionBase):
 
 
 def make(args: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Write what is asked for, and say where it lies."""
+    """Write what is requested, and return its path."""
     runs = args["runs"] or [""]
     records = list(dict.fromkeys(record_of(directory, run) for run in runs))
     if len(records) > MOST_RUNS:
@@ -96,7 +96,7 @@ def run_ids(runs: list[str]) -> str:
 
 
 def as_text(problem: Exception) -> str:
-    """What went wrong, in words."""
+    """A problem in words."""
     if isinstance(problem, OSError) and problem.strerror:
         return f"{problem.filename}: {problem.strerror}; free up space there, or take ownership of the directory"
     return str(problem) or type(problem).__name__

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of the module run_status: what the nodes said, as one table. Connects to nothing."""
+"""Controller side of the module run_status: the nodes' statuses as one table. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ARGUMENT_SPEC = {
     "json_file": {"type": "path", "default": ""},
     "jmespath": {"type": "str", "default": ""},
 }
-SILENT = 4 * INTERVAL  # seconds after which the last sample of the GPUs tells that nvidia-smi does not answer
+SILENT = 4 * INTERVAL  # age in seconds of the last GPU sample from which nvidia-smi counts as silent
 
 
 def node_status(name: str, answer: Any) -> dict[str, Any]:
-    """One node's line: from what training_run read there, or why it could not."""
+    """One node's row: training_run's answer, or why there is none."""
     unknown: dict[str, Any] = {
         "node": name,
         "ranks": [],
@@ -42,7 +42,7 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
     }
     if not isinstance(answer, Mapping):
         return {**unknown, "state": "not read", "message": "not queried"}
-    if answer.get("skipped"):  # stop.yml has tried before
+    if answer.get("skipped"):  # stop.yml has already tried
         return {**unknown, "state": "unreachable", "message": "did not answer a moment ago"}
     if answer.get("unreachable") or answer.get("unreached"):
         return {**unknown, "state": "unreachable", "message": trouble_of(name, str(answer.get("msg", ""))).found}
@@ -56,7 +56,7 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """A line that leaves the terminal as it is."""
+    """A line that is safe for a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -71,7 +71,7 @@ def write_json(file: str, status: Any) -> None:
 
 
 def gpus_in_words(gpus: Mapping[str, Any] | None) -> str:
-    """What a node's GPUs do: "91-99 %, 71 of 80 GiB", the latter of the one that is fullest."""
+    """The activity of a node's GPUs: "91-99 %, 71 of 80 GiB", the memory of the fullest one."""
     if gpus is None:
         return ""
     if gpus["age"] > SILENT:
@@ -87,7 +87,7 @@ def gpus_in_words(gpus: Mapping[str, Any] | None) -> str:
 
 
 def render_status(nodes: list[dict[str, Any]], now: float) -> str:
-    """The table: node, ranks, state, since, gpus where there are some, last line."""
+    """The table: node, ranks, state, since, gpus if there are any, last line."""
     rows: list[tuple[str, ...]] = [("node", "ranks", "state", "since", "gpus", "last line")]
     for node in nodes:
         ranks = node["ranks"]
@@ -104,7 +104,7 @@ def render_status(nodes: list[dict[str, Any]], now: float) -> str:
 
 
 class ActionModule(ActionBase):
-    """Pure, apart from the file that is asked for."""
+    """Pure, except for the requested file."""
 
     _supports_check_mode = True
     _requires_connection = False

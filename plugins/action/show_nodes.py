@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module show_nodes: which machines answer, and with which GPUs. Connects to nothing."""
+"""Controller side of the module show_nodes: which machines answer, and their GPUs. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def gpu_words(gpus: Mapping[str, Any]) -> str:
 
 
 def is_unreached(answer: Any) -> bool:
-    """Whether a machine was asked, and said nothing of its GPUs."""
+    """Whether a machine was queried, and did not report its GPUs."""
     return isinstance(answer, Mapping) and answer.get("facts") is None and bool(answer.get("msg"))
 
 
 def row(name: str, address: str, answer: Any) -> dict[str, Any]:
-    """What there is to say of one machine."""
+    """The row of one machine."""
     found: dict[str, Any] = {"node": name, "address": address, "reached": False, "gpu_count": 0}
     found.update(dict.fromkeys(("driver", "gpus", "message"), ""))
     if not isinstance(answer, Mapping) or answer.get("facts") is None:
@@ -71,7 +71,7 @@ def row(name: str, address: str, answer: Any) -> dict[str, Any]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """The table and its sum."""
+    """The table and its totals."""
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
     for one in rows:
         answers = "yes" if one["reached"] else "NO"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module sweep: compares variants of a job, by launches of this collection."""
+"""Controller side of the module sweep: compares variants of a job by launching them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
         return {"changed": True, "tables": state["tables"]}
 
     def variants(self, args: dict[str, Any], machines: int) -> list[Variant]:
-        """What is to be compared. Raises AnsibleActionFail with all that is wrong."""
+        """The variants to compare. Raises AnsibleActionFail with all problems."""
         wrong = "" if args["repeats"] >= 1 else f"sweep_repeats is {args['repeats']}, but must be 1 or more"
         if not SAFE_RUN_ID.match(args["run_id"]) or len(args["run_id"]) > 30:
             wrong = "run_id is not a safe name: use letters, digits, '.', '_' and '-', 30 at most"

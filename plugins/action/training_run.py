@@ -36,7 +36,7 @@ SUPERVISOR = "_supervisor.entry"
 
 
 def supervisor_files() -> dict[str, str]:
-    """The texts of the files that a supervisor consists of, by their paths in a run directory."""
+    """The supervisor's source files, by path in a run directory."""
     modules = [module for module in needs_of(SUPERVISOR) if module != SUPERVISOR]
     return {
         "supervisor.py": source_of(SUPERVISOR),
@@ -45,16 +45,16 @@ def supervisor_files() -> dict[str, str]:
 
 
 def own_program(*sources: str) -> str:
-    """What stands for the texts of one of our programs in a diff: they are the same in each run, and long."""
+    """A diff's placeholder for one of our programs, which is long and the same in each run."""
     lines = sum(len(source.splitlines()) for source in sources)
     return f"(muster's own program, {lines} lines{f' in {len(sources)} files' if sources[1:] else ''})\n"
 
 
 def planned_files(plan: dict[str, Any], environment: dict[str, Any]) -> list[dict[str, str]]:
-    """What a start would write, as diffs; the values of the user's environment are never shown."""
+    """The files a start would write, as diffs; values of the user's environment are never shown."""
     hidden = "".join(f"{name}=(hidden)\n" for name in sorted(environment))
     files = plan.get("files", {})
-    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # their texts come below
+    shown = json.dumps({**plan, "files": sorted(files)}, indent=1, sort_keys=True) + "\n"  # the files' texts follow
     written = {
         "plan.json (0600)": shown,
         "environment.json (0600)": hidden,
@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
     _requires_connection = True
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Bring the run on this node into the wanted state, or read its facts."""
+        """Bring the run on this node into the wanted state, or read its status."""
         task_vars = task_vars or {}
         super().run(tmp, task_vars)
         _result, request = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -109,5 +109,5 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as problem:
             if request["state"] or not self._task.ignore_unreachable:
                 raise
-            # who only reads has others say it, of all nodes at once
+            # for a read-only call, a later task reports it for all nodes at once
             return {"changed": False, "unreached": True, "msg": str(problem)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controller side of the module training_watch: shows a run as it goes, over one connection whatever its size."""
+"""Controller side of the module training_watch: shows a running job, over one connection for any number of nodes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ARGUMENT_SPEC = {
     "progress_interval": {"type": "int", "default": 30},
     "patience": {"type": "int", "default": 30},
 }
-LONG_POLL = 5.0  # seconds that the node waits for something new before it answers
-ANSWER_PATIENCE = 15.0  # seconds beyond that until an answer counts as missing: ssh itself may wait for many minutes
+LONG_POLL = 5.0  # seconds that the node waits for news before it answers
+ANSWER_PATIENCE = 15.0  # more seconds until an answer counts as missing: ssh itself may wait for many minutes
 
 
 class Answers:
-    """Calls the node in a thread, so that a connection that hangs does not hang the one who watches."""
+    """Calls the node in a thread, so that a hanging connection does not block the watch."""
 
     def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
         self.action = action
@@ -43,11 +43,11 @@ class Answers:
     def _call(self, request: dict[str, Any], answers: queue.Queue[Any]) -> None:
         try:
             answers.put(call_node(self.action, "_run.requests", request, self.task_vars))
-        except Exception as problem:  # handed to the one who waits, whatever it is
+        except Exception as problem:  # passed to the waiting thread, whatever it is
             answers.put(problem)
 
     def ask(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
-        """The node's answer. Raises AnsibleConnectionFailure when none has come in time."""
+        """The node's answer. Raises AnsibleConnectionFailure if none arrives in time."""
         answers: queue.Queue[Any] = queue.Queue()
         threading.Thread(target=self._call, args=(request, answers), daemon=True).start()
         try:
@@ -61,12 +61,12 @@ class Answers:
 
 
 def visible(line: str) -> str:
-    """A line as a terminal would leave it: what stands behind the last carriage return."""
+    """A line as a terminal shows it: the text after the last carriage return."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 class ActionModule(ActionBase):
-    """Watches until the run has ended, or until its node has not been heard of for ``patience`` seconds."""
+    """Watches until the run has ended, or its node has been silent for ``patience`` seconds."""
 
     _supports_check_mode = True
     _requires_connection = True
@@ -95,8 +95,8 @@ class ActionModule(ActionBase):
             except NodeRefusal as problem:
                 return {"failed": True, "msg": str(problem.message), "lost": False, "result": None, "said": said}
             except (AnsibleError, OSError) as problem:
-                # Whatever else keeps an answer away may pass: a network, but also a node that is short of memory or
-                # processes for a moment, while the run goes on. (OSError: this machine cannot start the connection.)
+                # Other failures may be temporary: the network, or a node that is briefly short of memory or
+                # processes while the run goes on. (OSError: this machine cannot start the connection.)
                 silent = time.monotonic() - heard
                 if silent > args["patience"]:
                     why = " ".join(str(problem).split())
@@ -127,7 +127,7 @@ class ActionModule(ActionBase):
             if not answer["active"]:
                 return {
                     "changed": False,
-                    # nodes: it is rank 0's, which alone has the result
+                    # nodes: it is rank 0's status, which alone has the result
                     "lost": answer["result"] is None and (status["state"] == "died" or "nodes" in status),
                     "result": answer["result"],
                     "status": status,
@@ -139,5 +139,5 @@ class ActionModule(ActionBase):
                 display.display(
                     f"[muster] {elapsed}{alive}{silence_in_words(answer['silence'])} last line: {last[:160]}"
                 )
-        # ansible-playbook is gone, with its terminal: what is shown nobody reads, and to show it would block in the end
+        # ansible-playbook and its terminal are gone: nobody reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": said}

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Copies a working tree from a source to the first node and from there to the others, and nothing else.
+"""Copy a working tree from a source to the first node, and from there to the others.
 
-A list in the tree itself says what was copied. What a job has written, or changed since, is not in the list, and is
-not copied on, compared or removed. Private to this collection. Runs on the node as the owner of the tree,
-and on the controller, which lists the source; standard library only, Python >= 3.8.
+A list in the tree itself records what was copied. Files that a job has written, or changed since, are not copied on,
+compared or removed. Private to this collection. Runs on the node as the owner of the tree, and on the controller,
+which lists the source; standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import tempfile
 
 from ansible_collections.muster.training.plugins.module_utils._user_files import UserFileError
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
     Listed = Dict[str, Optional[List[Any]]]
 
 LIST = ".muster-code.json"
-"""The list: of a file [size, time in seconds], of a link ["link", where it leads], of a directory, whose name ends with
-a slash, null."""
+"""The list: [size, time in seconds] for a file, ["link", target] for a link, null for a directory, whose name ends with
+a slash."""
 
 
 class TreeError(UserFileError):
@@ -37,12 +37,12 @@ class TreeError(UserFileError):
 
 
 def listed(directory: str, patterns: list[str]) -> list[str]:
-    """The files, links and directories of a tree that rsync would copy, sorted. rsync itself judges by the patterns.
+    """The files, links and directories of a tree that rsync would copy, sorted. rsync itself applies the patterns.
 
     Raises TreeError if it cannot.
     """
     words = ["rsync", "--recursive", "--links", "--dry-run", "--8-bit-output", "--out-format=%n", "--exclude-from=-"]
-    # Names are bytes, of which some are no text.
+    # Names are bytes, and may not be valid text.
     done = subprocess.run(
         [*words, f"{directory}/", "/nonexistent/"],
         input="\n".join(patterns),
@@ -54,7 +54,7 @@ def listed(directory: str, patterns: list[str]) -> list[str]:
     if done.returncode:
         raise TreeError(f"rsync cannot list {directory}: {done.stderr.strip()}")
     names = (re.sub(r"\\#([0-7]{3})", lambda found: chr(int(found[1], 8)), name) for name in done.stdout.splitlines())
-    # What is no file, and says so in a line of its own, is not copied either.
+    # Non-regular files, which rsync reports in their own lines, are not copied either.
     return sorted(
         name
         for name in names
@@ -68,7 +68,7 @@ def regular(path: str) -> bool:
 
 
 def state(path: str) -> list[Any] | None:
-    """What the list says about a path, null for a directory. Raises OSError if there is nothing."""
+    """The list's entry for a path, null for a directory. Raises OSError if the path does not exist."""
     found = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(found.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -76,12 +76,12 @@ def state(path: str) -> list[Any] | None:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name of a list, which another node may have given us, leads nowhere but below the tree."""
+    """Whether a name from a list, which may come from another node, stays below the tree."""
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
 def read_list(directory: str) -> Listed:
-    """What was brought into a tree; empty if nothing was."""
+    """The list of what was copied into a tree; empty if nothing was."""
     path = os.path.join(directory, LIST)
     if os.path.islink(path) or not os.path.isfile(path):
         return {}
@@ -91,7 +91,7 @@ def read_list(directory: str) -> Listed:
 
 
 def write_list(directory: str, brought: Listed) -> None:
-    """Write the list of what was copied, in one step."""
+    """Write the list of what was copied, atomically."""
     number, name = tempfile.mkstemp(dir=directory, prefix=f"{LIST}.")
     with os.fdopen(number, "w", encoding="utf-8") as file:
         json.dump(brought, file)
@@ -99,12 +99,12 @@ def write_list(directory: str, brought: Listed) -> None:
 
 
 def entries(directory: str, patterns: list[str]) -> Listed:
-    """What rsync would copy of a source, as the list has it. Raises TreeError or OSError."""
+    """The list of what rsync would copy from a source. Raises TreeError or OSError."""
     return {name: state(f"{directory}/{name}") for name in listed(directory, patterns)}
 
 
 def old_names(directory: str, new: Listed, patterns: list[str], delete: bool) -> list[str]:
-    """What to remove: what was copied before, is unchanged, and is not in the new list; deepest first.
+    """The names to remove: copied before, unchanged, and not in the new list; deepest first.
 
     With `delete`, everything that is not in the new list, except what the patterns exclude.
     """
@@ -113,21 +113,21 @@ def old_names(directory: str, new: Listed, patterns: list[str], delete: bool) ->
     old = read_list(directory)
     names = set(old) | (set(listed(directory, patterns)) if delete else set())
     root, found = os.path.realpath(directory), []
-    for name in sorted(names - set(new), reverse=True):  # what lies in a directory comes before it
+    for name in sorted(names - set(new), reverse=True):  # a directory's contents come before it
         path = os.path.join(directory, name)
         above = os.path.realpath(os.path.dirname(path.rstrip("/")))
         if above != root and not above.startswith(f"{root}/"):
-            continue  # by a link out of the tree
+            continue  # a link leads out of the tree
         try:
             if delete or state(path) == old[name]:
                 found.append(name)
         except OSError:
-            continue  # gone already
+            continue  # already gone
     return found
 
 
 def remove(directory: str, names: list[str]) -> list[str]:
-    """Remove what old_names() found; return what could be."""
+    """Remove what old_names() found; return the names that were removed."""
     removed = []
     for name in names:
         path = os.path.join(directory, name)
@@ -137,13 +137,13 @@ def remove(directory: str, names: list[str]) -> list[str]:
             else:
                 os.unlink(path.rstrip("/"))
         except OSError:
-            continue  # gone already, or a directory in which something lies
+            continue  # already gone, or a directory in which something lies
         removed.append(name)
     return removed
 
 
 def prepare(directory: str, new: Listed, patterns: list[str], delete: bool, check: bool = False) -> list[str]:
-    """On the first node, before its copy: remove what the source no longer has; return that, a name each."""
+    """On the first node, before its copy: remove what the source no longer has; return the removed names."""
     old = old_names(directory, new, patterns, delete)
     if check:
         return [shown(name) for name in old]
@@ -171,12 +171,12 @@ def rsync(shell: str, *words: str, **options: Any) -> str:
 def bring(
     directory: str, source: str, patterns: list[str], delete: bool, options: list[str], shell: str
 ) -> tuple[list[str], str]:
-    """On another node: copy from the first node what was brought there; return what was removed, and rsync's words.
+    """On another node: copy from the first node what was copied there; return what was removed, and rsync's output.
 
     Args:
-        source: the tree of the first node, as rsync takes it: HOST:PATH.
-        options: further words of rsync's command.
-        shell: the command by which rsync gets there.
+        source: the first node's tree in rsync's form, HOST:PATH.
+        options: additional words for rsync's command.
+        shell: the remote shell command for rsync.
     """
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -187,7 +187,7 @@ def bring(
             raise TreeError("nothing was brought there yet. Run this once without --limit") from None
         new = read_list(scratch)
     removed = remove(directory, old_names(directory, new, patterns, delete))
-    # with a slash at its end a directory would mean all that is in it
+    # with a trailing slash, a directory would mean its contents
     names = "".join(f"{name.rstrip('/')}\0" for name in sorted(new))
     words = ["--itemize-changes", "--from0", "--files-from=-", *options, f"{source}/", f"{directory}/"]
     copied = rsync(shell, *words, input=names)
@@ -197,12 +197,12 @@ def bring(
 
 
 def shown(text: str) -> str:
-    """A text that can be printed, whatever bytes it was made of."""
+    """A printable form of a text, whatever bytes it was made of."""
     return text.encode("utf-8", "replace").decode()
 
 
 def tracked(directory: str, patterns: list[str]) -> list[str]:
-    """The files that git has in a tree, except what the patterns exclude."""
+    """The files that git tracks in a tree, except those that the patterns exclude."""
     done = subprocess.run(
         ["git", "-C", directory, "ls-files", "-z", "--recurse-submodules"],
         capture_output=True,
@@ -216,7 +216,7 @@ def tracked(directory: str, patterns: list[str]) -> list[str]:
 
 
 def digest(path: str) -> str:
-    """Hash of a file's content and whether it can be run, or of where a link leads."""
+    """Hash of a file's content and executable bit, or of a link's target."""
     if os.path.islink(path):
         return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).hexdigest()
     found = hashlib.sha256(b"run " if os.stat(path).st_mode & 0o100 else b"read ")
@@ -227,7 +227,7 @@ def digest(path: str) -> str:
 
 
 def hashes(directory: str, patterns: list[str], git: bool) -> dict[str, str]:
-    """The hash of each existing file that was copied or that git has."""
+    """The hash of each existing file that was copied or that git tracks."""
     names = tracked(directory, patterns) if git else sorted(read_list(directory))
     paths = {name: os.path.join(directory, name) for name in names if not name.endswith("/")}
     return {name: digest(path) for name, path in paths.items() if os.path.islink(path) or os.path.isfile(path)}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why a node cannot be reached, by the words of ssh and sudo, and what to do. Pure. Private to this collection."""
+"""Why a node cannot be reached, from the messages of ssh and sudo, and what to do. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ID = "unreachable"
 
 @dataclass(frozen=True)
 class Trouble:
-    """One kind of trouble: the words by which it is known, and the parts of a finding, with the words' named groups.
+    """One kind of trouble: the pattern of its message, and the parts of a finding, filled from the pattern's groups.
 
-    found and needed are the same for all nodes with this trouble, so that their findings become one; todo may name the
-    first of them.
+    found and needed are the same for all nodes with this trouble, so that their findings merge into one; todo may name
+    the first node.
     """
 
     words: str
@@ -33,7 +33,7 @@ MACHINE_ON = "a machine that is on, in a network this machine can reach"
 LOGIN = "a user on the node, and the SSH key or password of that user"
 ROOT = "a user who can become root with sudo"
 SUDO_PASSWORD = "passwordless sudo, or the same sudo password on all nodes"
-# The first that fits counts: ssh says the reason first and what follows from it last.
+# The first match counts: ssh prints the reason first and its consequences last.
 TROUBLES = (
     Trouble(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED.*ssh-keygen -f \"?(?P<file>[^\"\s]+)\"? -R \"?(?P<host>[^\"\s]+)",
@@ -164,7 +164,7 @@ OTHER = Trouble(
 
 
 def shortened(message: str) -> str:
-    """What ssh said, without what Ansible says around it."""
+    """ssh's message, without Ansible's text around it."""
     return re.sub(
         r"^Task failed: |.*Make sure this host can be reached over ssh: |^Failed to connect to the host via ssh: ",
         "",
@@ -173,7 +173,7 @@ def shortened(message: str) -> str:
 
 
 def known_trouble(words: str) -> Trouble | None:
-    """What keeps a node from being reached, its texts filled in; None if the words say nothing of connections."""
+    """The trouble that a message describes, with its texts filled in; None if it is not about connections."""
     for trouble in TROUBLES:
         match = re.search(trouble.words, words)
         if match:
@@ -190,7 +190,7 @@ def known_trouble(words: str) -> Trouble | None:
 
 
 def trouble_of(name: str, message: str) -> Trouble:
-    """The same of a node's message, in any case with something to do."""
+    """The trouble of a node's message, always with something to do."""
     words = shortened(message)
     words = words[len(name) + 2 :] if words.startswith(f"{name}: ") else words
     words = words.strip() or "no reason given"
@@ -199,7 +199,7 @@ def trouble_of(name: str, message: str) -> Trouble:
 
 
 def connection_findings(unreached: Mapping[str, str]) -> list[Finding]:
-    """One finding for each trouble, with all nodes that have it; unreached: name to the words of the connection."""
+    """One finding for each trouble, with all nodes that have it; unreached: the connection's message by node name."""
     nodes: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], Trouble] = {}
     for name, message in unreached.items():

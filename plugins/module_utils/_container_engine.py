@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container engine on this machine, and what it has of an image. Private to this collection.
+"""A container engine on this machine, and its copy of an image. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. The role container_image copies it beside its own program as
-engine.py, so it imports nothing of this collection.
+Runs on the node, standard library only, Python >= 3.8. The role container_image copies it as engine.py next to its own
+program, so it imports nothing from this collection.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import subprocess
 import tarfile
 from typing import Any, Iterator, NamedTuple
 
-LABEL = "muster.source"  # of an image that was built here: the hash of what it was built from
-PATIENCE = 60.0  # seconds in which an engine that lives answers a question
-LONGEST_MANIFEST = 2**20  # bytes of a file in an archive that names what else is there
-CHUNK = 2**20  # bytes of a file that are read at once
+LABEL = "muster.source"  # label of an image that was built here: the hash of its build context
+PATIENCE = 60.0  # seconds within which a working engine answers
+LONGEST_MANIFEST = 2**20  # bytes of an archive's manifest
+CHUNK = 2**20  # bytes of a file read at a time
 DIGEST = re.compile(r"[0-9a-f]{64}")  # SHA-256, by which engines know an image
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files begin
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes of compressed files
 FULL = re.compile(r"no space left on device|disk quota exceeded", re.I)
 DENIED = re.compile(
     r"unauthorized|authentication required|(?<!permission )denied|forbidden|no basic auth|invalid username", re.I
 )
 LIMITED = re.compile(r"toomanyrequests|too many requests|rate limit", re.I)
-# What a build says whose FROM is not to be had, in three builders' words.
+# What three builders print if the image in FROM is not available.
 NO_BASE = re.compile(r"pull access denied|failed to resolve source metadata|creating build container", re.I)
 UNKNOWN = re.compile(r"manifest unknown|name unknown|manifest for \S+ not found|repository \S+ not found", re.I)
 NO_TRUST = re.compile(r"signed by unknown authority|unable to get local issuer|certificate is not trusted", re.I)
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 
 def words_of(done: subprocess.CompletedProcess[str]) -> str:
-    """What a program that failed has said, its end."""
+    """The end of a failed program's output."""
     said = " ".join((done.stderr or done.stdout).split())
     return said[-400:] or f"exit code {done.returncode}"
 
@@ -78,11 +78,11 @@ class Engine:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.login: list[str] = []  # words that have it use the login of a registry
+        self.login: list[str] = []  # options that make it use a registry login
         self.environment = dict(os.environ)
 
     def run(self, *words: str, text: str = "", patience: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, with a text as its standard input. Raises Fault if it cannot be run or hangs."""
+        """Run the engine to its end, with a text on standard input. Raises Fault if it cannot be run or hangs."""
         try:
             return subprocess.run(
                 [self.name, *self.login, *words],
@@ -100,19 +100,19 @@ class Engine:
             raise Fault(f"`{self.name} {' '.join(words[:2])}` did not answer within {patience:g} s") from None
 
     def find(self, name: str) -> Found | None:
-        """The image of a name or an id, None if there is none. Raises Fault if the engine does not say."""
+        """The image with a name or id, None if there is none. Raises Fault if the engine does not say."""
         done = self.run("image", "inspect", "--format", "{{json .}}", name, patience=PATIENCE)
         if done.returncode:
             if re.search(r"no such image|image not known|not found", done.stderr, re.I):
                 return None
             raise Fault(f"`{self.name} image inspect {name}`: {words_of(done)}")
         told = json.loads(done.stdout)
-        image = told[0] if isinstance(told, list) else told  # podman answers this format with a list, even of one
+        image = told[0] if isinstance(told, list) else told  # podman prints a list in this format, even of one
         labels = (image.get("Config") or {}).get("Labels") or {}
         return Found(digest_of(image["Id"]), int(image.get("Size") or 0), str(labels.get(LABEL, "")))
 
     def root(self) -> str:
-        """The directory in which it keeps images. Raises Fault."""
+        """The directory in which the engine keeps images. Raises Fault."""
         form = "{{.DockerRootDir}}" if self.name == "docker" else "{{.Store.GraphRoot}}"
         done = self.run("info", "--format", form, patience=PATIENCE)
         if done.returncode:
@@ -120,40 +120,40 @@ class Engine:
         return done.stdout.strip()
 
     def room(self) -> tuple[str, int]:
-        """The directory where it keeps images, and the bytes free there."""
+        """The directory in which the engine keeps images, and the bytes free there."""
         root = self.root()
         return root, shutil.disk_usage(nearest(root)).free
 
     def unpacks_in(self) -> str:
-        """The directory where an image being loaded is unpacked, a second time, until it is stored. Raises Fault."""
+        """The directory where an image being loaded is temporarily unpacked a second time. Raises Fault."""
         if self.name == "docker":
             return self.root()
         done = self.run("info", "--format", "{{.Store.ImageCopyTmpDir}}", patience=PATIENCE)
-        # older ones do not tell that they have it there
+        # older engines use it without saying so
         return (done.stdout.strip() if done.returncode == 0 else "") or "/var/tmp"
 
     def builder(self) -> list[str]:
-        """The words that make it build. A user's podman asks the user's systemd for a cgroup to build in.
+        """The words of the build command. A rootless podman asks the user's systemd for a cgroup to build in.
 
-        Without the package dbus-user-session nobody answers, and podman does without only when it runs an image.
+        Without the package dbus-user-session nobody answers, and only podman's run command works without a cgroup.
         """
         user = self.name == "podman" and os.geteuid() != 0
         return ["--cgroup-manager=cgroupfs", "build"] if user else ["build"]
 
     def fault(self, what: str, done: subprocess.CompletedProcess[str]) -> Fault:
-        """Why it could not do what was asked, with the remedy if it is known."""
+        """Why a command failed, with the remedy if it is known."""
         said = words_of(done)
         return Fault(f"{what}: {said}. {self.remedy()}" if FULL.search(said) else f"{what}: {said}")
 
     def registry_fault(self, what: str, registry: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
-        """Why a registry did not give what was requested, and what to do. user: who has logged in, or should have."""
+        """Why a registry refused a request, and what to do. user: who has logged in, or should have."""
         said = words_of(done)
         if FULL.search(said):
             return self.fault(what, done)
         return Fault(f"{what}: {said}. {registry_remedy(said, registry, user)}".rstrip())
 
     def build_fault(self, what: str, done: subprocess.CompletedProcess[str], user: str) -> Fault:
-        """Why it could not build, and what to do where a registry refuses the image that a Dockerfile begins with."""
+        """Why a build failed, and what to do if a registry refuses the Dockerfile's base image."""
         said = words_of(done)
         if not (LIMITED.search(said) or (NO_BASE.search(said) and DENIED.search(said))):
             return self.fault(what, done)
@@ -161,14 +161,14 @@ class Engine:
         return Fault(f"{what}: {said}. {registry_remedy(said, '', user)}{more}")
 
     def remedy(self) -> str:
-        """What to do where its disk is full."""
+        """What to do if the engine's disk is full."""
         if self.name == "docker":
             return (
                 "Docker's data move to a larger disk by `ansible-playbook site.yml --tags docker_data_root "
                 "-e docker_data_root_path=/that/disk/docker`; `docker image prune --all` removes images that no "
                 "container uses"
             )
-        # podman refuses to start where root's file has graphroot alone
+        # podman refuses to start if root's file has only graphroot
         lines = ['driver = "overlay"', 'graphroot = "/that/disk/containers"']
         file = "~/.config/containers/storage.conf"
         if os.geteuid() == 0:
@@ -182,8 +182,8 @@ class Engine:
 
 @contextlib.contextmanager
 def logged_in(engine: Engine, name: str, user: str, password: str, directory: str) -> Iterator[None]:
-    """Let the engine pull with a login, which is kept in a directory of its own and forgotten. Raises Fault."""
-    shutil.rmtree(directory, ignore_errors=True)  # of a call that was killed
+    """Let the engine pull with a login, which is kept in a separate directory and then removed. Raises Fault."""
+    shutil.rmtree(directory, ignore_errors=True)  # left by a call that was killed
     if not user:
         yield
         return
@@ -205,13 +205,13 @@ def logged_in(engine: Engine, name: str, user: str, password: str, directory: st
 
 
 def registry_of(name: str) -> str:
-    """The registry that a name means, by the rules of Docker."""
+    """The registry of an image name, by Docker's rules."""
     first, slash, _rest = name.partition("/")
     return first if slash and (re.search(r"[.:]", first) or first == "localhost") else "docker.io"
 
 
 def registry_remedy(said: str, registry: str, user: str) -> str:
-    """What to do where a registry, or the way to it, has said this. user: who has logged in, or was to."""
+    """What to do about a message from a registry, or from the network on the way to it. user: who logs in."""
     if UNKNOWN.search(said):
         return "Correct the image's name and tag: the registry has none of this name"
     if LIMITED.search(said):
@@ -234,7 +234,7 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
         )
     if NO_TRUST.search(said):
         known = f"/etc/docker/certs.d/{registry}/ca.crt on this node"
-        if docker_hub:  # Docker does not look there for its own registry
+        if docker_hub:  # Docker does not use it for its own registry
             known = (
                 "/usr/local/share/ca-certificates/NAME.crt on this node, as root run `update-ca-certificates`, restart "
                 "docker where it is the engine"
@@ -253,7 +253,7 @@ def registry_remedy(said: str, registry: str, user: str) -> str:
 
 
 def whole_name(name: str) -> str:
-    """A name with its registry, which podman does not add to by itself."""
+    """An image name with its registry, which podman does not add by itself."""
     registry = registry_of(name)
     if name.startswith(f"{registry}/"):
         return name
@@ -287,7 +287,7 @@ def read_archive(path: str) -> list[str]:
     known = []
     for one in [*configs, *indices]:
         name = digest_of(one[:-5] if one.endswith(".json") else one) if isinstance(one, str) else ""
-        if not DIGEST.fullmatch(name):  # an engine might take it for an option
+        if not DIGEST.fullmatch(name):  # an engine might read it as an option
             raise Fault(
                 f"container_image_archive {path} calls its image {repr(one)[:100]}. Needed: its SHA-256, 64 hex "
                 "digits, as `docker save --output FILE IMAGE` writes it. Save it again"
@@ -297,7 +297,7 @@ def read_archive(path: str) -> list[str]:
 
 
 def unpacked_size(path: str) -> int:
-    """The uncompressed bytes of what an archive holds; 0 if it does not say."""
+    """The uncompressed size of an archive in bytes; 0 if unknown."""
     total = 0
     try:
         with tarfile.open(path) as archive:
@@ -306,7 +306,7 @@ def unpacked_size(path: str) -> int:
                 start = stream.read(len(ZSTD)) if stream else b""
                 size = member.size
                 if stream and start.startswith(GZIP):
-                    stream.seek(-4, os.SEEK_END)  # modulo 4 GiB, and of several parts only the last
+                    stream.seek(-4, os.SEEK_END)  # modulo 4 GiB, and only the last of several parts
                     size = int.from_bytes(stream.read(4), "little")
                 if start == ZSTD or size < member.size:
                     return 0
@@ -326,16 +326,16 @@ def file_hash(path: str) -> str:
 
 
 def context_hash(directory: str) -> str:
-    """A hash of what a Dockerfile and the files beside it are, by names, modes and contents.
+    """A hash of a Dockerfile and the files beside it, from names, modes and contents.
 
-    Raises Fault if there is anything but files, directories and links: a pipe has no end.
+    Raises Fault if there is anything but files, directories and links: reading a pipe may not end.
     """
     digest = hashlib.sha256()
     for current, names, leaves in os.walk(directory):
         names[:] = sorted(name for name in names if name != ".git")
         for name in sorted(leaves):
             path = os.path.join(current, name)
-            if os.path.exists(path) and not os.path.isfile(path):  # a link may lead to nothing
+            if os.path.exists(path) and not os.path.isfile(path):  # except for broken links
                 raise Fault(
                     f"{path} is not a regular file. Needed: files, directories and links to them beside a Dockerfile, "
                     "which are copied to a node. Remove it, or move the Dockerfile to a directory of its own"
@@ -350,9 +350,9 @@ def context_hash(directory: str) -> str:
 
 
 def look(request: dict[str, str]) -> dict[str, Any]:
-    """What exists. engine "": only an archive or a context is examined."""
+    """What exists. engine "": examine only an archive or a context."""
     answer: dict[str, Any] = {"fault": "", "id": "", "size": 0, "label": "", "archive": [], "context": ""}
-    for part in (look_at_engine, look_at_files):  # without an engine files are there all the same: it may be installed
+    for part in (look_at_engine, look_at_files):  # look at files even without an engine, which may be installed later
         try:
             part(request, answer)
         except Fault as fault:
@@ -363,7 +363,7 @@ def look(request: dict[str, str]) -> dict[str, Any]:
 
 
 def look_at_engine(request: dict[str, str], answer: dict[str, Any]) -> None:
-    """Where the engine keeps images, and what it has of this one. Raises Fault."""
+    """Where the engine keeps images, and its copy of this one. Raises Fault."""
     if not request.get("engine"):
         return
     engine = Engine(request["engine"])
@@ -375,7 +375,7 @@ def look_at_engine(request: dict[str, str], answer: dict[str, Any]) -> None:
 
 
 def look_at_files(request: dict[str, str], answer: dict[str, Any]) -> None:
-    """What an archive and a context hold. Raises Fault."""
+    """The contents of an archive and a context. Raises Fault."""
     path = os.path.expanduser(request.get("archive", ""))
     if path and os.path.isfile(path):
         answer["archive"] = read_archive(path)

@@ -13,9 +13,9 @@ CURRENCY = "USD"
 
 
 def read_price(name: str, told: object) -> float | None:
-    """The price of a node per hour, None if not given. Raises ValueError if it is not a price.
+    """A node's price per hour, None if not given. Raises ValueError if it is not a price.
 
-    name: of the node. told: its host variable node_price_per_hour; an inventory may have a number as text.
+    name: the node's. told: its host variable node_price_per_hour, possibly a number as text.
     """
     if told is None or told == "":
         return None
@@ -32,7 +32,7 @@ def read_price(name: str, told: object) -> float | None:
 
 
 def read_prices(told: Mapping[str, object]) -> dict[str, float | None]:
-    """The prices of nodes by their names. Raises ValueError with one line for each that is none."""
+    """The prices of nodes by name. Raises ValueError with one line for each that is not a price."""
     prices: dict[str, float | None] = {}
     problems = []
     for name, price in told.items():
@@ -46,13 +46,13 @@ def read_prices(told: Mapping[str, object]) -> dict[str, float | None]:
 
 
 def total(prices: Iterable[float | None]) -> float | None:
-    """What several nodes cost an hour together, None if one of them is not known."""
+    """The total price of several nodes per hour, None if any is unknown."""
     known = list(prices)
     return sum(price for price in known if price is not None) if known and None not in known else None
 
 
 def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> float | None:
-    """What a run has cost from its start to its end, in the currency of its plan; None if that is not known.
+    """The cost of a run from start to end, in its plan's currency; None if unknown.
 
     started, ended: seconds since 1970.
     """
@@ -61,7 +61,7 @@ def cost_of(plan: Mapping[str, Any], started: float | None, ended: float) -> flo
 
 
 def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
-    """What a running run costs and has cost, in words; "" if that is not known. Times as for cost_of()."""
+    """A running run's hourly and total cost so far, in words; "" if unknown. Times as for cost_of()."""
     rate = total(node.get("price_per_hour") for node in plan.get("nodes", ()))
     if rate is None or not isinstance(started, (int, float)):
         return ""
@@ -71,5 +71,5 @@ def so_far(plan: Mapping[str, Any], started: object, now: float) -> str:
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount in words: two decimals, or two digits of less than a tenth."""
+    """An amount as text: two decimals, or two significant digits below a tenth."""
     return f"{amount:.2f} {currency}" if amount >= 0.1 or amount == 0 else f"{amount:.2g} {currency}"

@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Data mounts by their units, and a short digest of their contents, equal if the contents are the same. Pure.
-Private to this collection.
+"""Data mounts from their units, and a short digest to compare their contents. Pure. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -13,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import os
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
 UNITS = "/etc/systemd/system"
 MARK = "# Written by muster.training.data_mount; changes are lost."
-PROBE = ".muster-probe-"  # begins the names of what is written as a proof, and removed again
+PROBE = ".muster-probe-"  # prefix of files written as a proof, and then removed
 
 
 def parse_unit(text: str) -> dict[str, dict[str, str]]:
@@ -32,7 +31,7 @@ def parse_unit(text: str) -> dict[str, dict[str, str]]:
 
 
 def listing_of(names: Iterable[str]) -> dict[str, Any]:
-    """Return count and digest of names, whatever their order; probes of this moment do not count."""
+    """Return count and digest of names, regardless of order; probes are ignored."""
     kept = sorted(os.fsencode(name) for name in names if not name.startswith(PROBE))
     return {"count": len(kept), "digest": hashlib.sha256(b"\0".join(kept)).hexdigest()[:32]}
 

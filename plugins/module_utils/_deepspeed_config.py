@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import re
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Sequence
 
     Config = Dict[str, Any]
 
 OPTIONS = ("--deepspeed", "--deepspeed_config", "--deepspeed-config", "--ds_config")
-LIMIT = 2**20  # bytes of a configuration that are read; real ones have some thousand
+LIMIT = 2**20  # bytes of a configuration to read; real ones have a few thousand
 BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 # Refused by DeepSpeed since 0.19.8 (runtime/config.py, _REMOVED_TOP_LEVEL_CONFIG_KEYS).
 REMOVED = (
@@ -30,9 +30,9 @@ REMOVED_SINCE = (0, 19, 8)
 
 
 def config_path(arguments: Sequence[str]) -> str:
-    """Return the file that a job's arguments name as its DeepSpeed configuration, "" if they name none.
+    """Return the DeepSpeed configuration file in a job's arguments, "" if there is none.
 
-    --deepspeed alone switches DeepSpeed on in scripts that take the file by --deepspeed_config.
+    A bare --deepspeed enables DeepSpeed in scripts that take the file with --deepspeed_config.
     """
     found = ""
     for index, argument in enumerate(arguments):
@@ -45,13 +45,13 @@ def config_path(arguments: Sequence[str]) -> str:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Return path, config (None if it cannot be read) and error of a file on this machine."""
+    """Return path, config (None if it cannot be read) and error for a file on this machine."""
     try:
         with open(path, encoding="utf-8") as stream:
             config = json.loads(stream.read(LIMIT))
     except OSError as problem:
         return {"path": path, "config": None, "error": f"{problem.strerror}"}
-    except ValueError as problem:  # JSON's and UTF-8's errors are such
+    except ValueError as problem:  # includes JSON and UTF-8 errors
         return {"path": path, "config": None, "error": f"it is no JSON: {problem}"[:300]}
     if not isinstance(config, dict):
         return {"path": path, "config": None, "error": "it is JSON, but no object"}
@@ -59,7 +59,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def argument_value(arguments: Sequence[str], name: str) -> str | None:
-    """Return what the arguments say for an option of Hugging Face's trainer; "true" for a bare flag."""
+    """Return an argument's value for Hugging Face's trainer; "true" for a bare flag."""
     value = None
     for index, argument in enumerate(arguments):
         option, equals, given = argument.partition("=")
@@ -78,10 +78,10 @@ def argument_number(arguments: Sequence[str], name: str, default: int) -> int | 
 
 
 def resolved(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the three batch sizes with "auto" as Hugging Face's trainer fills it in; None: not given, or not known."""
+    """Return the three batch sizes, with "auto" resolved as Hugging Face's trainer does; None: not given or unknown."""
     sizes = {name: config.get(name) for name in (BATCH, MICRO, STEPS)}
     if sizes[MICRO] == "auto":
-        sizes[MICRO] = argument_number(arguments, "per_device_train_batch_size", 8)  # the trainer's own defaults
+        sizes[MICRO] = argument_number(arguments, "per_device_train_batch_size", 8)  # the trainer's default
     if sizes[STEPS] == "auto":
         sizes[STEPS] = argument_number(arguments, "gradient_accumulation_steps", 1)
     return sizes
@@ -109,7 +109,7 @@ def batch_problem(config: Mapping[str, Any], arguments: Sequence[str], world: in
     """
     sizes = resolved(config, arguments)
     given = ", ".join(f"{name} {json.dumps(config[name])}" for name in (BATCH, MICRO, STEPS) if name in config)
-    if any(value == "auto" for value in sizes.values()):  # the trainer makes it fit
+    if any(value == "auto" for value in sizes.values()):  # the trainer makes the sizes fit
         return None
     for name, value in sizes.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -132,7 +132,7 @@ def batch_problem(config: Mapping[str, Any], arguments: Sequence[str], world: in
 
 
 def fitting(batch: int, micro: int, steps: int, world: int) -> str:
-    """Numbers that fit: the other way round first, which keeps the batch and with it what the model learns."""
+    """Numbers that fit, first those that keep the batch size, and with it the training result."""
     ways = []
     if batch % (micro * world) == 0:
         ways.append(f"{STEPS} to {batch // (micro * world)}")
@@ -146,7 +146,7 @@ def fitting(batch: int, micro: int, steps: int, world: int) -> str:
 
 
 def wants(config: Mapping[str, Any], arguments: Sequence[str], kind: str) -> bool:
-    """Whether fp16 or bf16 is switched on. "auto" is what the trainer's argument of that name says."""
+    """Whether fp16 or bf16 is enabled. For "auto", the trainer's argument of that name decides."""
     section = config.get(kind, {})
     enabled = section.get("enabled", False) if isinstance(section, dict) else section
     if enabled == "auto":

@@ -24,7 +24,7 @@ START_PATIENCE = 60.0  # seconds until the engine must answer
 
 
 class Problem(Exception):
-    """What is wrong, in words for a person."""
+    """A problem, described for a person."""
 
 
 def run(*command: str) -> str:
@@ -39,7 +39,7 @@ def run(*command: str) -> str:
 
 
 def contents() -> dict[str, list[str]]:
-    """Return all that the engine holds, by kind: images by digest and name, containers by id and name, volumes."""
+    """Return the engine's contents, by kind: images by digest and name, containers by id and name, volumes."""
     questions = {
         "images": ("image", "ls", "--all", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"),
         "containers": ("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
@@ -49,7 +49,7 @@ def contents() -> dict[str, list[str]]:
 
 
 def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
-    """Return in words which of the former contents are gone, empty if none."""
+    """Describe which of the previous contents are gone, empty if none."""
     found = []
     for kind, names in before.items():
         lost = [name for name in names if name not in after[kind]]
@@ -59,7 +59,7 @@ def missing(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
 
 
 def difference(source: str, target: str) -> str:
-    """Return the first path of a tree that differs in its copy, empty if none does."""
+    """Return the first path in a tree that differs from its copy, empty if none does."""
     for current, names, leaves in os.walk(source, onerror=unreadable):
         for name in (*names, *leaves):
             path = os.path.join(current, name)
@@ -76,7 +76,7 @@ def difference(source: str, target: str) -> str:
 
 
 def unreadable(error: OSError) -> None:
-    """For os.walk, which else leaves out what it cannot read."""
+    """Raise an error of os.walk, which would otherwise skip what it cannot read."""
     raise error
 
 
@@ -93,13 +93,13 @@ def check_store() -> None:
 
 
 def data_root() -> str:
-    """Return where the running engine has its data."""
+    """Return the running engine's data directory."""
     return run("docker", "info", "--format", "{{.DockerRootDir}}").strip()
 
 
 def start_engine() -> None:
     """Start the engine and wait until it answers."""
-    with contextlib.suppress(Problem):  # it has tried too often
+    with contextlib.suppress(Problem):  # clears the start limit after too many failures
         run("systemctl", "reset-failed", *UNITS)
     run("systemctl", "start", *reversed(UNITS))
     deadline = time.monotonic() + START_PATIENCE
@@ -139,7 +139,7 @@ def read_settings() -> dict[str, object]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file so that a reader sees the old or the new one."""
+    """Write a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(f"{path}.new", "w", encoding="utf-8") as stream:
         stream.write(text)
@@ -149,12 +149,12 @@ def write_text(path: str, text: str) -> None:
 
 
 def size_of(path: str) -> int:
-    """Return the bytes that a tree takes on its disk, hard links counted once."""
+    """Return a tree's disk usage in bytes, counting hard links once."""
     return int(run("du", "--summarize", "--block-size=1", "--one-file-system", path).split()[0])
 
 
 def check_target(source: str, target: str, spare: int) -> None:
-    """Raise Problem if the data cannot go there."""
+    """Raise Problem if the data cannot be moved to the target."""
     if not os.path.isabs(target) or os.path.normpath(target) != target:
         raise Problem(
             f"docker_data_root_path is {target}. Needed: an absolute path without .. and without / at its end"
@@ -180,7 +180,7 @@ def check_target(source: str, target: str, spare: int) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Move the data; where a step fails bring back what was and raise Problem."""
+    """Move the data; if a step fails, restore the previous state and raise Problem."""
     before, settings, old_text = contents(), read_settings(), settings_text()
     existed = os.path.isdir(target)
     try:
@@ -205,12 +205,12 @@ def move(source: str, target: str) -> None:
 
 
 def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
-    """Bring the former state back; return in words how far that went."""
+    """Restore the previous state; describe how far that succeeded."""
     stays = f"The copy in {target} stays"
     try:
         run("systemctl", "stop", *reversed(UNITS))
         stopped = ""
-    except Problem as problem:  # whatever runs now has no unit, or is stopped, or goes on
+    except Problem as problem:  # the engine may have no unit, be stopped, or keep running
         stopped = f" ({problem})"
     try:
         if settings_text() != old_text:
@@ -241,7 +241,7 @@ def undo(old_text: str | None, source: str, target: str, existed: bool) -> str:
     try:
         shutil.rmtree(target)
     except OSError as problem:
-        # a mount point cannot go, and need not
+        # a mount point cannot be removed, and need not be
         if os.path.lexists(target) and not (existed and is_empty(target)):
             return (
                 f"The engine runs with its former data again, but the copy in {target} cannot be removed ({problem}). "
@@ -261,7 +261,7 @@ def is_empty(directory: str) -> bool:
 
 
 def delete_old(target: str) -> bool:
-    """Delete the data that were moved here from elsewhere; return whether there were any."""
+    """Delete the old data left after a move to here; return whether there was any."""
     try:
         with open(RECORD, encoding="utf-8") as stream:
             record = json.load(stream)
@@ -274,14 +274,14 @@ def delete_old(target: str) -> bool:
 
 
 def keep(path: str, spare_gib: int, delete: bool, check: bool) -> tuple[bool, str]:
-    """Have the data there; return whether that was, or in check mode would be, a change, and where they were before.
+    """Ensure that the data is in `path`; return whether that is a change, also in check mode, and where it was before.
 
     Args:
-        path: an absolute directory, empty or not there yet.
-        spare_gib: GiB that stay free on its disk.
-        delete: whether to remove the former data once the engine runs with the new ones.
+        path: an absolute directory, empty or not existing yet.
+        spare_gib: GiB to keep free on its disk.
+        delete: whether to remove the old data once the engine runs with the new data.
 
-    Raises Problem or OSError if they cannot be moved; everything is then as it was, or the words say what is not.
+    Raises Problem or OSError if it cannot be moved; everything is then restored, or the message says what is not.
     """
     source = data_root()
     if os.path.realpath(source) == os.path.realpath(path):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is true of Docker on this machine: its settings, whether they can be read, running containers, GPUs.
+"""The state of Docker on this machine: its settings, whether they can be read, running containers, GPUs.
 
 Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -24,7 +24,7 @@ SETTINGS = "/etc/docker/daemon.json"
 
 
 def read_settings(path: str) -> tuple[Data, str]:
-    """Return the settings of a daemon.json, and what is wrong with it."""
+    """Return the settings in a daemon.json, and what is wrong with it."""
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
@@ -40,12 +40,12 @@ def read_settings(path: str) -> tuple[Data, str]:
 
 
 def ask(*words: str) -> str:
-    """Return what a command prints. Raises OSError and what subprocess raises if it fails or hangs."""
+    """Return a command's output. Raises OSError or subprocess's errors if it fails or hangs."""
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def running() -> tuple[list[str], str]:
-    """Return the names of running containers, and why they cannot be listed. Without an engine there are none."""
+    """Return the names of running containers, and why they cannot be listed; no names without an engine."""
     try:
         return ask("docker", "ps", "--format", "{{.Names}}").split(), ""
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def running() -> tuple[list[str], str]:
 
 
 def shims() -> list[str]:
-    """Return the processes that hold Docker's containers: they outlive an engine that was killed."""
+    """Return the processes that keep Docker's containers running: they outlive a killed engine."""
     found = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
@@ -91,7 +91,7 @@ def has_nvidia() -> bool:
 
 
 def state() -> Data:
-    """All of it."""
+    """The complete state."""
     settings, fault = read_settings(SETTINGS)
     names, unheard = running()
     return {"settings": settings, "fault": fault, "running": names, "unheard": unheard, "nvidia": has_nvidia()}

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""/etc/hosts of a node: every name of the cluster resolves to its node_address and to nothing else.
+"""/etc/hosts of a node: every name of the cluster resolves only to its node_address.
 
-Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address whichever comes first, and a name on the line of
-localhost makes getfqdn() say "localhost". So our own block is not enough; names must be removed from all other lines.
-The block comes first because a lookup by address takes the first line that has it.
+Measured with glibc 2.36: a line `127.0.1.1 NAME` wins over the address in any order, and a name on localhost's line
+makes getfqdn() return "localhost". So our own block is not enough; names must be removed from all other lines. The
+block comes first because a lookup by address takes the first line with that address.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STRAY_MARKER = re.compile(rf"^(?:{re.escape(BEGIN)}|{re.escape(END)})(?:\n|\Z)"
 
 
 def cluster_names(table: RankTable) -> dict[str, list[str]]:
-    """The names of each node, the canonical one first: the inventory's, and that without its domain."""
+    """The names of each node, the canonical one first: the inventory name, and the same without its domain."""
     names: dict[str, list[str]] = {node.name: [] for node in table.nodes}
     owner: dict[str, Node] = {}
     for node in table.nodes:
@@ -42,13 +42,13 @@ def cluster_names(table: RankTable) -> dict[str, list[str]]:
 
 
 def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostname: str) -> list[str]:
-    """Names by which a machine calls itself, and that the cluster's names do not have.
+    """Names that a machine uses for itself and that are not among the cluster's names.
 
     Args:
-        own: name of the node in the inventory.
-        hostname: what `uname -n` says there.
+        own: the node's inventory name.
+        hostname: the output of `uname -n` there.
 
-    Raises RankTableError if a program there would not find itself by its own name.
+        Raises RankTableError if the machine's own name would lead its programs elsewhere.
     """
     node = next(one for one in table.nodes if one.name == own)
     owner = {name.lower(): one for one in table.nodes for name in names[one.name]}
@@ -61,14 +61,14 @@ def own_names(table: RankTable, names: Mapping[str, list[str]], own: str, hostna
 
 
 def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str = "") -> str:
-    """The text of /etc/hosts with the cluster's block, and without the cluster's names on all other lines.
+    """The text of /etc/hosts with the cluster's block, and with the cluster's names removed from all other lines.
 
-    The name a machine gives itself is only in its own file. It is on the last line: a lookup by address gives the name
-    in the inventory, which the others know.
+    The name a machine uses for itself is only in its own file, on the last line, so that a lookup by address gives the
+    inventory name, which the other nodes know.
 
     Args:
-        own: name of the node whose file it is. Empty: the block holds the names of the inventory alone.
-        hostname: what `uname -n` says there.
+        own: inventory name of the file's node. Empty: the block holds only inventory names.
+        hostname: the output of `uname -n` there.
     """
     names = cluster_names(table)
     lines = [(node.address, names[node.name]) for node in table.nodes]
@@ -84,7 +84,7 @@ def merge_etc_hosts(before: str, table: RankTable, own: str = "", hostname: str 
 
 def _add(node: Node, name: str, names: dict[str, list[str]], owner: dict[str, Node]) -> None:
     for form in (name, name.partition(".")[0]):
-        # A form that another node has is left to that one.
+        # A form that belongs to another node is left to it.
         if owner.setdefault(form.lower(), node) is node and form not in names[node.name]:
             names[node.name].append(form)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a check has found, and how it is shown to a person. Private to this collection."""
+"""Findings of the checks, and how they are shown to a person. Private to this collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEVERITIES = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: on which nodes, what was found, what is needed, what to do."""
+    """One problem: on which nodes, what was found, what is needed, what to do."""
 
     severity: str
     id: str
@@ -42,22 +42,22 @@ def error(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> 
 
 
 def warning(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -> Finding:  # noqa: A002  the field's name
-    """A finding that lets a run start, though perhaps not as intended."""
+    """A finding with which a run starts, though perhaps not as intended."""
     return Finding("warning", id, tuple(nodes), found, needed, todo)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors before warnings, each kind in the order in which it was found."""
+    """Errors before warnings, otherwise in the order found."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def printable(text: str) -> str:
-    """A node's text, made harmless to a terminal."""
+    """A node's text, made safe for a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def render_table(findings: Iterable[Finding], width: int = 110) -> str:
-    """The findings as a table for a terminal, worst first: what was found, what is needed and what to do of each."""
+    """The findings as a table for a terminal, worst first: what was found, what is needed and what to do."""
     rows = worst_first(findings)
     longest = max([len("CHECK"), *(len(finding.id) for finding in rows)])
     lines = [f"{'SEVERITY':<8}  {'CHECK':<{longest}}  NODES"]
@@ -79,7 +79,7 @@ def render_table(findings: Iterable[Finding], width: int = 110) -> str:
 
 
 def merge(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that differ in their nodes alone as one."""
+    """Merge findings that differ only in their nodes."""
     merged: dict[Finding, list[str]] = {}
     for finding in findings:
         nodes = merged.setdefault(replace(finding, nodes=()), [])

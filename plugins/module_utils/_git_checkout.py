@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which commit of a git checkout a job starts from. Private to this collection.
+"""The commit of the git checkout that a job starts from. Private to this collection.
 
-Runs on the node as the job's user, standard library only, Python >= 3.8. The commit is in a few small files, so git
-need not be installed to read it. Only git can tell whether files have been changed since.
+Runs on the node as the job's user, standard library only, Python >= 3.8. The commit is read from a few small files,
+without git. Only git can tell whether files have been changed since.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 GIT_TIMEOUT = 3.0  # seconds; 0.01 is usual
-LONGEST = 16 * 2**20  # bytes of a file of references; 100,000 of them take some 8 MB
-COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # by SHA-1, or by SHA-256
+LONGEST = 16 * 2**20  # bytes of a file of references; 100,000 of them take about 8 MB
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")  # SHA-1 or SHA-256
 REFERENCE = re.compile(r"refs(?:/(?!\.)[^/\0\n]+)+")
-DEEPEST = 5  # references that name another one, as git has it
-CHANGED = re.compile(r"^[ MTADRCU]{2} ", re.MULTILINE)  # a line of git status for a file that git knows
+DEEPEST = 5  # references that point to another one; git's own limit
+CHANGED = re.compile(r"^[ MTADRCU]{2} ", re.MULTILINE)  # a line of git status for a tracked file
 
 
 def read_text(*path: str) -> str:
-    """Return the text of a file, "" if there is none that can be read."""
+    """Return the text of a file, "" if it cannot be read."""
     try:
         descriptor = os.open(os.path.join(*path), os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return ""
             return stream.read(LONGEST).decode("utf-8", "replace")
-    except (OSError, ValueError):  # ValueError: there is a NUL in the path
+    except (OSError, ValueError):  # ValueError: a NUL in the path
         return ""
 
 
@@ -49,7 +49,7 @@ def git_directory(directory: str) -> str:
         found = os.path.join(here, ".git")
         if os.path.isdir(found):
             return found
-        told = read_text(found)  # of a worktree or a submodule
+        told = read_text(found)  # in a worktree or a submodule
         if told.startswith("gitdir: "):
             return os.path.join(here, told[len("gitdir: ") :].rstrip("\n"))
         if here == "/":
@@ -59,7 +59,7 @@ def git_directory(directory: str) -> str:
 
 def commit_of(git: str) -> str:
     """Return the commit that is checked out, "" if that cannot be read. git: the git directory."""
-    common = os.path.join(git, read_text(git, "commondir").strip())  # of a worktree, that of its repository
+    common = os.path.join(git, read_text(git, "commondir").strip())  # in a worktree, the repository's directory
     told = read_text(git, "HEAD").strip()
     for _reference in range(DEEPEST):
         if COMMIT.fullmatch(told):
@@ -72,7 +72,7 @@ def commit_of(git: str) -> str:
 
 
 def packed(common: str, name: str) -> str:
-    """Return what a reference says that git has packed into one file with others, "" if it is not there."""
+    """Return the value of a packed reference, "" if it is not packed."""
     match = re.search(rf"^([0-9a-f]+) {re.escape(name)}$", read_text(common, "packed-refs"), re.MULTILINE)
     return match[1] if match else ""
 

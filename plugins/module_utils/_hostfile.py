@@ -22,33 +22,33 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 class HostfileError(RankTableError):
-    """The text is no hostfile that DeepSpeed and Open MPI read alike. Each problem's `host` is a line of it."""
+    """DeepSpeed and Open MPI would not read the hostfile alike. Each problem's `host` is a line of the text."""
 
 
 def render_deepspeed(table: RankTable, use: str = "name") -> str:
-    """A hostfile for DeepSpeed: `host slots=N` a line, in the order of the ranks.
+    """A hostfile for DeepSpeed: one line `host slots=N` per node, in rank order.
 
-    `use` is "name" or "address": what the launcher is to reach the hosts by. Raises RankTableError for IPv6 addresses,
-    which no reader of a hostfile takes.
+    `use` is "name" or "address": how the launcher reaches the hosts. Raises RankTableError for IPv6 addresses, which no
+    reader of a hostfile accepts.
     """
     return "".join(f"{host} slots={slots}\n" for host, slots in _listed(table, use))
 
 
 def render_openmpi(table: RankTable, use: str = "name") -> str:
-    """A hostfile for Open MPI (`mpirun --hostfile`): the same lines as DeepSpeed's, which both read alike.
+    """A hostfile for Open MPI (`mpirun --hostfile`): the same lines as for DeepSpeed.
 
-    Start mpirun on the first node: Open MPI 4 gives the first ranks to the host it runs on, if the file lists that.
+    Start mpirun on the first node: Open MPI 4 gives the first ranks to the host it runs on, if the file lists it.
     """
     return render_deepspeed(table, use)
 
 
 def render_mpich(table: RankTable, use: str = "name") -> str:
-    """A hostfile for MPICH and Intel MPI (`mpiexec -f`): `host:N` a line. `use` as for render_deepspeed()."""
+    """A hostfile for MPICH and Intel MPI (`mpiexec -f`): one line `host:N` per node. `use` as in render_deepspeed()."""
     return "".join(f"{host}:{slots}\n" for host, slots in _listed(table, use))
 
 
 def render_hosts_entries(table: RankTable) -> str:
-    """Lines for /etc/hosts: address, name and, where the name has a domain, the short name.
+    """Lines for /etc/hosts: address, name and, if the name has a domain, the short name.
 
     A host whose name is an address needs no line.
     """
@@ -74,7 +74,7 @@ def _listed(table: RankTable, use: str) -> list[tuple[str, int]]:
 
 _LINE_NEEDED = "`host slots=N`, which DeepSpeed and Open MPI read alike"
 
-# Faults often met: a pattern of the line without its comment, what that is, and what to do.
+# Common faults: a pattern for the line without its comment, what it is, and what to do.
 _KNOWN_FAULTS = (
     (r"[^\x00-\x7f]", "a character that is not ASCII", "Write names and numbers in plain ASCII"),
     (r"^(;|//|/\*)", "a comment that one of them does not know", "Begin comments with #"),
@@ -97,10 +97,10 @@ _KNOWN_FAULTS = (
 
 
 def parse_hostfile(text: str) -> list[tuple[str, int]]:
-    """Hosts and slots of a hostfile, in its order.
+    """Hosts and slots in a hostfile, in the file's order.
 
-    Takes only what DeepSpeed and Open MPI read alike and as it is meant: lines `host slots=N`, empty lines, comments
-    after `#`. Raises HostfileError with every line that one of them refuses or reads as something else.
+    Accepts only what both DeepSpeed and Open MPI read as intended: lines `host slots=N`, empty lines, comments after
+    `#`. Raises HostfileError with every line that either refuses or misreads.
     """
     _check_encoding(text)
     problems: list[Problem] = []
@@ -132,7 +132,7 @@ def parse_hostfile(text: str) -> list[tuple[str, int]]:
 
 
 def _check_encoding(text: object) -> None:
-    """Raise HostfileError for what is wrong with the whole file at once."""
+    """Raise HostfileError for problems of the whole file."""
     if not isinstance(text, str):
         found, todo = f"the hostfile is {shown(text)}", "Give the content of the file as text"
     elif text.startswith("\ufeff"):
@@ -150,11 +150,11 @@ def _check_encoding(text: object) -> None:
 
 
 def _line_fault(line: str, body: str, *, open_comment: bool) -> tuple[str, str] | None:
-    """What was found in a line (`body` is what stands before its comment) and what to do, or None if it is right."""
+    """What is wrong with a line and what to do, or None if it is right; `body` is the line without its comment."""
     if not line.replace("\t", " ").isprintable():
         return f"{shown(line)} holds a control character", "Remove it"
     if open_comment:
-        # Open MPI's lexer knows a comment by its line end; without one it reads the words as hosts.
+        # Open MPI's lexer needs a line end after a comment; without one it reads the words as hosts.
         return (
             "a comment without line end at the end of the file, of which Open MPI reads the words as hosts",
             "End the line",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The names a machine uses for itself and others: its hosts file, who else writes it, and what its resolver says.
+"""The names a machine uses for itself and others: its hosts file, what else writes it, and its resolver's answers.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -18,7 +18,7 @@ import stat
 
 from ansible_collections.muster.training.plugins.module_utils._etc_hosts import BEGIN, END
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 HOSTS = "/etc/hosts"
 CLOUD_CONFIG = "/etc/cloud/cloud.cfg"
 CLOUD_OURS = "/etc/cloud/cloud.cfg.d/99_muster_hosts_file.cfg"
-# Settings of the provider or the user that came with the machine win over those in cloud.cfg.d.
+# User data from the provider or the user overrides cloud.cfg.d.
 CLOUD_USER_DATA = "/var/lib/cloud/instance"
 WANTED = re.compile(r"^manage_etc_hosts: *.?([Tt]rue|template|localhost)", re.MULTILINE)
 
 
 def read(path: str) -> str:
-    """The text of a file, empty if there is none: at a boot files come and go. Raises OSError for all else."""
+    """The text of a file, empty if it does not exist: files come and go during a boot. Raises other OSErrors."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "surrogateescape")
@@ -42,12 +42,12 @@ def read(path: str) -> str:
 
 
 def encoded(text: str) -> str:
-    """The same in Base64: a comment in another encoding than UTF-8 goes through no JSON."""
+    """The text in Base64: JSON cannot hold a comment that is not UTF-8."""
     return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
 
 
 def is_sound(path: str) -> bool:
-    """Whether a file is there, is root's, and all can read it and nobody else write it."""
+    """Whether a file exists, is owned by root, readable by all, and writable only by root."""
     try:
         found = os.stat(path)
     except OSError:
@@ -56,15 +56,15 @@ def is_sound(path: str) -> bool:
 
 
 def block_of(hosts: str) -> str:
-    """The lines of the cluster in the text of a hosts file."""
+    """The cluster's block in the text of a hosts file."""
     found = re.search(rf"^{re.escape(BEGIN)}\n(.*?)^{re.escape(END)}$", hosts, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else ""
 
 
 def answers(name: str) -> list[tuple[str, list[str]]]:
-    """What the resolver says of a name, question by question; an answer is a list of addresses or names.
+    """The resolver's answer for a name, query by query; an answer is a list of addresses or names.
 
-    Gloo, torchrun and MPI ask in these ways.
+    Gloo, torchrun and MPI use these queries.
     """
     said = []
     for question, ask in (
@@ -80,22 +80,22 @@ def answers(name: str) -> list[tuple[str, list[str]]]:
 
 
 def differences(block: str) -> list[str]:
-    """A line for each answer of the resolver that is not what the block says."""
+    """A line for each answer of the resolver that contradicts the block."""
     found = []
     canonical: dict[str, str] = {}
     for address, *names in (line.split() for line in block.splitlines() if line and not line.startswith("#")):
-        # getfqdn() takes the first line of the address, and of it the first name with a dot.
+        # getfqdn() takes the address's first line, and the first name with a dot on it.
         full = canonical.setdefault(address, next((name for name in names if "." in name), names[0]))
         for name in names:
             for question, said in answers(name):
                 wanted = full if question == "getfqdn" else address
-                if said != [wanted] and not (question == "gethostbyname" and ":" in address):  # it knows IPv4 only
+                if said != [wanted] and not (question == "gethostbyname" and ":" in address):  # it supports only IPv4
                     found.append(f"{question}({name}) says {', '.join(said)}, the block {wanted}")
     return found
 
 
 def cloud_init() -> Data:
-    """Whether cloud-init is there, and may write the hosts file at the next boot: {"present", "wanted", ...}."""
+    """Whether cloud-init is present, and may write the hosts file at the next boot: {"present", "wanted", ...}."""
     texts = [read(path) for path in glob.glob(f"{CLOUD_USER_DATA}/**/*cloud-config.txt", recursive=True)]
     wanted = any(WANTED.search(text) for text in texts)
     return {
@@ -107,7 +107,7 @@ def cloud_init() -> Data:
 
 
 def look() -> Data:
-    """All that the role must know."""
+    """Everything the role needs to know."""
     hosts = read(HOSTS)
     return {
         "hostname": os.uname().nodename,

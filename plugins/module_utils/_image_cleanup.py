@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What must not be in an image of a node: credentials, whatever identifies the node, runs. Private to this collection.
+"""Remove what a node's image must not contain: credentials, the node's identity, runs. Private to this collection.
 
-Runs on the node as root, standard library only, Python >= 3.8. Homes are read with their users' rights, so that
-a link in one leads nowhere else.
+Runs on the node as root, standard library only, Python >= 3.8. Homes are accessed with their users' rights, so that a
+link in one cannot reach anything else.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import shutil
 
 from ansible_collections.muster.training.plugins.module_utils._user_files import as_user
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-#: Patterns below /. sshd lets nobody in whose file of revoked keys is missing, so its settings of ours go with it.
+#: Patterns below /. sshd rejects all logins if its file of revoked keys is missing, so our sshd settings go with it.
 SYSTEM = (
     "etc/ssh/ssh_host_*",
     "etc/ssh/muster_*",
@@ -36,10 +36,10 @@ SYSTEM = (
     "var/lib/cloud/instances/*",
     "var/lib/muster/*",
 )
-MACHINE_ID = "etc/machine-id"  # empty, it is made at the next boot: man 5 machine-id
+MACHINE_ID = "etc/machine-id"  # if empty, the next boot fills it: man 5 machine-id
 UNITS = "etc/systemd/system"
 SECRETS = "/etc/muster/mounts/"
-#: Patterns below a home. authorized_keys stays, but for the lines of the mesh.
+#: Patterns below a home. authorized_keys stays, except for the mesh's lines.
 HOME = (
     ".ssh/[!a]*",
     ".ssh/a[!u]*",
@@ -88,14 +88,14 @@ WantedBy=multi-user.target
 
 
 def people() -> list[pwd.struct_passwd]:
-    """Root and whoever may log in and has a home: Debian's users begin at 1000, and nobody is 65534."""
+    """Root and all users with a login and a home: on Debian, users start at 1000, and nobody is 65534."""
     return [
         one for one in pwd.getpwall() if (one.pw_uid == 0 or 1000 <= one.pw_uid < 65534) and os.path.isdir(one.pw_dir)
     ]
 
 
 def found_below(directory: str, patterns: Sequence[str]) -> list[str]:
-    """Paths that are there, hidden ones too, in the order of the patterns."""
+    """Existing paths, including hidden ones, in the order of the patterns."""
     found: list[str] = []
     for pattern in patterns:
         found += sorted(glob.glob(os.path.join(glob.escape(directory), pattern)))
@@ -103,7 +103,7 @@ def found_below(directory: str, patterns: Sequence[str]) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Remove a file, a link or a directory with all in it."""
+    """Remove a file, a link, or a directory and its contents."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
@@ -111,7 +111,7 @@ def remove(path: str) -> None:
 
 
 def clean_home(home: str, more: Sequence[str], check: bool) -> dict[str, Any]:
-    """Clean one home, with its user's rights; return the paths that went."""
+    """Clean one home, with its user's rights; return the removed paths."""
     paths = found_below(home, [*HOME, *more])
     for path in [] if check else paths:
         remove(path)
@@ -127,7 +127,7 @@ def clean_home(home: str, more: Sequence[str], check: bool) -> dict[str, Any]:
 
 
 def read_lines(path: str) -> list[str]:
-    """Lines with their ends, none of a file that is not there."""
+    """The lines of a file with their ends; none if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.readlines()
@@ -136,13 +136,13 @@ def read_lines(path: str) -> list[str]:
 
 
 def mount_units(root: str) -> list[str]:
-    """Units of mounts of ours with credentials, which would fail without them."""
+    """Our mount units with credentials, which would fail without them."""
     units = sorted(glob.glob(os.path.join(glob.escape(root), UNITS, "*.mount")))
     return [unit for unit in units if any(SECRETS in line for line in read_lines(unit))]
 
 
 def new_identity(root: str, check: bool) -> list[str]:
-    """Have a machine that is made from the image make a name and host keys of its own; return what was changed."""
+    """Make machines created from the image generate their own name and host keys; return what was changed."""
     changed = []
     machine_id = os.path.join(root, MACHINE_ID)
     if os.path.exists(machine_id) and os.path.getsize(machine_id):
@@ -165,7 +165,7 @@ def new_identity(root: str, check: bool) -> list[str]:
 
 
 def clean(root: str, users: Sequence[pwd.struct_passwd], more: Sequence[str], check: bool) -> list[str]:
-    """Remove it all; return the paths that were removed or emptied, or would be. more: further patterns below homes."""
+    """Remove it all; return the paths that are, or would be, removed or emptied. more: extra patterns below homes."""
     changed: list[str] = []
     for user in users:
         done = as_user(user, functools.partial(clean_home, user.pw_dir, list(more), check))

@@ -31,34 +31,34 @@ class Job:
     args: tuple[str, ...]
     interpreter: str
     working_directory: str
-    variables: tuple[str, ...]  # names of the user's environment; its values never enter a plan
+    variables: tuple[str, ...]  # names of the user's variables; values never enter a plan
     master_port: int
     lifeline_port: int
-    min_nnodes: int | None  # of an elastic run
+    min_nnodes: int | None  # for an elastic run
     max_restarts: int
     start_timeout: int
     silence_timeout: int
     stop_grace: int
-    no_python: bool = False  # the script is a program of its own, its path has a /
-    deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed a node
-    accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to what the rank table says
-    image: str = ""  # of a container in which all runs
+    no_python: bool = False  # the script is an executable, its path has a /
+    deepspeed_launcher: str = ""  # pdsh, openmpi; "": one deepspeed per node
+    accelerate_config: Mapping[str, Any] = field(default_factory=dict)  # added to the keys from the rank table
+    image: str = ""  # of the container for all processes
     container_engine: str = "docker"  # or podman
-    container_mounts: tuple[str, ...] = ()  # as --volume takes them
+    container_mounts: tuple[str, ...] = ()  # in --volume's form
     container_options: tuple[str, ...] = ()
     container_ulimits: tuple[str, ...] = ()
-    container_shm_size: str = ""  # "": the node's own
-    log_limit: int = 10  # GB that the logs of a node may take; 0: any number
-    outputs: tuple[str, ...] = ()  # paths and patterns of what it writes outside of its run directory
-    debug: bool = False  # NCCL tells what it does, and torch's flight recorder what it did
+    container_shm_size: str = ""  # "": the node's /dev/shm
+    log_limit: int = 10  # GB for the logs of a node; 0: unlimited
+    outputs: tuple[str, ...] = ()  # paths and patterns of its output outside the run directory
+    debug: bool = False  # enables NCCL's debug log and torch's flight recorder
 
     @property
     def elastic(self) -> bool:
-        """Whether the run goes on when nodes are lost."""
+        """Whether the run continues when nodes are lost."""
         return self.min_nnodes is not None
 
     def program_words(self, interpreter: str) -> list[str]:
-        """What starts one process, without the job's own arguments."""
+        """The command that starts one process, without the job's arguments."""
         if self.no_python:
             return [self.script]
         return [interpreter, "-u", *(["-m", self.module] if self.module else [self.script])]
@@ -83,7 +83,7 @@ def parse_nnodes(text: object) -> tuple[int, int, bool]:
 
 
 def environment_problems(environment: dict[str, object]) -> list[str]:
-    """What is wrong with the names and values that a user wants in the environment. Values are never shown."""
+    """Problems of the names and values of a user's environment. Values are never shown."""
     problems = []
     for name, value in environment.items():
         if not VARIABLE_NAME.match(name):

@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A command that takes minutes: it outlives the connection, and its result can be read later. Private to this
-collection.
+"""A command that takes minutes: it outlives the connection, and its result can be read later. Private.
 
-Runs on the node, standard library only, Python >= 3.8. A command that is already running (the play that started it
-was interrupted) is followed, not started twice. The output of a failed command stays on the node, with the
-credentials removed from its URLs.
+Runs on the node, standard library only, Python >= 3.8. A command that is still running, after its play was
+interrupted, is followed, not started twice. The output of a failed command stays on the node, without the credentials
+in its URLs.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import RESULT_MARK
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_OUTPUT = 200000  # characters of the output that are returned, from its end
-MOST_LOGS = 20  # logs of failed commands that are kept for a user
-MOST_LOG_BYTES = 200 * 2**20  # of all these logs together; the newest stays in any case
+MOST_OUTPUT = 200000  # characters returned from the end of the output
+MOST_LOGS = 20  # logs of failed commands kept per user
+MOST_LOG_BYTES = 200 * 2**20  # in total for these logs; the newest always stays
 ROOT_LOGS = "/var/log/muster"
 CREDENTIALS = re.compile(r"(://)[^/\s@'\"]+@")  # https://user:token@host
 
 
 def without_credentials(text: str) -> str:
-    """The text without the user and the password of addresses in it, but for lines that are for the play."""
+    """The text without users and passwords in URLs, except in lines for the play."""
     lines = text.split("\n")
     return "\n".join(line if line.startswith(RESULT_MARK) else CREDENTIALS.sub(r"\1****@", line) for line in lines)
 
 
 def directory_of(request: dict[str, Any]) -> str:
-    """Where the state of this command lies: the same for the same command, this user's alone."""
+    """The directory for this command's state: the same for the same command, and private to this user."""
     parts = [request[part] for part in ("argv", "environment", "chdir", "stdin", "run")] + [os.geteuid()]
     name = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
     path = os.path.join(tempfile.gettempdir(), f"muster-long-{os.geteuid()}-{name}")
@@ -66,7 +65,7 @@ def read(path: str) -> str:
 
 
 def output_of(path: str) -> str:
-    """The end of what a command has printed, and whole, behind it, its last line that is for the play."""
+    """The end of a command's output, followed by its complete last line for the play."""
     shown = result = ""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
@@ -80,19 +79,19 @@ def output_of(path: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When a process was started, in ticks since boot; "" if it has ended. Numbers of processes come again."""
+    """When a process was started, in ticks since boot; "" if it has ended. Pids alone may be reused."""
     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
 
 
 def is_running(path: str) -> bool:
-    """Whether the keeper of a command is alive."""
+    """Whether a command's keeper process is alive."""
     words = read(os.path.join(path, "keeper")).split()
     return len(words) == 2 and started_at(int(words[0])) == words[1]
 
 
 def keep(path: str, request: dict[str, Any]) -> None:
-    """Run the command in a session of its own and write down how it ended. Never returns."""
+    """Run the command in a new session and record how it ended. Never returns."""
     try:
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -100,7 +99,7 @@ def keep(path: str, request: dict[str, Any]) -> None:
             stream.write(f"{os.getpid()} {started_at(os.getpid())}")
         os.rename(os.path.join(path, "keeper.new"), os.path.join(path, "keeper"))
         log = os.open(os.path.join(path, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with tempfile.TemporaryFile(dir=path) as given:  # has no name, so it is gone with the command
+        with tempfile.TemporaryFile(dir=path) as given:  # has no name, so it vanishes with the command
             given.write(request["stdin"].encode())
             given.seek(0)
             os.dup2(given.fileno(), 0)
@@ -109,7 +108,7 @@ def keep(path: str, request: dict[str, Any]) -> None:
         os.closerange(3, 256)
         code = 127
         try:
-            # No AnsibleModule on this side: it runs alone on a node.
+            # No AnsibleModule here: this process runs detached on a node.
             # pylint: disable=ansible-bad-function
             code = subprocess.call(
                 request["argv"], cwd=request["chdir"] or None, env={**os.environ, **request["environment"]}
@@ -124,7 +123,7 @@ def keep(path: str, request: dict[str, Any]) -> None:
 
 
 def start(path: str, request: dict[str, Any]) -> bool:
-    """Start the command, unless it runs; return whether it does already."""
+    """Start the command unless it is running; return whether it already was."""
     if is_running(path) or os.path.exists(os.path.join(path, "code")):
         return True
     with contextlib.suppress(FileNotFoundError):
@@ -138,14 +137,14 @@ def start(path: str, request: dict[str, Any]) -> bool:
 
 
 def logs_of_this_user() -> str:
-    """Directory of the logs that stay on the node."""
+    """The directory of the logs that stay on the node."""
     if os.geteuid() == 0:
         return ROOT_LOGS
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".muster", "logs")
 
 
 def remove_old_logs(directory: str) -> None:
-    """Keep the newest logs, as many as MOST_LOGS and MOST_LOG_BYTES allow."""
+    """Remove the oldest logs beyond MOST_LOGS and MOST_LOG_BYTES."""
     paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".log")]
     logs = [(os.stat(path).st_mtime_ns, os.stat(path).st_size, path) for path in paths]
     used = 0
@@ -156,7 +155,7 @@ def remove_old_logs(directory: str) -> None:
 
 
 def keep_log(path: str, what: str) -> str:
-    """Keep the output of a command that failed, readable for its user alone; return where, "" if that is impossible."""
+    """Keep a failed command's output, readable only by its user; return its path, "" if that is impossible."""
     source = os.path.join(path, "log")
     directory = logs_of_this_user()
     words = [time.strftime("%Y%m%dT%H%M%S"), os.uname().nodename, re.sub(r"[^A-Za-z0-9]+", "-", what).strip("-")[:60]]
@@ -179,7 +178,7 @@ def keep_log(path: str, what: str) -> str:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Start the command or follow it, and answer once it has ended, or after request["patience"] seconds."""
+    """Start or follow the command, and answer once it has ended, or after request["patience"] seconds."""
     path = directory_of(request)
     followed = start(path, request) if request["start"] else False
     deadline = time.monotonic() + request["patience"]

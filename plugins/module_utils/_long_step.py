@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How our own code answers a play when it runs as a long command. Private to this collection.
+"""How our own code, run as a long command, answers a play. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import sys
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
     Data = Dict[str, Any]
 
-RESULT_MARK = "MUSTER-RESULT "  # begins a line that is for the play, not for a person
+RESULT_MARK = "MUSTER-RESULT "  # prefix of a line for the play, not for a person
 
 
 class Fault(Exception):
@@ -26,17 +26,17 @@ class Fault(Exception):
 
 
 class ProgramFault(Fault):
-    """A program failed. What it printed says why."""
+    """A program failed. Its output says why."""
 
 
 def say(words: str) -> None:
-    """A line for the one who waits."""
+    """Print a line for the waiting user."""
     sys.stdout.write(f"{words}\n")
     sys.stdout.flush()
 
 
 def answered(work: Callable[[Data], Data], request: Data) -> Data:
-    """What the work returns. A Fault is told to the play, and ends this process as one that failed."""
+    """Return the work's result. Reports a Fault to the play, and ends this process as failed."""
     try:
         return work(request)
     except Fault as fault:

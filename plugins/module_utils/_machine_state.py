@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for cloud-init and the locks of apt and dpkg, then report what a machine lacks and what is wrong with it.
+"""Wait for cloud-init and the locks of apt and dpkg, then report a machine's missing parts and problems.
 
 Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
@@ -22,7 +22,7 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -33,7 +33,7 @@ LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/list
 CLOCKS = ("chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd", "systemd-timesyncd")
 LIMITS = "/etc/systemd/system.conf.d/90-muster.conf"
 CAP_SYS_RESOURCE = 24
-# A package by its name alone, or with an architecture: all else that apt understands is left to apt.
+# A package's name, with or without an architecture: anything else that apt accepts is left to apt.
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?")
 
 
@@ -42,12 +42,12 @@ class Fault(Exception):
 
 
 def output(*words: str) -> str:
-    """What a command prints, whether it succeeds or not."""
+    """A command's output, whether it succeeds or not."""
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 
 
 def wait_for_cloud_init(seconds: float) -> None:
-    """Wait for the end of the machine's first set-up. Whether that went well is not asked."""
+    """Wait for the end of the machine's first setup, whether or not it succeeds."""
     if shutil.which("cloud-init"):
         try:
             subprocess.run(
@@ -94,19 +94,19 @@ def wait_for_locks(seconds: float) -> None:
 
 
 def is_damaged(path: str) -> bool:
-    """Whether dpkg cannot read a list of files: it wants absolute names, one a line, and a line end behind the last."""
+    """Whether dpkg cannot read a file list, which needs one absolute name per line and a final line end."""
     try:
         with open(path, "rb") as file:
             content = file.read()
     except FileNotFoundError:
         return True
-    # An installed package owns at least the root directory, so a list that is empty was lost in a crash.
+    # An installed package owns at least the root directory, so an empty list was lost in a crash.
     lines = content.split(b"\n")
     return lines.pop() != b"" or not lines or any(not line.startswith(b"/") or b"\0" in line for line in lines)
 
 
 def require_debian() -> None:
-    """Raise Fault if the system has other packages than those of Debian."""
+    """Raise Fault if the system does not use Debian packages."""
     release = dict(line.partition("=")[::2] for line in read("/etc/os-release").splitlines())
     kin = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}".replace('"', "").split()
     if "debian" not in kin and "ubuntu" not in kin:
@@ -118,7 +118,7 @@ def require_debian() -> None:
 
 
 def missing_packages(names: list[str]) -> list[str]:
-    """Of these packages, those that are not installed, as far as their names tell; apt knows more."""
+    """Those of the packages that are not installed, judging by name alone; apt knows more."""
     plain = [name for name in names if PLAIN_NAME.fullmatch(name)]
     asked = "--showformat=${db:Status-Status} ${Package} ${Package}:${Architecture}\\n"
     lines = output("dpkg-query", "--show", asked, *plain).splitlines() if plain else []
@@ -127,7 +127,7 @@ def missing_packages(names: list[str]) -> list[str]:
 
 
 def damaged_lists() -> dict[str, str]:
-    """Installed packages whose list of files is damaged or missing, and the path of that list."""
+    """Installed packages whose file list is damaged or missing, with the list's path."""
     asked = "${db:Status-Status} ${Package} ${Architecture} ${Multi-Arch}\\n"
     damaged = {}
     for line in output("dpkg-query", "--show", f"--showformat={asked}").splitlines():
@@ -141,18 +141,18 @@ def damaged_lists() -> dict[str, str]:
 
 
 def is_interrupted() -> bool:
-    """Whether dpkg left something half done: a journal, or a package that is not configured."""
+    """Whether dpkg was interrupted: it left a journal, or an unconfigured package."""
     states = output("dpkg-query", "--show", "--showformat=${db:Status-Status} ${db:Status-Eflag}\\n").splitlines()
     half_done = ("unpacked", "half-configured", "half-installed", "triggers-awaited", "triggers-pending")
     return bool(glob.glob("/var/lib/dpkg/updates/[0-9]*")) or any(state.split()[0] in half_done for state in states)
 
 
 def broken_sources(paths: list[str]) -> dict[str, str]:
-    """Package sources that apt refuses, with what it says. Nothing of what it downloads is kept."""
+    """Package sources that apt refuses, with its messages. Downloads are not kept."""
     broken = {}
     for path in filter(os.path.exists, paths):
         with tempfile.TemporaryDirectory() as lists:
-            os.chmod(lists, 0o755)  # apt downloads as a user of its own
+            os.chmod(lists, 0o755)  # apt downloads as its own user
             options = [f"Dir::Etc::SourceList={path}", "Dir::Etc::SourceParts=/dev/null", f"Dir::State::Lists={lists}"]
             words = ["apt-get", "update", *(word for option in options for word in ("-o", option))]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -162,7 +162,7 @@ def broken_sources(paths: list[str]) -> dict[str, str]:
 
 
 def low_settings(wanted: dict[str, int]) -> dict[str, int]:
-    """Kernel settings that are lower than wanted, with the wanted value."""
+    """Kernel settings that are lower than wanted, with the wanted values."""
     low = {}
     for name, value in wanted.items():
         now = read(f"/proc/sys/{name.replace('.', '/')}").split()
@@ -175,7 +175,7 @@ def low_settings(wanted: dict[str, int]) -> dict[str, int]:
 
 
 def limit(kind: int, unit: int) -> int:
-    """The highest limit that root can give on this machine; -1 where there is none."""
+    """The highest limit that root can set on this machine; -1: unlimited."""
     capabilities = int(re.findall(r"CapEff:\s*([0-9a-f]+)", read("/proc/self/status"))[0], 16)
     hard = resource.getrlimit(kind)[1]
     free = capabilities >> CAP_SYS_RESOURCE & 1 or hard == resource.RLIM_INFINITY
@@ -183,7 +183,7 @@ def limit(kind: int, unit: int) -> int:
 
 
 def least(text: str, memory: int) -> int:
-    """Bytes of a size such as 50% or 64G."""
+    """A size such as 50% or 64G in bytes."""
     found = re.fullmatch(r"([0-9]+)(%|[kKmMgG])", text)
     if not found:
         raise Fault(
@@ -194,7 +194,7 @@ def least(text: str, memory: int) -> int:
 
 
 def waits_for_systemd(path: str) -> bool:
-    """Whether systemd has not read our limits yet, which an interrupted run may not have had it do."""
+    """Whether systemd has yet to read our limits, because an earlier call was interrupted."""
     for name, value in re.findall(r"(?m)^(DefaultLimit\w+)=(\w+)$", read(path)):
         number = str(int(value[:-1]) * 1024) if value.endswith("K") else value
         if output("systemctl", "show", f"--property={name}").strip() != f"{name}={number}":
@@ -203,7 +203,7 @@ def waits_for_systemd(path: str) -> bool:
 
 
 def state(given: Data) -> Data:
-    """All there is to know.
+    """The machine's complete state.
 
     Args:
         given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text).

@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the machines of a run were and ran, kept in plan.json because they may be gone later. Pure. Private to this
-collection."""
+"""A run's machines and their software, kept in plan.json because the machines may be gone later. Pure. Private."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from ansible_collections.muster.training.plugins.module_utils._run.documents imp
 
 
 class Machines(TypedDict):
-    """What plan.json says of all machines of a run."""
+    """plan.json's data on all machines of a run."""
 
-    nodes: dict[str, Machine]  # by their names
-    code: Code | None  # of the node of rank 0, None where the job does not start in a checkout
+    nodes: dict[str, Machine]  # by name
+    code: Code | None  # on rank 0's node; None if the job does not start in a checkout
     currency: str
 
 
@@ -26,7 +25,7 @@ NO_MACHINES: Machines = {"nodes": {}, "code": None, "currency": CURRENCY}
 
 
 def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
-    """The GPUs of a node by its facts, None if they were not asked for."""
+    """The GPUs in a node's facts, None if they were not requested."""
     gpus = facts.get("gpus")
     if gpus is None:
         return None
@@ -42,7 +41,7 @@ def hardware_of(facts: Mapping[str, Any]) -> Hardware | None:
 
 
 def software_of(facts: Mapping[str, Any]) -> Software | None:
-    """What the job's interpreter has by a node's facts, None if that was not read."""
+    """The software of the job's interpreter in a node's facts, None if it was not read."""
     software = facts.get("software")
     if software is None:
         return None
@@ -56,10 +55,10 @@ def software_of(facts: Mapping[str, Any]) -> Software | None:
 def machines_of(
     facts: Mapping[str, Mapping[str, Any]], prices: Mapping[str, float | None], master: str, currency: str, image: bool
 ) -> Machines:
-    """What there is to say of the machines of a run.
+    """Describe the machines of a run.
 
-    facts, prices: of each node by its name. master: the node of rank 0. image: whether the job runs in one, whose
-    software nobody has looked at.
+    facts, prices: by node name. master: rank 0's node. image: whether the job runs in an image, whose software was not
+    examined.
     """
     return {
         "nodes": {

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One entry in a user's ~/.netrc; all others are kept.
+"""Set one entry in a user's ~/.netrc; all others are kept.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -13,13 +13,13 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils import _user_files
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._user_files import Data
 
 
 def with_entry(text: str, machine: str, login: str, password: str) -> str:
-    """The text of a netrc with this entry, in the place of one for the same machine. Macros and comments stay."""
+    """The text of a netrc with this entry, which replaces one for the same machine. Macros and comments stay."""
     ours = f"machine {machine}\n  login {login}\n  password {password}\n"
     lines = text.splitlines(keepends=True)
     start = end = len(lines)
@@ -32,7 +32,7 @@ def with_entry(text: str, machine: str, login: str, password: str) -> str:
             )
             end = next(following, len(lines))
             break
-        if words[:1] == ["default"]:  # what stands behind it is never read
+        if words[:1] == ["default"]:  # later entries are never read
             start = end = number
             break
     before = "".join(lines[:start])
@@ -40,7 +40,7 @@ def with_entry(text: str, machine: str, login: str, password: str) -> str:
 
 
 def keep(path: str, machine: str, login: str, password: str, check: bool) -> Data:
-    """Have the entry in a file that its owner alone can read; return {"changed"}: the texts hold secrets of others.
+    """Ensure the entry in a file that only its owner can read; return just {"changed"}: the texts hold other secrets.
 
     Raises UserFileError if the file cannot be read or written.
     """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tree of code, and whether the node's is the same as the controller's. Private to this collection.
+"""Compare a node's code tree with the controller's. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions. What
-a job has written beside the code is not in a list, so it is neither examined nor reported.
+Runs on the node, standard library only, Python >= 3.8; the controller lists its own tree with the same functions.
+Files that a job has written beside the code are not in a list, so they are neither examined nor reported.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ import pwd
 import stat
 import zlib
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, TypedDict
 
-    # Of a file [size in bytes, time of its last change in seconds, 1 if it can be run, hash or ""], of a link
-    # ["link", where it leads], of a directory, whose name ends with a slash, null.
+    # File: [size in bytes, modification time in seconds, 1 if executable, hash or ""]. Link: ["link", target].
+    # Directory, whose name ends with a slash: null.
     Entry = Optional[List[Any]]
     Tree = Dict[str, Entry]
 
     class CodeFacts(TypedDict):
-        """What a node says of its copy. By kind (KINDS) how many names are of it, and some of them."""
+        """A node's facts about its copy: for each kind of difference (KINDS), the number of names and some of them."""
 
         path: str
         same: bool
         counts: dict[str, int]
         names: dict[str, list[str]]
-        script: bool  # the source has the job's script, so it is there once the code was brought
-        required: str | None  # hash of the requirements that were installed; null: in no environment of ours
+        script: bool  # the source has the job's script, so it exists once the code is copied
+        required: str | None  # hash of the installed requirements; null: not in an environment of ours
 
 
-LIST = ".muster-code.json"  # what the role code keeps of what it has brought, in the tree itself
+LIST = ".muster-code.json"  # the role code's list of what it has copied, in the tree itself
 KINDS = ("missing", "older", "newer", "other", "extra")
-MOST_NAMES = 3  # of a kind
-HASHED = 1 << 20  # bytes of a file up to which its hash counts where only its time differs
+MOST_NAMES = 3  # per kind
+HASHED = 1 << 20  # bytes; up to this size, files that differ only in time are compared by hash
 
 
 def hash_of(path: str) -> str:
-    """The beginning of the SHA-256 of a file's content."""
+    """The first digits of the SHA-256 of a file's content."""
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 def entry_of(path: str) -> Entry:
-    """What a tree says of a path, without a hash. Raises OSError if there is nothing."""
+    """The tree's entry for a path, without a hash. Raises OSError if the path does not exist."""
     found = os.lstat(path.rstrip("/"))
     if stat.S_ISLNK(found.st_mode):
         return ["link", os.readlink(path.rstrip("/"))]
@@ -61,7 +61,7 @@ def entry_of(path: str) -> Entry:
 
 
 def packed(tree: Tree) -> str:
-    """A tree as a text that can be sent."""
+    """A tree as compact text for sending."""
     return base64.b64encode(zlib.compress(json.dumps(tree).encode())).decode()
 
 
@@ -78,7 +78,7 @@ def digest_of(tree: Tree) -> str:
 
 
 def brought_to(directory: str) -> Tree:
-    """What the role code has brought into a directory, as its own list says; empty if there is none."""
+    """The role code's list of what it has copied into a directory; empty if there is none."""
     path = os.path.join(directory, LIST)
     try:
         if os.path.islink(path):
@@ -113,18 +113,18 @@ def kind_of(wanted: Entry, path: str) -> str:
 
 
 def is_left(directory: str, name: str, brought: Tree) -> bool:
-    """Whether what was brought once lies there as it was brought, so that the role code would remove it."""
+    """Whether a formerly copied name is still there unchanged, so that the role code would remove it."""
     try:
         here = entry_of(os.path.join(directory, name))
     except OSError:
         return False
     if here is None or brought[name] is None or here[0] == "link":
-        return here is not None and here == brought[name]  # a directory may hold what a job has written
+        return here is not None and here == brought[name]  # a directory may hold a job's files
     return here[:2] == brought[name]
 
 
 def differences(directory: str, wanted: Tree) -> dict[str, list[str]]:
-    """Names by the kind in which they differ."""
+    """Names by kind of difference."""
     found: dict[str, list[str]] = {}
     for name, entry in wanted.items():
         kind = kind_of(entry, os.path.join(directory, name))
@@ -138,7 +138,7 @@ def differences(directory: str, wanted: Tree) -> dict[str, list[str]]:
 
 
 def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
-    """The entries of those of the names that are there."""
+    """The entries of the names that exist."""
     tree: Tree = {}
     for name in names:
         try:
@@ -149,9 +149,9 @@ def tree_of(directory: str, names: Mapping[str, Any]) -> Tree:
 
 
 def required_in(interpreter: str) -> str | None:
-    """The hash of the project's requirements that role python_env has installed beside an interpreter.
+    """The hash of the project's requirements that the role python_env has installed in an interpreter's environment.
 
-    Empty where it has installed none, None if the interpreter is in no environment of that role.
+    Empty if it has installed none, None if the interpreter is not in an environment of that role.
     """
     environment = os.path.dirname(os.path.dirname(interpreter))
     if not interpreter or not os.path.isfile(os.path.join(environment, ".muster")):
@@ -164,7 +164,7 @@ def required_in(interpreter: str) -> str | None:
 
 
 def home_of(user: str) -> str:
-    """Home of a user, empty: of the one who logged in. "" if there is none."""
+    """A user's home; user "": the one who logged in. "" if there is none."""
     try:
         name = user or os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
         return pwd.getpwnam(name).pw_dir
@@ -173,15 +173,15 @@ def home_of(user: str) -> str:
 
 
 def code_directory(code: Mapping[str, Any]) -> str:
-    """Where the code lies on this node."""
+    """The directory of the code on this node."""
     return os.path.join(home_of(code["user"]), code["directory"])
 
 
 def read_code(directory: str, code: Mapping[str, Any], script: str, interpreter: str) -> CodeFacts:
     """Compare the tree in a directory with the controller's.
 
-    code: listing (see packed; empty if it is too long to be sent), digest of it, and directory and user, which have
-    led to the directory. script: path of the job's script, or "".
+    code: listing (see packed; empty if it is too long to send), its digest, and the directory and user that the path
+    was derived from. script: path of the job's script, or "".
     """
     listing = code["listing"]
     wanted = unpacked(listing) if listing else None

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands and calls that may hang, with a time limit. Private to this collection.
+"""Run commands and calls that may hang, with a time limit. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. A process that waits for a broken device or a dead server cannot
-be killed; what is left behind here holds nothing of ours open, so the answer to the controller is given all the same.
+be killed. Processes left behind here hold no descriptors of ours, so they do not block the answer to the controller.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import signal
 import subprocess
 import time
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 
 class Output:
-    """What a command said. `code` is None if it did not end in time, or could not be started."""
+    """A command's output. `code` is None if it did not end in time, or could not be started."""
 
     def __init__(self, code: int | None, text: str, hangs: bool = False) -> None:
         self.code = code
@@ -34,12 +34,12 @@ class Output:
 
 
 class Command:
-    """A command that runs beside us from now on; its output and errors come as one text."""
+    """A command running in the background; its output and errors are returned as one text."""
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
         self.problem = ""
         try:
-            # No AnsibleModule on this side: it runs alone on a node.
+            # No AnsibleModule here: this runs by itself on a node.
             # pylint: disable=ansible-bad-function
             self.process = subprocess.Popen(
                 argv,
@@ -53,11 +53,11 @@ class Command:
             self.problem = f"{argv[0]}: {error.strerror}"
 
     def output(self, deadline: float) -> Output:
-        """Return what it said; at the deadline (time.monotonic()) it is killed and left to itself."""
+        """Return its output; at the deadline (time.monotonic()) it is killed and abandoned."""
         if self.problem:
             return Output(None, self.problem)
         try:
-            # who waited for another one meanwhile still gets what this one has said
+            # even after waiting for another command, get this one's output
             said, _nothing = self.process.communicate(timeout=max(0.5, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
@@ -67,9 +67,9 @@ class Command:
 
 
 def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
-    """Call each function in a child process of its own, all at once; return {key: what it returned}, as JSON allows.
+    """Call each function in its own child process, all at once; return {key: its result}, as JSON allows.
 
-    A key is missing if there was no answer within `timeout` seconds.
+    A key is missing if its call did not return within `timeout` seconds.
     """
     waiting = {}
     for key, function in calls.items():
@@ -77,7 +77,7 @@ def call_apart(calls: Mapping[str, Callable[[], Any]], timeout: float) -> dict[s
         pid = os.fork()
         if pid == 0:
             try:
-                # nothing of ours stays open in a child that may never end
+                # a child that may never end must not hold our descriptors
                 os.dup2(writer, 0)
                 os.dup2(os.open(os.devnull, os.O_RDWR), 1)
                 os.dup2(1, 2)

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NVIDIA driver installed on a node: packages, modules per kernel, what could be installed. Private to this
-collection.
+"""The NVIDIA driver installed on a node: packages, modules per kernel, available packages. Private.
 
-Runs on the node, standard library only, Python >= 3.8. _node_gpus reads what is loaded. The parsers are pure.
+Runs on the node, standard library only, Python >= 3.8. _node_gpus reads the loaded driver. The parsers are pure.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 TIMEOUT = 30.0  # seconds; apt-cache takes 1 to 3 on a machine with many sources
-# Packages of the driver: its kernel module, its libraries and programs. Not CUDA's own, nor the container toolkit.
-# Without libxnvctrl0: it is of no branch, and Open MPI's hwloc would go with it.
+# Packages of the driver: its kernel module, libraries and programs, but not CUDA or the container toolkit. Not
+# libxnvctrl0 either: it belongs to no branch, and removing it would remove Open MPI's hwloc.
 DRIVER_PACKAGE = re.compile(
     r"(nvidia-(driver|dkms|kernel|utils|compute|headless|firmware|settings|open|modprobe|persistenced|smi|alternative"
     r"|legacy|tesla|egl|vdpau|opencl|driver-.*)|libnvidia-(?!container)|xserver-xorg-video-nvidia|linux-(modules|objects"
@@ -34,13 +33,13 @@ KERNEL_PACKAGE = re.compile(r"linux-(image|headers|modules|generic|virtual|aws|g
 
 
 def branch_of(version: str) -> int | None:
-    """The branch of a driver's or package's version: 535 of 535.183.01 and of 1:535.183.01-0ubuntu1."""
+    """The branch of a driver's or package's version: 535 for 535.183.01 and 1:535.183.01-0ubuntu1."""
     match = re.match(r"(?:[0-9]+:)?([0-9]{3,})(?:\.|$)", version)
     return int(match[1]) if match else None
 
 
 def parse_packages(text: str) -> list[dict[str, str]]:
-    """Read `dpkg-query --show` with the format name, version, wanted state, state and error flag, tabs between."""
+    """Read `dpkg-query --show` with tab-separated name, version, wanted state, state and error flag."""
     found = []
     for line in text.splitlines():
         name, version, wanted, status, flag = (line.split("\t") + [""] * 5)[:5]
@@ -50,7 +49,7 @@ def parse_packages(text: str) -> list[dict[str, str]]:
 
 
 def parse_dkms(text: str) -> list[dict[str, str]]:
-    """Read `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed", older ones with a comma first."""
+    """Read `dkms status`: "nvidia/535.183.01, 5.15.0-91-generic, x86_64: installed", or "nvidia, ..." if older."""
     found = []
     for line in text.splitlines():
         match = re.match(r"nvidia[^/,]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)", line.strip())
@@ -66,7 +65,7 @@ def parse_available(text: str) -> list[str]:
 
 
 def parse_policy(text: str) -> dict[str, str]:
-    """Read `apt-cache policy`: the version that would be installed, by the name of the package."""
+    """Read `apt-cache policy`: the version that would be installed, by package name."""
     found = {}
     for block in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
         match = re.match(r"(\S+):\n(?:.*\n)*?  Candidate: (\S+)", block)
@@ -76,18 +75,18 @@ def parse_policy(text: str) -> dict[str, str]:
 
 
 def kernel_key(name: str) -> list[Any]:
-    """By this kernels are ordered as a boot menu does: 5.15.0-100 after 5.15.0-91."""
+    """Sort key that orders kernels like a boot menu: 5.15.0-100 after 5.15.0-91."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[a-z]+", name)]
 
 
 def newest_kernel(running: str, images: list[str]) -> str:
-    """The kernel that the next boot takes, by the images in /boot; the running one if there is none."""
+    """The kernel that the next boot uses, from the images in /boot; the running one if there is none."""
     kernels = [os.path.basename(path)[len("vmlinuz-") :] for path in images]
     return max(kernels, key=kernel_key) if kernels else running
 
 
 class DriverQuestion:
-    """The question about the installed driver, asked on creation."""
+    """The query of the installed driver, started on creation."""
 
     def __init__(self) -> None:
         self.deadline = time.monotonic() + TIMEOUT

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is true on a node, read in one go without changing anything. Private to this collection.
+"""Facts of a node, read in one call without changing anything. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes what the caller wants to know about and
-returns plain data; the checks that judge it run on the controller. What takes long is started first and collected last,
-each with a time limit: a driver or a mount that hangs is a fact, too.
+Runs on the node, standard library only, Python >= 3.8. ``read_facts`` takes a request and returns plain data; the
+checks that judge it run on the controller. Slow queries are started first and collected last, each with a time limit: a
+driver or a mount that hangs is a fact, too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ansible_collections.muster.training.plugins.module_utils._run.runs import n
 from ansible_collections.muster.training.plugins.module_utils._run.runs import runs_directory as directory_of_runs
 from ansible_collections.muster.training.plugins.module_utils._run.unit import may_raise_limits
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
-# Seconds, in a node's environment: a test can shift the clock that we read, where the kernel's is everybody's.
+# Seconds, in a node's environment: lets a test shift the clock that we read, since all test hosts share the kernel's.
 CLOCK_SHIFT = "MUSTER_CLOCK_SHIFT"
 
 
@@ -39,7 +39,7 @@ def clock() -> float:
 
 
 def glibc_version() -> str:
-    """Return the version of this system's C library, such as 2.31, "" if it is another one than glibc."""
+    """Return the version of this system's glibc, such as 2.31, "" if it has another C library."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
     except ValueError:
@@ -47,7 +47,7 @@ def glibc_version() -> str:
 
 
 def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
-    """Return what a path is, as this user sees it; one on a mount that does not answer is not touched."""
+    """Describe a path as this user sees it, without touching one on a mount that does not answer."""
     if path.startswith("~/"):
         path = os.path.join(home, path[2:])
     if dead:
@@ -65,23 +65,23 @@ def path_facts(path: str, home: str, dead: str = "") -> dict[str, Any]:
 
 
 def find_interpreter(names: str) -> str:
-    """Return the absolute path of the first existing interpreter, from paths and names separated by colons.
+    """Return the absolute path of the first existing interpreter in a colon-separated list of paths and names.
 
-    "" if none is.
+    "" if none exists.
     """
     found = (shutil.which(os.path.expanduser(name)) for name in names.split(":") if name)
     return next((path for path in found if path), "")
 
 
 def may_write(directory: str) -> bool:
-    """Whether this user may make files in a directory, or make it where it does not exist yet."""
+    """Whether this user may create files in a directory, or create it if it does not exist."""
     while directory != "/" and not os.path.exists(directory):
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def user_numbers(user: str) -> dict[str, int]:
-    """Return uid and gid of a user, nothing if there is none of the name."""
+    """Return uid and gid of a user, nothing if the user does not exist."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -90,19 +90,19 @@ def user_numbers(user: str) -> dict[str, int]:
 
 
 def become(user: str) -> None:
-    """Become the run's user, if we are root: files must be seen with that user's eyes."""
+    """Become the run's user, if we are root: that user's view of files counts."""
     act_as(user)
     be_the_user()
-    import ctypes  # costs milliseconds that few need to spend
+    import ctypes  # costs milliseconds, and is rarely needed
 
-    # who was root has its files in /proc kept from all others, its own new user included: no listener could name itself
+    # /proc files of a former root process are closed even to its new user, and a listener could not name itself
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def end_leftover(address: str) -> bool:
-    """End what an earlier probe left listening on an address; return whether there was anything.
+    """End a listener that an earlier probe left on an address; return whether there was one.
 
-    Its ports are those of a run, and a node that skips the connection checks has no probe of its own.
+    It holds a run's ports, and a node that skips the connection checks makes no new probe.
     """
     from ansible_collections.muster.training.plugins.module_utils import _peer_probe
 
@@ -114,9 +114,8 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
 
     request: node (its inventory name), address (its node_address, or ""), peers ({name: address}), ports (TCP ports to
     be free on the address), interpreter, script, working_directory (each may be ""), runs_directory, run_id, user,
-    parts, mounts (paths that must be mounts), code (see _node_code, or {}), image (name and
-    engine, or {}), probe (see _peer_probe). What a part
-    imports is compiled for it alone.
+    parts, mounts (paths that must be mounts), code (see _node_code, or {}), image (name and engine, or {}), probe
+    (see _peer_probe). Each part's imports are compiled only if it is requested.
     """
     start = clock()
     parts = set(request["parts"])
@@ -133,10 +132,10 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     addresses = network.addresses_of(interfaces)
     interface = network.interface_of(address, addresses) if address else None
     binds = {str(port): network.can_listen(address, port) for port in ports} if interface else {}
-    if interface == "lo":  # all nodes are this machine: there is no network to try
+    if interface == "lo":  # all nodes are this machine: no network to test
         parts.discard("connections")
     if any(binds.values()) and end_leftover(address):
-        # on a busy machine the kernel frees the port a moment after the process has let go of it
+        # on a busy machine the kernel frees the port a moment after the process has closed it
         deadline = time.monotonic() + 1.0
         while any(binds.values()) and time.monotonic() < deadline:
             binds = {str(port): network.can_listen(address, port) for port in ports}
@@ -161,7 +160,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
         "runs_directory": runs_directory,
     }
 
-    # what only root sees, and what takes long
+    # queries that need root, and slow ones
     waiting: dict[str, Any] = {}
     if "gpus" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _node_gpus
@@ -227,7 +226,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
             facts["deepspeed_config"] = _deepspeed_config.read_config(path) if not dead(path) else None
         from ansible_collections.muster.training.plugins.module_utils import _node_software
 
-        # of the node, not of an interpreter: with an image that is the image's, and need not be here
+        # programs belong to the node, not to an interpreter, which with an image need not exist here
         facts["programs"] = _node_software.programs_in([place for place in os.get_exec_path() if not dead(place)])
         if interpreter and not dead(interpreter):
             waiting["software"] = _node_software.SoftwareQuestion(

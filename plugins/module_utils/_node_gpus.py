@@ -18,16 +18,16 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command, Output
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-SMI_TIMEOUT = 10.0  # seconds; without persistence a driver with eight GPUs takes 5 s to answer
-# Fields that every driver since 418 knows; an unknown one would make nvidia-smi refuse the whole query.
+SMI_TIMEOUT = 10.0  # seconds; without persistence mode, a driver with eight GPUs takes 5 s
+# Fields that every driver since 418 supports; an unknown one would make nvidia-smi refuse the whole query.
 GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used", "compute_mode")
 HEALTH_FIELDS = ("ecc.errors.uncorrected.volatile.total", "retired_pages.pending")
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-# Beside PATH, which a login without a terminal may have short: containers, WSL and older installers put it there.
+# In addition to PATH, which may be short without a terminal: containers, WSL and older installers put it there.
 SMI_PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/bin", "/opt/bin", "/usr/lib/wsl/lib")
 LIBRARY_PLACES = (
     "/usr/lib/x86_64-linux-gnu",
@@ -37,7 +37,7 @@ LIBRARY_PLACES = (
     "/usr/lib/wsl/lib",
     "/usr/lib",
 )
-# Programs that keep a GPU open without computing on it: NVIDIA's services, monitors, and what draws a screen.
+# Programs that keep a GPU open without computing on it: NVIDIA's services, monitors, and display servers.
 CARETAKERS = re.compile(
     r"(nvidia-(smi|persistenced|powerd|settings|device-plugin)|nv-(hostengine|fabricmanager)|dcgm(i|-exporter)?"
     r"|gpu-feature-discovery|nvtop|btop|nvitop|gpustat|glances|otelopscol"
@@ -53,10 +53,10 @@ VIRTUAL_MACHINES = ("vfio-pci", "pciback")  # drivers that hold a device for a v
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Read the output of --query-gpu with --format=csv: a line of names with units, then a line a GPU.
+    """Read the output of --query-gpu with --format=csv: a line of names with units, then one line per GPU.
 
-    Numbers come out as int where the driver gives one, else None: it prints [N/A], [Not Supported], [Unknown Error] ...
-    `fault` holds what it printed instead if that indicates a broken GPU.
+    Numbers are int, or None if the driver prints [N/A], [Not Supported], [Unknown Error] ... instead. `fault` holds
+    such a text if it indicates a broken GPU.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("index, ")), None)
@@ -73,7 +73,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
             {
                 "index": int(values["index"]),
                 "uuid": values["uuid"],
-                "name": re.sub(r"^NVIDIA ", "", values["name"]),  # drivers before 465 leave the maker out
+                "name": re.sub(r"^NVIDIA ", "", values["name"]),  # drivers before 465 leave out the vendor
                 "driver": values["driver_version"],
                 "memory_mib": leading_number(values["memory.total"]),
                 "memory_used_mib": leading_number(values["memory.used"]),
@@ -87,7 +87,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def parse_abilities(text: str) -> list[list[int]]:
-    """Read the compute capabilities of all GPUs, such as [8, 9], in the order of their indices; [] of an old driver."""
+    """Read the compute capabilities of all GPUs, such as [8, 9], in index order; [] with an old driver."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[:1] != ["compute_cap"] or not all(re.match(r"[0-9]+\.[0-9]+\Z", line) for line in lines[1:]):
         return []
@@ -95,13 +95,13 @@ def parse_abilities(text: str) -> list[list[int]]:
 
 
 def leading_number(text: str) -> int | None:
-    """Return the whole number that a value such as "143771 MiB" begins with, None if there is none."""
+    """Return the integer at the start of a value such as "143771 MiB", None if there is none."""
     match = re.match(r"[0-9]+", text)
     return int(match.group()) if match else None
 
 
 def parse_processes(text: str) -> list[dict[str, Any]]:
-    """Read the output of --query-compute-apps with --format=csv. A name of a process may hold commas."""
+    """Read the output of --query-compute-apps with --format=csv. Process names may hold commas."""
     found = []
     for line in text.splitlines():
         match = re.match(r"((?:GPU|MIG)-\S+), ([0-9]+), (.*), ([^,]*)\Z", line.strip())
@@ -118,8 +118,7 @@ def parse_processes(text: str) -> list[dict[str, Any]]:
 
 
 def diagnose(output: Output) -> tuple[str, str]:
-    """Tell what is the matter with nvidia-smi: (state, what it said), state being ok, hangs, mismatch, no-driver,
-    no-gpu, gpu-lost or failed."""
+    """Return nvidia-smi's state and output; state: ok, hangs, mismatch, no-driver, no-gpu, gpu-lost or failed."""
     said = " ".join(output.text.split())[:300]
     if output.hangs:
         return "hangs", ""
@@ -138,7 +137,7 @@ def diagnose(output: Output) -> tuple[str, str]:
 
 
 def find_smi() -> str | None:
-    """Return where nvidia-smi is, None on a machine without it."""
+    """Return the path of nvidia-smi, None on a machine without it."""
     return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(SMI_PLACES))
 
 
@@ -149,7 +148,7 @@ def smi_query(smi: str, what: str, fields: tuple[str, ...]) -> Command:
 
 
 class GpuQuestion:
-    """The question about GPUs, asked on creation; what takes long runs while other facts are read."""
+    """The query of GPUs, started on creation; slow parts run while other facts are read."""
 
     def __init__(self) -> None:
         self.smi = find_smi()
@@ -157,7 +156,7 @@ class GpuQuestion:
         if self.smi:
             self.gpus = smi_query(self.smi, "gpu", GPU_FIELDS + HEALTH_FIELDS)
             self.apps = smi_query(self.smi, "compute-apps", PROCESS_FIELDS)
-            self.abilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field that drivers since 510 know
+            self.abilities = smi_query(self.smi, "gpu", ("compute_cap",))  # a field of drivers since 510
         loaded = read_text("/sys/module/nvidia/version")
         self.driver = {"loaded": loaded or None, "library": library_version(), "on_disk": None}
         self.modinfo = None
@@ -172,7 +171,7 @@ class GpuQuestion:
         state, said = "absent", ""
         if self.smi:
             output = self.gpus.output(self.deadline)
-            if "is not a valid field to query" in output.text:  # a driver that dropped one of the health fields
+            if "is not a valid field to query" in output.text:  # this driver dropped one of the health fields
                 output = smi_query(self.smi, "gpu", GPU_FIELDS).output(self.deadline)
             state, said = diagnose(output)
             devices = parse_gpus(output.text)
@@ -205,7 +204,7 @@ def read_text(path: str) -> str:
 
 
 def count_listed() -> int:
-    """Return how many GPUs the NVIDIA driver of this machine lists, 0 without one."""
+    """Return how many GPUs this machine's NVIDIA driver lists, 0 without a driver."""
     try:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
@@ -213,9 +212,9 @@ def count_listed() -> int:
 
 
 def count_on_bus() -> int:
-    """Return how many display or 3D controllers of NVIDIA's are on the PCI bus, with or without a driver.
+    """Return how many NVIDIA display or 3D controllers are on the PCI bus, with or without a driver.
 
-    Without those that this machine hands on to a virtual one.
+    Excludes those passed through to a virtual machine.
     """
     return sum(
         read_text(f"{device}/vendor") == NVIDIA
@@ -226,7 +225,7 @@ def count_on_bus() -> int:
 
 
 def library_version() -> str | None:
-    """Return the version of the driver's library that programs load, by the file that libnvidia-ml.so.1 leads to."""
+    """Return the version of the driver's library that programs load, from the target of libnvidia-ml.so.1."""
     for place in LIBRARY_PLACES:
         path = os.path.join(place, "libnvidia-ml.so.1")
         if os.path.exists(path):
@@ -238,10 +237,10 @@ def library_version() -> str | None:
 
 
 def holders(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the processes that hold a GPU: those of nvidia-smi's list and those with a GPU's device file open.
+    """Return the processes that use a GPU: those listed by nvidia-smi and those with a GPU's device file open.
 
-    Each with pid, command, user, orphan (its parent is gone), run (of muster's, "" for others), memory_mib, devices.
-    nvidia-smi knows processes of other containers, which have no entry in our /proc: their user is "".
+    Each with pid, command, user, orphan (its parent is gone), run (its muster run, or ""), memory_mib, devices.
+    nvidia-smi also lists processes of other containers, without an entry in our /proc: their user is "".
     """
     found: dict[int, dict[str, Any]] = {}
     for app in apps:
@@ -257,7 +256,7 @@ def holders(apps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def program_name(command: str) -> str:
-    """Return the name of the program in a command line, of Python that of the script or module which it runs."""
+    """Return the program's name in a command line; for Python, the script or module that it runs."""
     names = [os.path.basename(word) for word in command.split()]
     if names and PYTHON.match(names[0]):
         names = [name for name in names[1:] if not name.startswith("-")] or names
@@ -265,7 +264,7 @@ def program_name(command: str) -> str:
 
 
 def open_devices() -> dict[int, list[str]]:
-    """Return {pid: the device files of GPUs that it has open}, as far as this user may see."""
+    """Return {pid: its open GPU device files}, as far as this user may see them."""
     found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -281,7 +280,7 @@ def open_devices() -> dict[int, list[str]]:
 
 
 def describe(pid: int) -> dict[str, Any]:
-    """Return pid, command, user, orphan and run of a process, "" if it is not to be seen."""
+    """Return pid, command, user, orphan and run of a process; "" for what cannot be seen."""
     command = read_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip()[:200]
     user, parent = "", 0
     for line in read_text(f"/proc/{pid}/status").splitlines():

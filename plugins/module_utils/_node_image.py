@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container engine knows of a job's image, as the run's user sees it. Private to this collection.
+"""A container engine's facts about a job's image, as seen by the run's user. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -20,27 +20,27 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
     from ansible_collections.muster.training.plugins.module_utils._node_commands import Output
 
-TIMEOUT = 10.0  # seconds; an engine that has just been started takes one
-# Of `info`: where images lie, and what tells whether a container can be held to a limit of memory.
+TIMEOUT = 10.0  # seconds; a newly started engine takes one
+# Fields of `info`: where images are kept, and whether the engine can enforce a memory limit.
 INFO = {
     "docker": "{{.DockerRootDir}}|{{.MemoryLimit}}",
     "podman": "{{.Store.GraphRoot}}|{{.Host.CgroupManager}} {{.Host.CgroupControllers}}",
 }
 MISSING = re.compile(r"no such image|image not known|no such object", re.IGNORECASE)
-# What docker looks for when a container is to have GPUs, and the directories in which podman does.
+# What docker looks for to give a container GPUs, and the directories in which podman looks.
 HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-ENGINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of a service of systemd's
+ENGINE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the PATH of systemd services
 
 
 class ImageQuestion:
-    """The questions about an engine's image and its disk, asked on creation."""
+    """The queries of an engine's image and its disk, started on creation."""
 
     def __init__(self, engine: str, image: str) -> None:
         self.deadline = time.monotonic() + TIMEOUT
@@ -49,13 +49,13 @@ class ImageQuestion:
         self.root = Command(in_group(engine, [engine, "info", "--format", INFO[engine]]))
 
     def answer(self) -> dict[str, Any]:
-        """Return id ("": it is not there), size and free (bytes, None: not told), root, toolkit, error ("": none).
+        """Return id ("": missing), size and free (bytes, None: unknown), root, toolkit, error ("": none).
 
-        memory_limit: whether --memory holds, None if that is not told.
+        memory_limit: whether --memory is enforced, None if unknown.
         """
         identity, size, error = parse_image(self.image.output(self.deadline))
         info = self.root.output(self.deadline)
-        if info.code != 0 and self.engine == "podman":  # before 3.3 it does not tell of controllers
+        if info.code != 0 and self.engine == "podman":  # before 3.3, podman does not report controllers
             words = [self.engine, "info", "--format", "{{.Store.GraphRoot}}"]
             info = Command(in_group(self.engine, words)).output(self.deadline)
         place, limit = parse_info(self.engine, info.text if info.code == 0 else "", os.geteuid() == 0)
@@ -71,7 +71,7 @@ class ImageQuestion:
 
 
 def in_group(name: str, words: list[str]) -> list[str]:
-    """Return a command with a group that this user was given after the login: a run's unit has it, too."""
+    """Return a command with a group that this user got after the login, since a run's unit has it, too."""
     try:
         group = grp.getgrnam(name)
     except KeyError:
@@ -81,11 +81,11 @@ def in_group(name: str, words: list[str]) -> list[str]:
 
 
 def parse_image(output: Output) -> tuple[str, int | None, str]:
-    """Return the id in hex, the size in bytes, and why they are not known, of what `image inspect` has said."""
+    """Return the id in hex, the size in bytes, and why they are unknown, from the output of `image inspect`."""
     if output.hangs:
         return "", None, "it does not answer"
     said = " ".join(output.text.split())
-    found = re.search(r"(?:^| )(?:sha256:)?([0-9a-f]{64}) ([0-9]+)$", said)  # warnings may stand before it
+    found = re.search(r"(?:^| )(?:sha256:)?([0-9a-f]{64}) ([0-9]+)$", said)  # warnings may come first
     if output.code == 0 and found:
         return found[1], int(found[2]), ""
     if output.code and MISSING.search(said):
@@ -94,9 +94,9 @@ def parse_image(output: Output) -> tuple[str, int | None, str]:
 
 
 def parse_info(engine: str, text: str, root: bool) -> tuple[str, bool | None]:
-    """Return where images lie, and whether a container is held to --memory, of what `info` has said in our format.
+    """Return where images are kept, and whether --memory is enforced, from the output of `info` in our format.
 
-    A user's podman can hold one to it by the user's systemd alone, and says nothing if it does not.
+    A rootless podman can enforce it only through the user's systemd, and is silent if it does not.
     """
     place, divider, told = next((line for line in text.splitlines() if line.startswith("/")), "").partition("|")
     if not divider:
@@ -108,7 +108,7 @@ def parse_info(engine: str, text: str, root: bool) -> tuple[str, bool | None]:
 
 
 def free_bytes(directory: str) -> int | None:
-    """Return how much is free where a directory lies; one of root's may be hidden from us, what is above it not."""
+    """Return the free bytes on a directory's disk; if root's directory is hidden from us, ask its parents."""
     while directory != "/":
         try:
             return shutil.disk_usage(directory).free
@@ -118,7 +118,7 @@ def free_bytes(directory: str) -> int | None:
 
 
 def has_toolkit(engine: str) -> bool:
-    """Whether the engine can give GPUs of NVIDIA's to a container, by what it looks for itself."""
+    """Whether the engine can give a container NVIDIA GPUs, judging by the files it looks for itself."""
     if engine == "docker":
         return any(shutil.which(name, path=ENGINE_PATH) for name in HOOKS)
     for directory in CDI_DIRECTORIES:

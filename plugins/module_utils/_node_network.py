@@ -4,7 +4,7 @@
 
 """Interfaces, routes, names and ports of a node. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. The kernel is asked over netlink: no program is started.
+Runs on the node, standard library only, Python >= 3.8. Queries the kernel over netlink, without starting programs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
@@ -30,11 +30,11 @@ RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
 RTAX_MTU = 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 TCP_LISTEN = "0A"  # state in /proc/net/tcp
-RESOLVE_TIMEOUT = 3.0  # seconds for all names together; a resolver without an answer takes 5 s and more for one
-RESOLVERS = 8  # names that are looked up at a time
+RESOLVE_TIMEOUT = 3.0  # seconds for all names together; an unanswered query alone takes 5 s or more
+RESOLVERS = 8  # names looked up at a time
 HOLDERS_TIMEOUT = 3.0  # seconds; sudo may ask a directory service
-# Prints for each process that has one of the sockets in argv open: socket, pid, words of its command line. A user sees
-# their own processes, root everybody's.
+# Prints socket, pid and command line of each process that has one of the sockets in argv open. A user sees only their
+# own processes, root sees all.
 HOLDERS = """
 import os, sys
 def target(path):
@@ -68,7 +68,7 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def ask_kernel(channel: socket.socket, kind: int, flags: int, body: bytes) -> list[tuple[int, bytes]]:
-    """Return the messages (type, body) with which the kernel answers a request. Raises OSError with its refusal."""
+    """Return the messages (type, body) of the kernel's answer to a request. Raises OSError with the kernel's error."""
     channel.send(struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | flags, 1, 0) + body)
     answers: list[tuple[int, bytes]] = []
     while True:
@@ -110,16 +110,16 @@ def read_interfaces(channel: socket.socket) -> dict[str, dict[str, Any]]:
             continue
         family, prefix, _flags, _scope, index = struct.unpack_from("BBBBI", content)
         values = dict(attributes(content[8:]))
-        raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)  # of a point-to-point link IFA_ADDRESS is the other end
+        raw = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS)  # on a point-to-point link, IFA_ADDRESS is the other end
         if raw and index in interfaces and family in (socket.AF_INET, socket.AF_INET6):
             interfaces[index]["addresses"].append(f"{socket.inet_ntop(family, raw)}/{prefix}")
     return {interface.pop("name"): interface for interface in interfaces.values()}
 
 
 def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
-    """Return how this machine reaches an address: interface, source, gateway, mtu (of the route, 0: the interface's).
+    """Return the route to an address: interface, source, gateway, mtu (the route's, 0: the interface's).
 
-    None if no route leads there. Nothing is sent to the address.
+    None if there is no route. Sends nothing to the address.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     raw = socket.inet_pton(family, address)
@@ -143,10 +143,10 @@ def read_route(channel: socket.socket, address: str) -> dict[str, Any] | None:
 
 
 def machine() -> str:
-    """Return what nodes have in common that share a loopback: a boot of a kernel, and in it a network namespace.
+    """Return an id that only nodes with a common loopback share: the kernel's boot id and the network namespace.
 
-    "" if that cannot be read. Containers of one kernel have its boot id, and each a network namespace of its own,
-    unless they were given the machine's: then its loopback is theirs too.
+    "" if it cannot be read. Containers of one kernel share its boot id, but each has its own network namespace, unless
+    it uses the machine's, and thus its loopback.
     """
     try:
         namespace = os.readlink("/proc/self/ns/net")
@@ -164,7 +164,7 @@ def addresses_of(interfaces: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def interface_of(address: str, addresses: dict[str, str]) -> str | None:
-    """Return the interface that carries an address; all of 127.0.0.0/8 is the loopback's."""
+    """Return the interface with an address; all of 127.0.0.0/8 belongs to the loopback."""
     if address.startswith("127."):
         return "lo"
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -184,7 +184,7 @@ def read_line(path: str) -> str:
 
 
 def own_names(hostname: str) -> dict[str, Any]:
-    """Return what this machine's own name means to it, by the three ways in which launchers ask."""
+    """Return what this machine's own name resolves to, by the three methods that launchers use."""
     try:
         first: str | None = socket.gethostbyname(hostname)
     except OSError:
@@ -202,7 +202,7 @@ def resolve(name: str) -> list[str]:
 
 
 def parse_hosts(text: str) -> dict[str, list[str]]:
-    """Read /etc/hosts: {name in small letters: its addresses in the order of the file}."""
+    """Read /etc/hosts: {lower-case name: its addresses in file order}."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         fields = line.partition("#")[0].split()
@@ -214,11 +214,11 @@ def parse_hosts(text: str) -> dict[str, list[str]]:
 
 
 def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLVE_TIMEOUT) -> dict[str, Any]:
-    """Return what this machine's own name and the names of its peers mean here.
+    """Return what this machine's own name and its peers' names resolve to here.
 
-    hostname; own: see own_names(), None if the resolver did not answer in time; hosts_file: {peer: addresses} as
-    far as /etc/hosts knows them; resolver: {peer: addresses}, None if it was not to be asked: names that only a name
-    server could know cost packets and, where it is slow, seconds; unanswered: the names for which that took too long.
+    hostname; own: see own_names(), None if the resolver did not answer in time; hosts_file: {peer: addresses} found in
+    /etc/hosts; resolver: {peer: addresses}, None if it was not to be queried, since a name server costs packets and, if
+    slow, seconds; unanswered: the names that took too long.
     """
     names = list(names)
     hostname = socket.gethostname()
@@ -227,7 +227,7 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
             lines = parse_hosts(stream.read())
     except OSError:
         lines = {}
-    waiting = [*(names if ask_resolver else []), None]  # None: the own name
+    waiting = [*(names if ask_resolver else []), None]  # None: this machine's own name
     unanswered = {name or hostname for name in waiting}
     own: list[dict[str, Any]] = []
     resolved: dict[str, list[str]] = {}
@@ -245,7 +245,7 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
             unanswered.discard(name or hostname)
 
     deadline = time.monotonic() + timeout
-    # daemons: a resolver that hangs must not keep the answer from being given
+    # daemons, so that a hanging resolver does not block the answer
     workers = [threading.Thread(target=work, daemon=True) for _worker in range(min(RESOLVERS, len(waiting)))]
     for worker in workers:
         worker.start()
@@ -264,9 +264,9 @@ def read_names(names: Iterable[str], ask_resolver: bool, timeout: float = RESOLV
 
 
 def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
-    """Return {port: {"pid", "command"}} for those of the given TCP ports on which something listens here.
+    """Return {port: {"pid", "command"}} for the given TCP ports that have a listener here.
 
-    pid is None if the process belongs to another user and sudo does not let us see it either.
+    pid is None if the process belongs to another user and sudo does not show it either.
     """
     inodes = {}
     for path in ("/proc/net/tcp", "/proc/net/tcp6") if ports else ():  # 5 ms each
@@ -289,20 +289,20 @@ def listeners(ports: set[int]) -> dict[str, dict[str, Any]]:
 
 
 def holders(sockets: Sequence[str], asked_by: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return {socket: {"pid", "command"}} of those whose process can be seen; asked_by: words before the command.
+    """Return {socket: {"pid", "command"}} of visible processes; asked_by: words before the command, such as sudo.
 
-    The command line is cut to 200 characters.
+    Command lines are truncated to 200 characters.
     """
     from ansible_collections.muster.training.plugins.module_utils import _node_commands
 
     command = [*asked_by, sys.executable, "-I", "-S", "-c", HOLDERS, *sockets]
     said = _node_commands.Command(command).output(time.monotonic() + HOLDERS_TIMEOUT).text
-    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", said, re.MULTILINE)  # others are what sudo says
+    lines = re.findall(r"^(socket:\[\d+\]) (\d+) ?(.*)$", said, re.MULTILINE)  # other lines are sudo's
     return {inode: {"pid": int(pid), "command": words[:200]} for inode, pid, words in lines if inode in sockets}
 
 
 def can_listen(address: str, port: int) -> str:
-    """Return "" where address and port can be bound here, else why not. SO_REUSEADDR as torch's store and we set it."""
+    """Return "" if address and port can be bound here, else why not. Sets SO_REUSEADDR like torch's store and us."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

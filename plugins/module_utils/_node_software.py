@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Versions of what a job's interpreter would import, without importing it. Private to this collection.
+"""Versions of the packages a job's interpreter would import, without importing them. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version is in the
-name of its .dist-info directory, and the CUDA that it was built for in torch/version.py.
+Runs on the node, standard library only, Python >= 3.8. torch alone takes seconds to import; its version is in its
+.dist-info directory's name, and its CUDA in torch/version.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 INTERPRETER_TIMEOUT = 5.0  # seconds; 0.02 is usual
-# Asks the interpreter itself where it looks: virtual environments, conda and .pth files all count.
+# Asks the interpreter itself for its path: virtual environments, conda and .pth files all count.
 QUESTION = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.prefix, *sys.path, sep=chr(0))"
-# Fact to the names of distributions (as in .dist-info: runs of - _ . are one _) that may carry it.
+# For each fact, the distributions that may provide it (named as in .dist-info: runs of - _ . become one _).
 DISTRIBUTIONS = {
     "torch": r"torch",
     "nccl": r"nvidia_nccl_cu[0-9]+",
@@ -41,20 +41,20 @@ DISTRIBUTIONS = {
 ONE_OF_THEM = re.compile("|".join(f"(?P<{fact}>{pattern})" for fact, pattern in DISTRIBUTIONS.items()))
 ENTRY = re.compile(r"(.+?)-([0-9][^-]*?)(?:-py[0-9.]+.*)?\.(?:dist|egg)-info\Z")
 ARCHS = re.compile(rb"((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*) ?\0")
-# What launchers of other kinds than torchrun call.
+# Programs that launchers other than torchrun call.
 PROGRAMS = ("mpirun", "ompi_info", "orted", "pdsh", "docker", "podman")
-HASH_LIMIT = 16 * 2**20  # bytes of a script that are hashed; no script is longer
+HASH_LIMIT = 16 * 2**20  # bytes of a script to hash; no script is longer
 
 
 class SoftwareQuestion:
-    """The question about an interpreter's packages, asked on creation."""
+    """The query of an interpreter's packages, started on creation."""
 
     def __init__(self, interpreter: str, directory: str, kernels: bool = False) -> None:
-        """kernels: whether to read what torch's kernels are built for, which takes some 30 ms."""
+        """kernels: whether to read the architectures of torch's kernels, which takes about 30 ms."""
         self.kernels = kernels
         self.deadline = time.monotonic() + INTERPRETER_TIMEOUT
         cwd = directory if os.path.isdir(directory) else "/"
-        # as a run starts it: PYTHONPATH of this login is not a run's
+        # as in a run, which does not get this login's PYTHONPATH
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.command = Command([interpreter, "-B", "-c", QUESTION], cwd=cwd, env=environment)
 
@@ -62,7 +62,7 @@ class SoftwareQuestion:
         """Return python (version), prefix, packages ({name: version}), cuda, hip, archs of torch, error ("": none)."""
         output = self.command.output(self.deadline)
         try:
-            line = next(line for line in output.text.splitlines() if "\0" in line)  # others are warnings of its start
+            line = next(line for line in output.text.splitlines() if "\0" in line)  # others are startup warnings
             python, prefix, *places = line.split("\0")
         except StopIteration:
             error = "it does not answer" if output.hangs else " ".join(output.text.split())[-300:]
@@ -81,13 +81,13 @@ class SoftwareQuestion:
 
 
 def programs_in(places: list[str]) -> dict[str, str]:
-    """Return {name: path} for those of PROGRAMS that are in the places of a PATH."""
+    """Return {name: path} for those of PROGRAMS that are on a PATH."""
     found = {name: shutil.which(name, path=os.pathsep.join(places)) for name in PROGRAMS}
     return {name: path for name, path in found.items() if path}
 
 
 def packages_in(places: list[str]) -> dict[str, str]:
-    """Return {fact: version} for DISTRIBUTIONS, the first place of the interpreter's path that has one counting."""
+    """Return {fact: version} for DISTRIBUTIONS; the first match on the interpreter's path counts."""
     found: dict[str, str] = {}
     for place in places:
         try:
@@ -106,7 +106,7 @@ def packages_in(places: list[str]) -> dict[str, str]:
 
 
 def torch_build(places: list[str]) -> dict[str, str | None]:
-    """Return for which CUDA or ROCm the torch of these places was built: None for both on a CPU build or without it."""
+    """Return the CUDA or ROCm that torch on this path was built for; both None for a CPU build or without torch."""
     for place in places:
         try:
             with open(os.path.join(place, "torch", "version.py"), encoding="utf-8") as stream:
@@ -117,7 +117,7 @@ def torch_build(places: list[str]) -> dict[str, str | None]:
 
 
 def parse_torch_version(text: str) -> dict[str, str | None]:
-    """Read torch/version.py, which has lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
+    """Read torch/version.py, with lines such as `cuda: Optional[str] = '12.4'` since torch 1.0."""
     found: dict[str, str | None] = {"cuda": None, "hip": None}
     for name, single, double in re.findall(
         r"^(cuda|hip)\b[^=\n]*=\s*(?:'([^'\n]*)'|\"([^\"\n]*)\")", text, re.MULTILINE
@@ -127,16 +127,16 @@ def parse_torch_version(text: str) -> dict[str, str | None]:
 
 
 def torch_archs(places: list[str]) -> list[str]:
-    """Return what torch.cuda.get_arch_list() would, such as sm_90, [] if that cannot be read.
+    """Return the result of torch.cuda.get_arch_list(), such as sm_90, [] if it cannot be read.
 
-    It is text in torch's library for Python; asking torch itself would take seconds.
+    It is read as text from torch's Python library; asking torch itself would take seconds.
     """
     paths = [os.path.join(place, "torch", "lib", "libtorch_python.so") for place in places]
     path = next((path for path in paths if os.path.exists(path)), "")
     try:
         with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as library:
             return parse_archs(library)
-    except (OSError, ValueError):  # ValueError: it is empty
+    except (OSError, ValueError):  # ValueError: the file is empty
         return []
 
 

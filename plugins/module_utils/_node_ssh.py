@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a node reaches its peers by ssh, as launchers that use ssh do. Private to this collection.
+"""Whether a node can reach its peers by ssh, as some launchers do. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._node_commands imp
 
 CONNECT_TIMEOUT = 5  # seconds
 TIMEOUT = 10.0  # seconds for one peer
-AT_A_TIME = 4  # sshd drops connections at random once ten wait for their login (MaxStartups 10:30:100)
+AT_A_TIME = 4  # sshd randomly drops connections once ten are unauthenticated (MaxStartups 10:30:100)
 TRIES = 3
 
 
@@ -32,7 +32,7 @@ class SshQuestion:
             worker.start()
 
     def work(self) -> None:
-        """Try one peer after the other."""
+        """Try peers one after another."""
         while self.waiting:
             try:
                 name = self.waiting.pop()
@@ -42,17 +42,17 @@ class SshQuestion:
                 self.outcomes[name] = try_peer(name)
                 if "kex_exchange_identification" not in self.outcomes[name]:
                     break
-                time.sleep(0.2 * (again + 1))  # refused by MaxStartups: its queue is empty a moment later
+                time.sleep(0.2 * (again + 1))  # refused by MaxStartups, whose queue soon empties
 
     def answer(self) -> dict[str, str]:
-        """Return {peer: "" or what ssh said}."""
+        """Return {peer: "" or ssh's message}."""
         for worker in self.workers:
             worker.join()
         return self.outcomes
 
 
 def try_peer(name: str) -> str:
-    """Return "" if a login at a peer succeeds without a question, else ssh's last words."""
+    """Return "" if a login to a peer works without a prompt, else the end of ssh's output."""
     options = [f"ConnectTimeout={CONNECT_TIMEOUT}", "BatchMode=yes", "ForwardX11=no", "ClearAllForwardings=yes"]
     command = Command(["ssh", *(word for option in options for word in ("-o", option)), name, "true"])
     output = command.output(time.monotonic() + TIMEOUT)

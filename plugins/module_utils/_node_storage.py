@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Mounts and space of a node. Private to this collection.
+"""Mounts and disk space of a node. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks whatever touches it
-forever: a child process touches mounts first, and nothing below one that does not answer is touched at all.
+Runs on the node, standard library only, Python >= 3.8. A mount whose server is gone blocks every access forever, so a
+child process tries each mount first, and paths below one that does not answer are not touched.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._data_mounts import UNITS, listing_of, parse_unit
 from ansible_collections.muster.training.plugins.module_utils._node_commands import call_apart
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-MOUNT_TIMEOUT = 3.0  # seconds; a server that lives answers within milliseconds
-# File systems that depend on another machine or on a process, and so can go away while they are mounted.
+MOUNT_TIMEOUT = 3.0  # seconds; a live server answers within milliseconds
+# File systems that depend on another machine or a process, so they can fail while mounted.
 REMOTE = re.compile(
     r"(fuse(\..*)?|nfs4?|cifs|smb3|ceph|lustre|9p|virtiofs|glusterfs|afs|beegfs|gpfs|ocfs2|gfs2|wekafs)\Z"
 )
-# FUSE mounts of desktops and of containers' engines that belong to one user and to nobody's training.
+# FUSE mounts of desktops and container engines, which are private to one user and irrelevant to training.
 PRIVATE = re.compile(r"fuse\.(gvfsd-fuse|portal|lxcfs|fuse-overlayfs|snapfuse)\Z")
 
 
-# What a mount is to the job, as far as the node's own configuration tells.
-WANTED = "wanted"  # by the caller, or by a unit of ours
-AT_BOOT = "boot"  # by /etc/fstab
-OPTIONAL = "optional"  # by /etc/fstab, where nofail says of a local disk that the machine does without
-NOBODYS = ""  # only found mounted
+# How a mount matters to the job, as far as the node's configuration shows.
+WANTED = "wanted"  # requested by the caller, or by a unit of ours
+AT_BOOT = "boot"  # in /etc/fstab
+OPTIONAL = "optional"  # in /etc/fstab, a local disk that the machine can do without (nofail)
+NOBODYS = ""  # only seen mounted
 
 
 def plain(path: str) -> str:
-    """Return a path as the kernel writes a mount point: /mnt/data for /mnt//data/, and for ~ the home."""
+    """Return a path in the kernel's form of a mount point: /mnt/data for /mnt//data/; expands ~."""
     return re.sub("^//+", "/", os.path.normpath(os.path.expanduser(path)))
 
 
 def unescape(field: str) -> str:
-    """Return a field of mountinfo or fstab as it was meant: a space is written \\040 there."""
+    """Unescape a field of mountinfo or fstab, where a space is written \\040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 def parse_mountinfo(text: str) -> dict[str, dict[str, str]]:
-    """Read /proc/self/mountinfo: {mount point: {"type", "source", "options"}}; what was mounted last there counts."""
+    """Read /proc/self/mountinfo: {mount point: {"type", "source", "options"}}; the last mount on a point counts."""
     mounts = {}
     for line in text.splitlines():
         fields = line.split(" ")
@@ -64,9 +64,9 @@ def parse_mountinfo(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_fstab(text: str) -> dict[str, dict[str, str]]:
-    """Read /etc/fstab: {mount point: {"type", "source", "options"}} of what is mounted at boot and is no swap.
+    """Read /etc/fstab: {mount point: {"type", "source", "options"}} of mounts at boot, without swap.
 
-    People write /mnt/data/ there as well, which is the mount point /mnt/data.
+    Normalizes /mnt/data/ to /mnt/data.
     """
     entries = {}
     for line in text.splitlines():
@@ -80,19 +80,19 @@ def parse_fstab(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_units() -> dict[str, dict[str, str]]:
-    """Return the mounts of our own units that are mounted at boot, as parse_unit does."""
+    """Return the mounts of our units that are mounted at boot, in parse_unit's form."""
     found: dict[str, dict[str, str]] = {}
     for path in glob.glob(f"{UNITS}/remote-fs.target.wants/*.mount"):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
                 found.update((plain(point), unit) for point, unit in parse_unit(stream.read()).items())
-        except OSError:  # another user's, or gone at this moment
+        except OSError:  # another user's, or just removed
             continue
     return found
 
 
 def list_mount(point: str) -> Callable[[], dict[str, Any] | None]:
-    """Return a function that lists the top of a mount: count and digest of its names, None if it cannot."""
+    """Return a function that lists a mount's top directory: count and digest of its names, None if it cannot."""
 
     def look() -> dict[str, Any] | None:
         try:
@@ -126,12 +126,12 @@ def touch_mount(point: str) -> Callable[[], dict[str, str]]:
 
 
 def where_they_lead(paths: Iterable[str]) -> dict[str, str]:
-    """Return {path: the path without symbolic links}. A path that leads through a mount that hangs is missing."""
+    """Return {path: the path without symbolic links}. Paths through a hanging mount are missing."""
     return call_apart({path: functools.partial(os.path.realpath, path) for path in paths}, MOUNT_TIMEOUT)
 
 
 def needs(wanted: Iterable[str], ours: Iterable[str], at_boot: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} of what should be mounted."""
+    """Return {mount point: WANTED, AT_BOOT or OPTIONAL} for all that should be mounted."""
     found = {}
     for point, entry in at_boot.items():
         local = not REMOTE.match(entry["type"])
@@ -140,11 +140,11 @@ def needs(wanted: Iterable[str], ours: Iterable[str], at_boot: Mapping[str, Mapp
 
 
 def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
-    """Return the mounts that depend on others, those of /etc/fstab, of our units, and those wanted.
+    """Return the remote mounts, those of /etc/fstab and of our units, and the wanted ones.
 
-    Each: point, type, source, state, error, needed; of those of our units, where they answer, the listing of their top.
-    state: ok, stale, unreadable, hangs or missing (should be there, but is not mounted).
-    needed: wanted, boot, optional or "" (see WANTED and what follows it).
+    Each: point, type, source, state, error, needed; for our units' mounts that answer, also the listing of their top
+    directory. state: ok, stale, unreadable, hangs or missing (should be mounted, but is not).
+    needed: wanted, boot, optional or "" (see WANTED and the constants after it).
     """
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         mounted = parse_mountinfo(stream.read())
@@ -155,7 +155,7 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
         at_boot = {}
     ours = read_units()
     needed = needs(map(plain, wanted), ours, at_boot)
-    # the kernel mounts where a symbolic link leads, and has no other name for it
+    # the kernel mounts on a symbolic link's target, and knows only that path
     led = where_they_lead(point for point in needed if point not in mounted)
     needed = {led[point] if led.get(point) in mounted else point: why for point, why in needed.items()}
     watched = {
@@ -170,7 +170,7 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
     listings = call_apart({point: list_mount(point) for point in answering}, MOUNT_TIMEOUT)
     found = []
     for point, mount in watched.items():
-        # what the kernel says of a mount of FUSE tells of its program little or nothing
+        # the kernel says little or nothing about a FUSE mount's program
         named = ours.get(point, {"type": "mount-s3"} if mount["source"] == "mountpoint-s3" else {})
         one = {"point": point, "type": mount["type"], "source": mount["source"], **named, **states.get(point, hangs)}
         listing = {"listing": listings[point]} if listings.get(point) else {}
@@ -184,18 +184,18 @@ def read_mounts(wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def below(path: str, point: str) -> bool:
-    """Return whether a path is a mount point or in it."""
+    """Return whether a path is a mount point or below it."""
     return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def dead_mount(path: str, mounts: list[dict[str, Any]]) -> str:
-    """Return the mount point that makes a path untouchable, also by a symbolic link, "" if there is none."""
+    """Return the dead mount that a path leads to, directly or through a symbolic link, "" if there is none."""
     dead = [str(mount["point"]) for mount in mounts if mount["state"] in ("hangs", "stale")]
     path = plain(path)
-    if not dead or not path.startswith("/"):  # names of programs are not looked for below us
+    if not dead or not path.startswith("/"):  # a bare program name is not a path
         return ""
     if not any(below(path, point) for point in dead):
-        path = where_they_lead([path]).get(path, dead[0])  # what leads through none of them does not hang
+        path = where_they_lead([path]).get(path, dead[0])  # a path that leads through no dead mount does not hang
     return next((point for point in dead if below(path, point)), "")
 
 
@@ -207,7 +207,7 @@ def existing_parent(path: str) -> str:
 
 
 def space(path: str) -> dict[str, Any]:
-    """Return path, total_bytes, free_bytes and free_inodes (None if a file system does not count them)."""
+    """Return path, total_bytes, free_bytes and free_inodes (None if the file system does not count inodes)."""
     status = os.statvfs(path)
     return {
         "path": path,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kernel, memory, limits and left-over environment of a node. Private to this collection.
+"""Kernel, memory, limits and left-over environment variables of a node. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -18,17 +18,17 @@ import time
 
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-# Variables that tell a launcher or a library where it stands; none of them holds a secret.
+# Variables that configure a launcher or library; none holds a secret.
 LAUNCHER_VARIABLES = (
     r"RANK|WORLD_SIZE|NODE_RANK|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|GROUP_WORLD_SIZE|ROLE_RANK|ROLE_WORLD_SIZE|"
     r"MASTER_ADDR|MASTER_PORT|PET_[A-Z_]+|TORCHELASTIC_[A-Z_]+|(?:NCCL|GLOO|TP)_SOCKET_IFNAME"
 )
 ASSIGNMENT = re.compile(rf"\s*(?:export\s+|declare\s+-x\s+)?({LAUNCHER_VARIABLES})=(\S*)")
-# Where a login, by ssh or by systemd, takes its environment from. ~ is the home of the run's user.
+# Files from which a login by ssh or systemd takes its environment. ~ is the home of the run's user.
 ENVIRONMENT_FILES = (
     "/etc/environment",
     "/etc/profile",
@@ -46,7 +46,7 @@ SYSTEMCTL_TIMEOUT = 3.0  # seconds
 
 
 def read_memory() -> dict[str, int]:
-    """Return total_bytes and available_bytes of the memory."""
+    """Return total_bytes and available_bytes of memory."""
     values = {}
     with open("/proc/meminfo", encoding="ascii") as stream:
         for line in stream:
@@ -97,7 +97,7 @@ def parse_limit(text: str) -> int:
 
 
 class LimitsQuestion:
-    """The question about the limits that a run would have, asked on creation."""
+    """The query of a run's limits, started on creation."""
 
     def __init__(self, unit: bool, raised: bool) -> None:
         self.raised = unit and raised
@@ -108,8 +108,8 @@ class LimitsQuestion:
             self.deadline = time.monotonic() + SYSTEMCTL_TIMEOUT
 
     def answer(self) -> dict[str, Any]:
-        """Return nofile and memlock (bytes) of a run, -1: unlimited, and from: what sets them."""
-        if self.raised:  # what the run's unit asks for
+        """Return a run's nofile and memlock (bytes), -1: unlimited, and from: what sets them."""
+        if self.raised:  # the run's unit raises them
             return {"nofile": 1048576, "memlock": UNLIMITED, "from": "the run's unit"}
         if self.command:
             values = dict(re.findall(r"^DefaultLimit(\w+)Soft=(\w+)$", self.command.output(self.deadline).text, re.M))

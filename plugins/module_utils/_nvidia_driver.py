@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decides what to do about a node's NVIDIA driver, from what was read. Pure. Private to this collection."""
+"""Decide what to do about a node's NVIDIA driver, from the node's facts. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ansible_collections.muster.training.plugins.module_utils._node_driver impor
 )
 
 NOTHING, REFUSE, REBOOT = "nothing", "refuse", "reboot"
-LOAD, RELOAD, REBUILD = "load", "reload", "rebuild"  # of the module
-INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # of packages
+LOAD, RELOAD, REBUILD = "load", "reload", "rebuild"  # actions on the module
+INSTALL, REINSTALL, PURGE = "install", "reinstall", "purge"  # actions on packages
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks for. An empty text means "any"."""
+    """What the user requests. An empty text means "any"."""
 
-    branch: str = ""  # as 570
-    least: str = ""  # oldest version that will do, as 550.54
-    package: str = ""  # name with BRANCH in it; empty: by the distribution
-    server: bool = False  # Ubuntu: the branch for servers
+    branch: str = ""  # such as 570
+    least: str = ""  # oldest acceptable version, such as 550.54
+    package: str = ""  # name with BRANCH in it; empty: the distribution's
+    server: bool = False  # Ubuntu: the server branch
     open: bool = False  # the open kernel modules
     reboot: bool = False  # whether a reboot is allowed
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done next, and why. After it the node is read again."""
+    """The next action, and its reason. Afterwards the node's facts are read again."""
 
     action: str
     reason: str
-    packages: list[str] = field(default_factory=list)  # to install, or to remove where the action is purge
+    packages: list[str] = field(default_factory=list)  # to install, or to remove if the action is purge
     kernels: list[str] = field(default_factory=list)  # to build the module for
 
 
 def decide(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
-    """Decide from the parts gpus, driver and runs of a node's facts. The softest way that helps comes first."""
+    """Decide from the parts gpus, driver and runs of a node's facts. Prefers the least disruptive action that helps."""
     decision = decide_freely(facts, wanted)
     runs = [run["run_id"] for run in facts["runs"]]
     if runs and decision.action not in (NOTHING, REFUSE):
@@ -64,7 +64,7 @@ def decide(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
 
 
 def decide_freely(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
-    """The decision where nobody uses the machine and reboots are allowed."""
+    """The decision if nobody uses the machine and reboots are allowed."""
     gpus, driver = facts["gpus"], facts["driver"]
     loaded, library = gpus["driver"]["loaded"] or "", gpus["driver"]["library"] or ""
     if not gpus["pci"] and not loaded:
@@ -123,7 +123,7 @@ def decide_freely(facts: Mapping[str, Any], wanted: Wanted) -> Decision:
 
 
 def running(gpus: Mapping[str, Any], on_disk: str) -> Decision:
-    """What to do where all that is installed fits together, about what runs."""
+    """What to do about the running driver if all installed parts match."""
     loaded, state, said = gpus["driver"]["loaded"], gpus["smi"]["state"], gpus["smi"]["said"]
     users = [f"process {one['pid']} ({one['command'][:60]})" for one in gpus["processes"]]
     if not loaded:
@@ -151,51 +151,51 @@ def running(gpus: Mapping[str, Any], on_disk: str) -> Decision:
 
 
 def is_there(package: Mapping[str, str]) -> bool:
-    """Whether a package is more than its configuration."""
+    """Whether a package is installed, not just its configuration left."""
     return package["status"] not in ("config-files", "not-installed")
 
 
 def is_core(name: str) -> bool:
-    """Whether a package shows the branch: not a tool with its own versions, such as nvidia-settings."""
+    """Whether a package's version is the driver's: not so for tools such as nvidia-settings."""
     return name.startswith(
         ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-utils", "libnvidia-", "nvidia-compute")
     )
 
 
 def upstream(version: str) -> str:
-    """535.183.01 of 1:535.183.01-0ubuntu1."""
+    """The upstream version: 535.183.01 for 1:535.183.01-0ubuntu1."""
     return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
 
 
 def installed_version(packages: list[dict[str, str]]) -> str:
-    """The version of the driver that the packages hold."""
+    """The driver version in the packages."""
     core = [one for one in packages if is_core(one["name"]) and branch_of(one["version"])]
     return upstream(max(core, key=lambda one: version_tuple(upstream(one["version"])))["version"])
 
 
 def too_old(version: str, wanted: Wanted) -> bool:
-    """Whether a version is older than what is needed at least."""
+    """Whether a version is older than the minimum."""
     return bool(wanted.least) and version_tuple(version) < version_tuple(wanted.least)
 
 
 def names_of(packages: list[dict[str, str]]) -> list[str]:
-    """Names of packages, in one order."""
+    """Names of packages, sorted."""
     return sorted(one["name"] for one in packages)
 
 
 def purge(packages: list[dict[str, str]], reason: str) -> Decision:
-    """Remove all of the driver; what to install is decided once that is done."""
+    """Remove the whole driver; the next decision says what to install."""
     return Decision(PURGE, reason, names_of(packages))
 
 
 def replace(driver: Mapping[str, Any], there: list[dict[str, str]], wanted: Wanted, reason: str) -> Decision:
-    """Remove the driver, if there is one to take its place."""
+    """Remove the driver, if a replacement is available."""
     after = install(driver, wanted, reason)
     return after if after.action == REFUSE else purge(there, reason)
 
 
 def package_name(system: str, branch: str, wanted: Wanted) -> str:
-    """The package that installs a branch. Debian has one branch a release, in its section non-free."""
+    """The package that installs a branch. Debian has one branch per release, in its section non-free."""
     if wanted.package:
         return wanted.package.replace("BRANCH", branch)
     if system == "debian":
@@ -234,7 +234,7 @@ def install(driver: Mapping[str, Any], wanted: Wanted, reason: str) -> Decision:
 
 
 def to_hold(driver: Mapping[str, Any], kernel: bool) -> list[str]:
-    """Installed packages that only we may change: the driver's, and the kernel's if that is wanted."""
+    """Installed packages to hold: the driver's, and the kernel's if wanted."""
     return sorted(
         one["name"]
         for one in driver["packages"]
@@ -253,13 +253,13 @@ def held(driver: Mapping[str, Any]) -> list[str]:
 
 
 def foreign_removals(simulated: str) -> list[str]:
-    """Of what `apt-get --simulate` would remove, the packages that are not the driver's."""
+    """Packages that `apt-get --simulate` would remove and that are not the driver's."""
     names = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", simulated, flags=re.MULTILINE)
     return sorted({name for name in names if not (DRIVER_PACKAGE.match(name) or FABRIC_MANAGER.match(name))})
 
 
 def least_for(cuda: str, least: str) -> str:
-    """The oldest driver that will do: the requested one, or the one that a version of CUDA needs."""
+    """The oldest acceptable driver: the requested one, or the one that a version of CUDA needs."""
     major = version_tuple(cuda)[:1]
     needed = LEAST_DRIVER.get(major[0]) if major else None
     if needed and needed > version_tuple(least):

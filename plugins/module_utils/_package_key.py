@@ -4,9 +4,8 @@
 
 """Fetch the key of a package source, and keep only trusted keys.
 
-A key is trusted by its fingerprint alone. Only trusted keys are written to the keyring, in the form that apt reads
-without looking at anything else. Private to this collection. Runs on the node as root, standard library only,
-Python >= 3.8.
+Only a fingerprint makes a key trusted. Only trusted keys are written to the keyring, in the binary form that apt reads
+directly. Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ import re
 import urllib.request
 
 BLOCK = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL)
-PUBLIC_KEY = 6  # the tag of the packet that begins a key
-MOST = 2**20  # bytes that a file of keys may have
-PATIENCE = 60  # seconds for which its server may be silent
+PUBLIC_KEY = 6  # tag of a key's first packet
+MOST = 2**20  # largest key file in bytes
+PATIENCE = 60  # seconds of silence from the server
 
 
 class Problem(Exception):
-    """What is wrong, in words for a person."""
+    """A problem, described for a person."""
 
 
 def without_armor(text: bytes) -> bytes:
-    """The packets of a file of keys, be it armoured text or binary. Headers end with an empty line."""
+    """The packets of a key file, armored or binary. Armor headers end with an empty line."""
     blocks = BLOCK.findall(text.replace(b"\r", b""))
     if not blocks:
         return text
@@ -41,7 +40,7 @@ def without_armor(text: bytes) -> bytes:
 
 
 def split(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The packets of OpenPGP data (RFC 9580, 4.2): tag, body, and all of the packet. Raises ValueError."""
+    """The packets of OpenPGP data (RFC 9580, 4.2): tag, body, and the whole packet. Raises ValueError."""
     packets, place = [], 0
     while place < len(data):
         start, head = place, data[place]
@@ -71,19 +70,19 @@ def split(data: bytes) -> list[tuple[int, bytes, bytes]]:
 
 
 def number(data: bytes) -> int:
-    """Bytes as a number, the highest first."""
+    """Big-endian bytes as a number."""
     return int.from_bytes(data, "big")
 
 
 def fingerprint(body: bytes) -> str:
-    """The fingerprint of a key of version 4 (RFC 9580, 5.5.4.2). Raises ValueError for one of another version."""
+    """The fingerprint of a version 4 key (RFC 9580, 5.5.4.2). Raises ValueError for other versions."""
     if body[:1] != b"\x04":
         raise ValueError(f"it holds a key of version {body[0] if body else '?'}")
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
 
 
 def keys(data: bytes) -> dict[str, bytes]:
-    """All keys by their fingerprints, each with what belongs to it. Raises ValueError."""
+    """All keys by fingerprint, each with its packets. Raises ValueError."""
     found: dict[str, bytes] = {}
     current = ""
     for tag, body, packet in split(data):
@@ -108,7 +107,7 @@ def chosen(text: bytes, known: set[str]) -> bytes:
 
 
 def fetch(url: str) -> bytes:
-    """The content of a URL, or of a file of this machine. Raises Problem."""
+    """The content of a URL, or of a file on this machine. Raises Problem."""
     try:
         with urllib.request.build_opener().open(
             f"file://{url}" if url.startswith("/") else url, timeout=PATIENCE
@@ -122,7 +121,7 @@ def fetch(url: str) -> bytes:
 
 
 def plain(fingerprint: str) -> str:
-    """A fingerprint as fingerprint() writes it: no blanks, capital letters."""
+    """A fingerprint in fingerprint()'s form: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
@@ -136,7 +135,7 @@ def before(path: str) -> bytes:
 
 
 def keep(ring: bytes, path: str, check: bool = False) -> bool:
-    """Write the keyring, whole or not at all; return whether it was, or in check mode would be, another one before."""
+    """Write the keyring atomically; return whether it changes, also in check mode."""
     if before(path) == ring:
         return False
     if not check:

@@ -19,12 +19,12 @@ BLOCK = re.compile(r"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLI
 
 
 def plain(fingerprint: str) -> str:
-    """A fingerprint as gpgv writes it: no blanks, capital letters."""
+    """A fingerprint in gpgv's form: no blanks, upper case."""
     return re.sub(r"\s", "", fingerprint).upper()
 
 
 def keyring(text: str) -> bytes:
-    """The keys of armoured text as gpgv reads them: without headers, which end with an empty line, and checksums.
+    """The keys in armored text in gpgv's form: without headers, which end with an empty line, and checksums.
 
     Raises ValueError if a block is not Base64.
     """
@@ -36,7 +36,7 @@ def keyring(text: str) -> bytes:
 
 
 def signers(status: str) -> list[str]:
-    """The fingerprints of the keys that signed rightly, of the key itself and of its primary key."""
+    """The fingerprints of keys with valid signatures, of each key itself and its primary key."""
     found = []
     for line in status.splitlines():
         words = line.split()
@@ -46,13 +46,13 @@ def signers(status: str) -> list[str]:
 
 
 def verdict(file: str, signature: str, keys: str, known: set[str]) -> tuple[bool, str]:
-    """Whether a file is signed by a key that counts, and what to say of it.
+    """Whether a file is signed by a trusted key, and a message about it.
 
     Args:
         file: its path.
         signature: path of its detached signature.
-        keys: path of armoured keys.
-        known: fingerprints of the keys that count, as plain() returns them.
+        keys: path of armored keys.
+        known: fingerprints of the trusted keys, in plain()'s form.
 
     Raises OSError if one of the files cannot be read, or gpgv cannot be run.
     """

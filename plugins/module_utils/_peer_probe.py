@@ -5,12 +5,12 @@
 """Connect each node with every other over TCP, both ways, with full-size packets. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. Every node makes one Probe, at about the same time or one after
-the other: a node first listens, then greets all peers. A peer that does not listen yet refuses at once, and will greet
-this node when its turn comes, so each pair meets whoever is later. The one greeted connects back to the greeter's
-ports, so one meeting proves both directions. A child process keeps listening until every peer has connected.
+another. A node first listens, then greets all peers. A peer that is not listening yet refuses at once and greets this
+node later, so each pair meets in any order. The greeted node connects back to the greeter's ports, so one meeting
+proves both directions. A child process keeps listening until every peer has connected.
 
-Full-size packets, with "do not fragment" set as TCP always does, prove the MTU of the path: if a switch or tunnel in
-between silently takes less, connections open and then stall.
+Full-size packets, with "do not fragment" set as always in TCP, prove the path's MTU: if a switch or tunnel silently
+drops large packets, connections open and then stall.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ import threading
 import time
 import zlib
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CONNECT_TIMEOUT = 3.0  # seconds; the kernel repeats an unanswered SYN after 1 s
+CONNECT_TIMEOUT = 3.0  # seconds; the kernel resends an unanswered SYN after 1 s
 TALK_TIMEOUT = 3.0  # seconds without a byte in an open connection
 BULK = 65536  # bytes each way, more than seven packets of 9000 bytes
 GREETING_LIMIT = 4096  # bytes
-MOST_TALKS = 128  # connections that are served at a time
-GREETERS = 32  # peers that are greeted at a time
+MOST_TALKS = 128  # connections served at a time
+GREETERS = 32  # peers greeted at a time
 
 
 def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[str, int], socket.socket | str]:
-    """Connect to all (address, port) at once; return an open connection or, as text, why there is none."""
+    """Connect to all (address, port) at once; return an open connection or the error text for each."""
     results: dict[tuple[str, int], socket.socket | str] = {}
     opening = {}
     poller = select.poll()
@@ -76,7 +76,7 @@ def connect_all(targets: list[tuple[str, int]], timeout: float) -> dict[tuple[st
 
 
 def try_ports(address: str, ports: list[int]) -> dict[str, str]:
-    """Return {port: ""} for those ports to which a connection opens, else why not."""
+    """Return {port: "" if a connection opens, else the error}."""
     outcome = {}
     for (_address, port), result in connect_all([(address, port) for port in ports], CONNECT_TIMEOUT).items():
         if isinstance(result, str):
@@ -88,10 +88,10 @@ def try_ports(address: str, ports: list[int]) -> dict[str, str]:
 
 
 def read_json_line(connection: socket.socket) -> Any:
-    """Return the object in the first line that comes, None if what comes is none."""
+    """Return the JSON object in the first line received, None if there is none."""
     line = b""
     while not line.endswith(b"\n"):
-        there = connection.recv(GREETING_LIMIT, socket.MSG_PEEK)  # the bulk follows: only the line is taken
+        there = connection.recv(GREETING_LIMIT, socket.MSG_PEEK)  # take only the line: bulk data follows
         if not there or len(line) > GREETING_LIMIT:
             return None
         line += connection.recv(there.find(b"\n") + 1 or len(there))
@@ -108,7 +108,7 @@ def write_json_line(connection: socket.socket, content: Mapping[str, Any]) -> No
 
 
 def read_bulk(connection: socket.socket) -> int:
-    """Return how many of the BULK bytes come before the sender falls silent."""
+    """Return how many of the BULK bytes arrive before the sender falls silent."""
     received = 0
     try:
         while received < BULK:
@@ -116,13 +116,13 @@ def read_bulk(connection: socket.socket) -> int:
             if not data:
                 break
             received += len(data)
-    except OSError:  # a timeout is one
+    except OSError:  # includes timeouts
         pass
     return received
 
 
 class Listener:
-    """This node's listening ports: one ephemeral, and those of the run that are free."""
+    """This node's listening ports: one ephemeral port, and the run's free ports."""
 
     def __init__(self, address: str, candidates: list[int], fixed: list[int]) -> None:
         self.address = address
@@ -145,16 +145,16 @@ class Listener:
         return True
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener in self.sockets:
             listener.close()
 
 
 def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
-    """Answer peers until each pair has met and our own round is over, or time is up.
+    """Serve peers until every pair with this node has met and our own round is over, or time is up.
 
-    `done`: a pipe that carries the names of the peers that our own round has met, a line each, and then ends. A peer
-    that came before us has already greeted us, without success: it does not come again.
+    `done`: a pipe with the names of the peers met in our own round, one per line, until end of file. A peer that ran
+    before us has already tried to greet us, in vain, and does not try again.
     """
     probe, peers, name = request["probe"], request["peers"], request["node"]
     missing = {peer for peer in peers if peer != name}
@@ -175,10 +175,10 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
                 ports = [port for port in greeting.get("ports", []) if isinstance(port, int)][:8]
                 seen = {"name": name, "received": received, "ports": listener.fixed}
                 write_json_line(connection, {**seen, "back": try_ports(peers[peer], ports)})
-                with contextlib.suppress(OSError):  # no room for packets that nobody acknowledges
+                with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
                     connection.sendall(bytes(BULK))
                     connection.settimeout(TALK_TIMEOUT + CONNECT_TIMEOUT)
-                    connection.recv(1)  # the peer closes when it is through with our ports
+                    connection.recv(1)  # the peer closes when it has tried our ports
                 missing.discard(peer)
                 os.write(change, b".")
         except OSError:
@@ -212,12 +212,12 @@ def serve(listener: Listener, request: Mapping[str, Any], done: int) -> None:
 
 
 def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Meet one peer. Return
+    """Greet one peer. Return
 
-    to: "" or why no connection to its ephemeral port opens ("Connection refused" also where it does not listen yet);
-    back: {port: "" or why} of the peer's connections to us; ports: {port: "" or why} of ours to its fixed ports;
-    sent, received: bytes of full packets that came through each way, None if there was no talk;
-    answered_by: the name that the other end gives itself.
+    to: "" or why no connection to its ephemeral port opens ("Connection refused" also if it is not listening yet);
+    back: {port: "" or error} of the peer's connections to us; ports: {port: "" or error} of ours to its fixed ports;
+    sent, received: bytes in full packets that arrived each way, None without an exchange;
+    answered_by: the name that the other end reports.
     """
     outcome: dict[str, Any] = {"to": "", "back": {}, "ports": {}, "sent": None, "received": None, "answered_by": None}
     opened = False
@@ -225,7 +225,7 @@ def greet(address: str, listener: Listener, request: Mapping[str, Any]) -> dict[
         result = connect_all([(address, port)], CONNECT_TIMEOUT)[(address, port)]
         if isinstance(result, str):
             outcome["to"] = "" if opened else result
-            if result == os.strerror(errno.ECONNREFUSED):  # perhaps taken there by another program: the next is meant
+            if result == os.strerror(errno.ECONNREFUSED):  # another program may hold the port there: try the next
                 continue
             break
         opened = True
@@ -242,13 +242,13 @@ def talk(
     request: Mapping[str, Any],
     outcome: dict[str, Any],
 ) -> bool:
-    """Greet whoever answers on a connection and record the result; False if it is none of ours."""
+    """Greet the other end of a connection and record the result; False if it is not one of our probes."""
     own_ports = ([listener.port] if listener.port else []) + listener.fixed
     greeting = {"token": request["probe"]["token"], "name": request["node"], "ports": own_ports}
     write_json_line(connection, greeting)
-    with contextlib.suppress(OSError):  # no room for packets that nobody acknowledges
+    with contextlib.suppress(OSError):  # the send buffer is full without acknowledgements
         connection.sendall(bytes(BULK))
-    # the other end may wait for our bulk, and then for a port of ours
+    # the other end may wait for our bulk data, and then for a port of ours
     connection.settimeout(TALK_TIMEOUT + CONNECT_TIMEOUT + 2.0)
     answer = read_json_line(connection)
     outcome["to"] = ""
@@ -262,10 +262,10 @@ def talk(
 
 
 class Probe:
-    """This node's part: it listens from the moment this is made, and greets all peers when asked to.
+    """This node's part: listens from creation on, and greets all peers on request.
 
-    request: node (own name), address, peers ({name: address}), ports (of the run, to try as well), probe: token;
-    candidates (ephemeral ports, the same on all nodes, of which the first free one is taken); lifetime (seconds).
+    request: node (own name), address, peers ({name: address}), ports (the run's, also tested), probe: token;
+    candidates (ephemeral ports, the same on all nodes, of which the first free one is used); lifetime (seconds).
     """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
@@ -277,21 +277,21 @@ class Probe:
         if child == 0:
             try:
                 os.setsid()
-                with open("/proc/self/comm", "w", encoding="ascii") as stream:  # its child has it from birth
+                with open("/proc/self/comm", "w", encoding="ascii") as stream:  # the child inherits it
                     stream.write(process_name(request["address"]))
                 if os.fork() == 0:
                     leave_to_itself({finished, *(one.fileno() for one in self.listener.sockets)})
                     serve(self.listener, request, finished)
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)  # and no other child of whoever calls
+        os.waitpid(child, 0)  # only this child, not others of the caller
         os.close(finished)
         self.listener.close()
         self.greeter = threading.Thread(target=self.greet_all)
         self.greeter.start()
 
     def greet_all(self) -> None:
-        """Greet all peers, those that follow in the order of names first: else all nodes would begin with one."""
+        """Greet all peers, starting after this node in name order, so that not all nodes begin with the same peer."""
         own = self.request["node"]
         names = sorted(self.request["peers"], key=lambda name: (name < own, name))
         waiting = [name for name in reversed(names) if name != own]
@@ -325,7 +325,7 @@ class Probe:
 
 
 def leave_to_itself(keep: set[int]) -> None:
-    """Let go of everything that our caller waits for, but the descriptors to keep."""
+    """Close everything that our caller waits for, except the descriptors to keep."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -336,19 +336,19 @@ def leave_to_itself(keep: set[int]) -> None:
 
 
 def process_name(address: str) -> str:
-    """Return the name under which the child that listens on an address runs: 15 characters, all the kernel keeps."""
+    """Return the process name of the child that listens on an address: 15 characters, the kernel's limit."""
     return f"muster-{zlib.crc32(address.encode()):08x}"
 
 
 def end_leftover(address: str) -> bool:
-    """End the listener of an earlier probe of this address whose peers never came; return whether there was one."""
+    """End an earlier probe's listener on this address whose peers never came; return whether there was one."""
     ended = []
     listener = process_name(address)
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/comm", encoding="utf-8", errors="replace") as stream:
-                    # one that has ended and that nobody has reaped keeps its name
+                    # a zombie keeps its name
                     if stream.read().strip() == listener and holds_sockets(name):
                         os.kill(int(name), signal.SIGKILL)
                         ended.append(name)
@@ -361,9 +361,9 @@ def end_leftover(address: str) -> bool:
 
 
 def holds_sockets(pid: str) -> bool:
-    """Whether a thread of a process has not ended: reaped or not, what has ended has let go of its sockets.
+    """Whether any thread of a process has not ended; once all have, its sockets are closed, even if it is a zombie.
 
-    An empty list of descriptors would not say so: the kernel empties it before it closes them.
+    An empty list of descriptors proves nothing: the kernel empties the list before it closes them.
     """
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -373,7 +373,7 @@ def holds_sockets(pid: str) -> bool:
         try:
             with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as stream:
                 state = stream.read().rpartition(")")[2].split()[0]
-        except OSError:  # it went meanwhile
+        except OSError:  # it has ended
             continue
         if state not in ("Z", "X"):
             return True

@@ -39,7 +39,7 @@ from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples i
     sample_command,
 )
 
-HEARTBEAT = 2  # seconds between two signs of life on the lifeline
+HEARTBEAT = 2  # seconds between heartbeats on the lifeline
 
 
 class Launcher(Protocol):
@@ -48,15 +48,15 @@ class Launcher(Protocol):
     rank_logs: str
     master_port_everywhere: bool
     uses_names: bool  # its processes find each other by the nodes' names, not by their addresses
-    remote_start: bool  # its command on the node of rank 0 starts what runs on the others, through their supervisors
-    bare_launcher: bool  # it shows variables that it finds in command lines: it gets none of a person's
-    modules: tuple[str, ...]  # Python packages that it is made of
+    remote_start: bool  # its command on rank 0's node starts the other nodes' processes, through their supervisors
+    bare_launcher: bool  # it copies its environment into command lines, so it gets none of the user's variables
+    modules: tuple[str, ...]  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What the launcher cannot do of what is requested, each in words for a person."""
+        """What the job requests and the launcher cannot do, as messages for a person."""
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Programs that must be on the PATH of a node."""
+        """Programs that must be on a node's PATH."""
 
     def order(self, table: RankTable) -> RankTable:
         """The table in the order in which the launcher numbers the nodes."""
@@ -65,13 +65,13 @@ class Launcher(Protocol):
         """The command of a node."""
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """The environment of a node's ranks, apart from what all launchers share."""
+        """The environment of a node's ranks, in addition to what all launchers share."""
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
         """Variables that only the launcher itself should see."""
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Files of a node's run directory, by their names. No secret is among them."""
+        """Files of a node's run directory, by name. They hold no secret."""
 
     def programs(self, node: Node) -> list[str]:
         """Our programs in bin of a node's run directory."""
@@ -92,12 +92,12 @@ def launcher_of(job: Job) -> Launcher:
 
 
 def network_environment(interface: str, address: str) -> dict[str, str]:
-    """A node's one network decision, for each library that would otherwise make its own.
+    """A node's network settings, the same for all libraries, which would otherwise each choose their own.
 
-    Of an interface's addresses NCCL would take the first one, whatever its family; gloo does, and cannot be told.
+    NCCL would take an interface's first address, of any family; gloo does so, and cannot be configured otherwise.
     """
     return {
-        "NCCL_SOCKET_IFNAME": f"={interface}",  # "=": this name, not each one that begins so
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # "=": exactly this name, not a prefix
         "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in address else "AF_INET",
         "GLOO_SOCKET_IFNAME": interface,
         "TP_SOCKET_IFNAME": interface,
@@ -105,23 +105,23 @@ def network_environment(interface: str, address: str) -> dict[str, str]:
 
 
 def debug_environment(run_directory: str) -> dict[str, str]:
-    """What makes NCCL write down what it does, and torch's flight recorder dump what it did when a collective hangs.
+    """Variables that make NCCL log its actions, and torch's flight recorder dump its trace when a collective hangs.
 
-    torch reads these names since 2.1; the newer TORCH_FR_* are not known to older ones.
+    torch reads these names since 2.1; older versions do not know the newer TORCH_FR_*.
     """
     return {
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
         "NCCL_DEBUG_FILE": f"{run_directory}/nccl.%h.%p.log",
         "TORCH_DISTRIBUTED_DEBUG": "INFO",
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # collectives that each rank remembers
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # collectives recorded per rank
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{run_directory}/flight_recorder_rank_",
     }
 
 
 def temporary_directory(run_id: str, node_rank: int) -> str:
-    """A short path: Unix sockets below it must stay under 108 characters, multiprocessing's names included."""
+    """A short path: Unix sockets below it, with multiprocessing's names, must stay under 108 characters."""
     return f"/tmp/muster-{hashlib.sha256(f'{run_id}/{node_rank}'.encode()).hexdigest()[:12]}"
 
 
@@ -130,14 +130,14 @@ def node_plan(
 ) -> Plan:
     """What one node will do: the content of its plan.json. Holds no secret.
 
-    facts: of the node. machines: what the record of the run will say about all of them.
+    facts: the node's. machines: the run record's data on all of them.
     """
     machines = machines or NO_MACHINES
     launcher = launcher_of(job)
-    # which of several there is has been looked for on the node, not in the image: there the last one, python3
+    # the node was searched for the first existing one, the image was not: there use the last one, python3
     interpreter = job.interpreter.rpartition(":")[2] if job.image else facts["interpreter"]
     program = job.script or job.module
-    if job.script.startswith("~"):  # no shell reads it, so what was looked at is what is started
+    if job.script.startswith("~"):  # no shell expands it, so start the path that was checked
         job = replace(job, script=facts["script"]["path"])
     run_directory = f"{facts['runs_directory']}/{job.run_id}/node{node.node_rank}"
     address = ip_literal(node.address)
@@ -165,7 +165,7 @@ def node_plan(
         **container,
         "run_id": job.run_id,
         "unit": f"muster-{job.run_id}",
-        # several nodes of one machine would share the unit's name: there each supervisor has a guard of its own
+        # nodes on one machine would share the unit's name, so there each supervisor has its own guard
         "supervision": "process" if address is not None and address.is_loopback else "auto",
         "launcher": job.launcher,
         "program": program,
@@ -220,7 +220,7 @@ def node_plan(
 
 
 def hostfiles(table: RankTable) -> dict[str, str]:
-    """The table as each launcher's hostfile; a form that cannot express it is left out."""
+    """The table in each launcher's hostfile format; formats that cannot express it are left out."""
     rendered = {}
     for name, render in (
         ("deepspeed", _hostfile.render_deepspeed),

@@ -4,7 +4,7 @@
 
 """The rank table: each node's place, address and number of processes.
 
-Every other artefact (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
+Everything else (launcher arguments, hostfiles, /etc/hosts, firewall) is rendered from it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from functools import cached_property
 from typing import Any, Union
 
 MAX_SLOTS = 65535
-"""More than any machine has hardware threads. DeepSpeed makes a list of this length, so a typing error ends here."""
+"""More than the hardware threads of any machine. DeepSpeed makes a list of this length, so this stops typos."""
 
 ORDERS = ("inventory", "name")
 
-# What the hostfile readers of DeepSpeed, Open MPI and MPICH and the resolver all take as the name of a host.
+# Host names that the resolver and the hostfile readers of DeepSpeed, Open MPI and MPICH all accept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:\.[A-Za-z0-9_-]{1,63})*\Z")
-# Words that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) take for something else than a host.
+# Words that the lexers of Open MPI 4.1 and PRRTE (util/hostfile/hostfile_lex.l) do not read as a host.
 _LEXER_WORDS = frozenset(
     ("boards", "cores", "cores-per-socket", "cores_per_socket", "count", "count-max", "count_max", "cpu", "cpu-max")
     + ("cpu-set", "cpu_max", "cpu_set", "max-count", "max-cpu", "max-slots", "max_count", "max_cpu", "max_slots")
     + ("port", "rank", "slot", "slots", "slots-max", "slots_max", "sockets", "sockets-per-board", "sockets_per_board")
     + ("user-name", "user_name", "username")
 )
-# Names that mean "this machine" wherever they are looked up.
+# Names that mean "this machine" on every machine.
 _LOCAL_NAMES = frozenset(("localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"))
 
 _NAME_NEEDED = (
@@ -47,7 +47,7 @@ _Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault of the input, and the host, or the line of a file, that has it; None if the whole input has it."""
+    """One fault of the input, and the host or file line with that fault; None for the whole input."""
 
     host: str | None
     found: str
@@ -60,7 +60,7 @@ class Problem:
 
 
 class RankTableError(ValueError):
-    """The input makes no rank table. `problems` holds all its faults; the text is one line for each."""
+    """The input is not a valid rank table. `problems` holds all faults; the text has one line for each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -69,7 +69,7 @@ class RankTableError(ValueError):
 
 @dataclass(frozen=True)
 class Host:
-    """A host as given. `slots`: processes to start on it. `rank`: its place in the group, where that is prescribed."""
+    """A host as given. `slots`: processes to start on it. `rank`: its prescribed place in the group, if any."""
 
     name: str
     address: str
@@ -79,7 +79,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Node:
-    """A host with its place: `node_rank` counts nodes, `first_rank` is the global rank of its first process."""
+    """A host and its place: `node_rank` counts nodes, `first_rank` is the global rank of its first process."""
 
     name: str
     address: str
@@ -95,7 +95,7 @@ class Node:
 
 @dataclass(frozen=True)
 class RankTable:
-    """At least one node, in the order of the node ranks, which are 0, 1, 2 ... without a gap."""
+    """At least one node, in the order of the node ranks 0, 1, 2 ... without gaps."""
 
     nodes: tuple[Node, ...]
 
@@ -165,16 +165,16 @@ def build_rank_table(
     order: str = "inventory",
     rank0: str | None = None,
 ) -> RankTable:
-    """Check the hosts of a group, put them in order and take the first `nnodes` of them (default: all).
+    """Check the hosts of a group, order them and take the first `nnodes` (default: all).
 
-    Explicit ranks decide the order where they are given (for all hosts or for none; 0, 1, 2 ... over the whole group).
-    Without them `order` does: "inventory" keeps the order given, "name" sorts by name, node2 before node10.
-    `rank0` names the host to move to the front in any case. The nodes taken are renumbered from 0.
+    Explicit ranks, if given, decide the order (for all hosts or none; 0, 1, 2 ... over the whole group). Otherwise
+    `order` does: "inventory" keeps the given order, "name" sorts by name, node2 before node10. `rank0` names a host to
+    move to the front in any case. The chosen nodes are renumbered from 0.
 
-    A mapping has the keys of Host; `node_rank` is another name of `rank`, so the result of as_dicts() can be given too.
-    Numbers may be strings of decimal digits. Addresses come out in their canonical form.
+    A mapping has the keys of Host; `node_rank` is an alias of `rank`, so the result of as_dicts() is accepted, too.
+    Numbers may be strings of decimal digits. Addresses are returned in canonical form.
 
-    Raises RankTableError with everything that is wrong.
+    Raises RankTableError with all problems.
     """
     problems: list[Problem] = []
     group = _read_hosts(hosts, problems)
@@ -208,23 +208,23 @@ def build_rank_table(
 
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Sort key that reads digits as numbers and does not mind capitals: node2 comes before node10."""
+    """Sort key that compares digits as numbers and ignores case: node2 comes before node10."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name.lower())
     return tuple((0, int(part), "") if part[0] in "0123456789" else (1, 0, part) for part in parts), name
 
 
 def whole_number(value: object) -> int | None:
-    """The value as a number >= 0 if it is a whole number or a string of ASCII decimal digits, else None."""
+    """The value as a number >= 0 if it is an integer or a string of ASCII decimal digits, else None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value) if value >= 0 else None
-    # 18 digits: far beyond any count, and below the length at which Python refuses to convert.
+    # 18 digits: far beyond any count, and below the length that Python refuses to convert.
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
         return int(value)
     return None
 
 
 def name_fault(name: object) -> str | None:
-    """What keeps launchers from taking this as the name of a host, or None if nothing does."""
+    """Why launchers would not accept this as a host name, or None if they do."""
     if not isinstance(name, str) or not name:
         return f"the name is {shown(name)}"
     if len(name) > 253:
@@ -233,14 +233,14 @@ def name_fault(name: object) -> str | None:
         return f"the name {shown(name)} is not one that launchers take"
     if name.lower() in _LEXER_WORDS:
         return f"the name {shown(name)} is a word of the hostfile's grammar"
-    # Open MPI 4 cuts domains off, and resolvers read what is left as an address: 10.example.com becomes 0.0.0.10.
+    # Open MPI 4 cuts off domains, and resolvers read the rest as an address: 10.example.com becomes 0.0.0.10.
     if re.match(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.|\Z)", name) and ip_literal(name) is None:
         return f"the name {shown(name)} begins with a number, which is resolved as an address"
     return None
 
 
 def ip_literal(text: str) -> _Address | None:
-    """The address that the text spells in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
+    """The address in a text in the usual notation, else None: no zone, no leading zeros, no short IPv4."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -251,12 +251,12 @@ def ip_literal(text: str) -> _Address | None:
 
 
 def short_name(name: str) -> str:
-    """A name's first label, which is what Open MPI 4 leaves of it, in lower case. An address stays whole."""
+    """A name's first label in lower case, which is all that Open MPI 4 keeps. An address stays whole."""
     return name if ip_literal(name) else name.lower().partition(".")[0]
 
 
 def means_this_machine(name: str) -> bool:
-    """Whether each machine takes this name for itself: localhost, a loopback or a wildcard address."""
+    """Whether every machine uses this name for itself: localhost, a loopback or a wildcard address."""
     address = ip_literal(name)
     if address is None:
         return short_name(name) in _LOCAL_NAMES
@@ -264,12 +264,12 @@ def means_this_machine(name: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """The value for a message: quoted, in ASCII, control characters escaped, cut where it is long."""
+    """The value for a message: quoted, in ASCII, control characters escaped, shortened if long."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(int(value)) if abs(value) < 10**18 else "a number of more than 18 digits"
     try:
         text = ascii(str(value[:80])) if isinstance(value, str) else ascii(value)
-    except ValueError:  # a number inside that Python refuses to print
+    except ValueError:  # Python refuses to print very long numbers
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:80]}... (cut)"
 
@@ -282,7 +282,7 @@ def some(names: Iterable[object]) -> str:
 
 
 def _plain(name: object) -> str:
-    """A name as it is where it can be printed, else escaped."""
+    """A name unchanged if it is printable, else escaped."""
     fit = isinstance(name, str) and 0 < len(name) <= 253 and name.isascii() and name.isprintable()
     return str(name) if fit else shown(name)
 
@@ -292,7 +292,7 @@ def _on(host: Host, found: str, needed: str, todo: str) -> Problem:
 
 
 def _read_hosts(hosts: object, problems: list[Problem]) -> list[Host]:
-    """The entries as Host, their fields still unchecked."""
+    """The entries as Host, with unchecked fields."""
     needed = "a list of hosts, each with name, address, slots and, where it is prescribed, rank"
     if isinstance(hosts, (str, bytes, Mapping)) or not isinstance(hosts, Iterable):
         problems.append(Problem(None, f"the hosts are {shown(hosts)}", needed, "Give a list"))
@@ -358,7 +358,7 @@ def _check_names(group: list[Host], problems: list[Problem]) -> None:
 
 
 def _check_addresses(group: list[Host], problems: list[Problem]) -> list[_Address | None]:
-    """The addresses in the order of the group; None if there is none."""
+    """The addresses in group order; None for a host without a valid one."""
     addresses = [ip_literal(host.address) if isinstance(host.address, str) else None for host in group]
     all_loopback = all(address is not None and address.is_loopback for address in addresses)
     all_link_local = all(address is not None and address.is_link_local for address in addresses)
@@ -403,7 +403,7 @@ def _no_address(text: object) -> str:
 
 
 def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool) -> str | None:
-    """What makes the address useless between nodes. Loopback will do if all nodes are this one machine."""
+    """Why an address is useless between nodes. Loopback is fine if all nodes are this machine."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return f"its address {address} is an IPv4 address in IPv6 form; write it as {address.ipv4_mapped}"
     if address.is_unspecified:
@@ -418,7 +418,7 @@ def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
         if address.is_link_local:
             return f"its address {address} is link-local, which is another host on each interface"
     elif address.is_link_local:
-        # 169.254.x.y is what a host gives itself where no network gives it one. It works between hosts on one cable.
+        # A host gives itself 169.254.x.y if no network assigns an address. It works only between hosts on one cable.
         return (
             None
             if link_local_ok
@@ -430,7 +430,7 @@ def _address_fault(address: _Address, *, loopback_ok: bool, link_local_ok: bool)
 
 
 def _misleading_name(name: str, address: _Address, owners: Mapping[_Address, Host]) -> str | None:
-    """Why a launcher that goes by the name would end on another machine than the one at this address."""
+    """Why a launcher that uses the name would reach a machine other than the one at this address."""
     if means_this_machine(name) and not address.is_loopback:
         return f"each node takes the name {name} for itself, but the address is {address}"
     named = ip_literal(name)
@@ -452,7 +452,7 @@ def _check_slots(group: list[Host], problems: list[Problem]) -> list[int]:
 
 
 def _check_ranks(group: list[Host], problems: list[Problem]) -> list[int]:
-    """The explicit ranks in the order of the group; empty if there are none, or if they are wrong."""
+    """The explicit ranks in group order; empty if there are none, or they are wrong."""
     bare = [host.name for host in group if host.rank is None]
     if len(bare) == len(group):
         return []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Paths that root may act on: no link or directory along the way that somebody else can replace.
+"""Paths that root may act on: nobody else can replace a link or directory on the way.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8.
 """
@@ -18,13 +18,13 @@ ROOT = 0
 
 
 class PathError(Exception):
-    """What was found on the way to a path, in words for a person."""
+    """A problem on the way to a path, described for a person."""
 
 
 def fault_of(found: os.stat_result, path: str) -> str:
-    """Why root must not act in a directory; empty if nothing speaks against it.
+    """Why root must not act in a directory; empty if it may.
 
-    In a sticky directory (/tmp) what root owns stays in place, so only that is entered.
+    In a sticky directory (/tmp), nobody can replace what root owns, so only that may be entered.
     """
     if found.st_uid != ROOT:
         return f"{path} does not belong to root"
@@ -34,9 +34,9 @@ def fault_of(found: os.stat_result, path: str) -> str:
 
 
 def parent_fault(path: str) -> str:
-    """What lets somebody else replace an absolute path or a directory above it; empty if only root can.
+    """What lets another user replace an absolute path or a directory above it; empty if only root can.
 
-    What does not exist is fine: root makes it.
+    Missing parts are fine: root makes them.
     """
     if not path.startswith("/"):
         return f"{path} is no absolute path"
@@ -62,12 +62,12 @@ def parent_fault(path: str) -> str:
 
 
 def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
-    """Make a directory that does not exist and give it to a user; what exists keeps its owner.
+    """Make a missing directory and give it to a user; an existing one keeps its owner.
 
-    Directories above it that do not exist are made too, for root, with mode 0755. No link is followed.
+    Missing parents are made too, owned by root, with mode 0755. Links are not followed.
 
-    Raises PathError if something on the way is a link, or can be replaced by somebody else; FileExistsError if
-    there is something at the path.
+    Raises PathError if a part of the path is a link, or another user can replace it; FileExistsError if the path
+    exists.
     """
     names = [part for part in path.split("/") if part]
     directory = os.open("/", FLAGS)
@@ -86,7 +86,7 @@ def make_directory(path: str, uid: int, gid: int, mode: int) -> None:
             os.close(directory)
             directory = inner
             if new:
-                os.fchmod(directory, 0o755)  # whatever the umask is
+                os.fchmod(directory, 0o755)  # regardless of the umask
             fault = fault_of(os.fstat(directory), at)
             if fault:
                 raise PathError(fault)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs on a node: list them, and remove those that are over. Private to this collection.
+"""List the runs on a node, and remove finished ones. Private to this collection.
 
 Runs on the node, standard library only, beside ``_run``.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def size_of(path: str) -> int:
-    """Return the bytes of all files of a run directory; links are not followed."""
+    """Return the total bytes of files in a run directory; links are not followed."""
     total = 0
     for directory, _directories, names in os.walk(path):
         for name in names:
@@ -35,7 +35,7 @@ def size_of(path: str) -> int:
 
 
 def describe(path: str, plan: Data) -> Data:
-    """Return what a list of runs shows of one on this node."""
+    """Return the entry of a run on this node for a list of runs."""
     status = read_json(os.path.join(path, "status.json")) or {"state": "starting"}
     result = read_json(os.path.join(path, "result.json")) or {}
     alive = is_alive(path)
@@ -54,7 +54,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """List the runs of this node, after removing those named in ``remove``, unless one of them is alive here."""
+    """List this node's runs, after removing those named in ``remove``, unless one of them is alive here."""
     try:
         if request.get("user"):
             act_as(request["user"])

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An SSH certificate authority in a directory: its key, a record of what it signed for each node, what is revoked.
+"""An SSH certificate authority in a directory: its key, a record of each node's certificates, and the revoked ones.
 
     ca, ca.pub            the key pair
-    nodes/NAME.json       the node's certificates by id, and the ids of the keys that it has now
-    revoked, revoked.krl  ids of certificates that are no longer valid, and the same in the format of sshd and ssh
-    lock                  held while any of them is changed
+    nodes/NAME.json       the node's certificates by id, and the ids of its current ones
+    revoked, revoked.krl  ids of revoked certificates, and the same in the format of sshd and ssh
+    lock                  held while any of these is changed
 
-An id is made from the node, the key and the names it is valid for. A renewed certificate keeps its id, so that one
-entry revokes all of them; another key, another machine of the same name, or a certificate for other names gets another.
+An id is derived from the node, the key and the valid names. A renewed certificate keeps its id, so that one entry
+revokes all renewals; a new key, another machine with the same name, or other names give a new id.
 
-The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent, to which its owner adds it.
+The key may have a passphrase (ssh-keygen -p -f ca). It is then used through ssh-agent, to which its owner must add it.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from typing import Any, Dict
 
 SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60}
 BACKDATED = 86400
-"""Seconds by which a certificate begins in the past, since the clocks of nodes may be behind."""
+"""Seconds by which a certificate's start is backdated, since nodes' clocks may be behind."""
 
 Record = Dict[str, Any]
-"""Of a node: {"current": [id, ...], "certificates": {id: {"kind", "names", "key", "authority", "certificate", ...}}}"""
+"""A node's {"current": [id, ...], "certificates": {id: {"kind", "names", "key", "authority", "certificate", ...}}}"""
 
 
 class AuthorityError(Exception):
-    """What was found, what is needed and what to do, in words for a person."""
+    """What was found, what is needed and what to do, for a person."""
 
 
 def seconds_of(duration: str) -> int:
-    """Seconds of a duration such as 52w, 1d12h or 90m. Raises AuthorityError if it is none."""
+    """A duration such as 52w, 1d12h or 90m in seconds. Raises AuthorityError if it is not one."""
     if not re.fullmatch(r"([0-9]{1,6}[wdhm])+", duration):
         raise AuthorityError(f"{duration!r} is no duration. Needed: numbers with w, d, h or m, such as 52w or 1d12h.")
     return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhm])", duration))
 
 
 def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, dict[str, Any]]:
-    """What the certificates of a node should say, by id. A key that does not exist yet, in check mode, has none."""
+    """The wanted contents of a node's certificates, by id. In check mode, skips keys that do not exist yet."""
     wanted = {}
     for kind, names in (("user", [node["user"]]), ("host", node["names"])):
         words = node[f"{kind}_key"].split()[:2]
@@ -66,12 +66,12 @@ def wanted_certificates(node: Mapping[str, Any], authority: str) -> dict[str, di
 
 
 def is_good(made: Mapping[str, Any] | None, wanted: Mapping[str, Any], until: float) -> bool:
-    """Whether a certificate of the record says what is wanted, and will at `until`, in seconds since 1970."""
+    """Whether a recorded certificate has the wanted content and is valid at `until`, in seconds since 1970."""
     return made is not None and made["valid_until"] > until and all(made[key] == wanted[key] for key in wanted)
 
 
 def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[str]:
-    """Certificates of nodes that are no members any more, and of keys and names that a member has no more."""
+    """Certificates of nodes that are no longer members, and of keys and names that a member no longer has."""
     members = set(members)
     return sorted(
         one
@@ -82,7 +82,7 @@ def revoked_ids(records: Mapping[str, Record], members: Iterable[str]) -> list[s
 
 
 def summary(records: Mapping[str, Record], revoked: Iterable[str]) -> str:
-    """The record for a person, a line for each certificate."""
+    """The record for a person, one line per certificate."""
     made = [item for record in records.values() for item in sorted(record["certificates"].items())]
     lines = [
         f"{one}: {', '.join(entry['names'])}, valid for {(entry['valid_until'] - entry['signed']) / 86400:.1f} days\n"
@@ -104,7 +104,7 @@ def public_key(directory: Path) -> str:
 
 def make_authority(directory: Path) -> str:
     """Make the key pair and return the public key."""
-    for name in ("ca", "ca.pub"):  # half a pair is none
+    for name in ("ca", "ca.pub"):  # half a key pair is useless
         (directory / name).unlink(missing_ok=True)
     ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "muster", "-f", str(directory / "ca"))
     return public_key(directory)
@@ -112,14 +112,14 @@ def make_authority(directory: Path) -> str:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let only one at a time change the authority; the others wait. The directory must exist."""
+    """Hold the lock for changing the authority; other processes wait. The directory must exist."""
     with open(directory / "lock", "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def signer(directory: Path) -> list[str]:
-    """The words by which ssh-keygen signs: with the key itself or, where that has a passphrase, by ssh-agent.
+    """ssh-keygen's options for signing: with the key itself or, if it has a passphrase, through ssh-agent.
 
     Raises AuthorityError if ssh-agent does not have the key.
     """
@@ -137,7 +137,7 @@ def signer(directory: Path) -> list[str]:
 
 
 def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int, words: Sequence[str]) -> str:
-    """Return a certificate, valid for so many seconds from now; `words` are those of signer()."""
+    """Return a certificate, valid for `valid_for` seconds from now; `words` are signer()'s."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "key.pub").write_text(f"{wanted['key']}\n")
         kind = ["-h"] if wanted["kind"] == "host" else []
@@ -148,7 +148,7 @@ def sign(directory: Path, one: str, wanted: Mapping[str, Any], valid_for: int, w
 
 
 def write_revoked(directory: Path, revoked: Iterable[str]) -> None:
-    """Write the list of revoked certificates for ssh and sshd, and after it for ourselves."""
+    """Write the list of revoked certificates, first for ssh and sshd, then our own."""
     text = "".join(f"id: {one}\n" for one in revoked)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         Path(scratch, "list").write_text(text)
@@ -164,7 +164,7 @@ def read_revoked(directory: Path) -> list[str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file in one step; nobody else can read it."""
+    """Replace a file atomically; only its owner can read it."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)
@@ -172,7 +172,7 @@ def write(path: Path, text: str) -> None:
 
 
 def ssh_keygen(*words: str) -> None:
-    """Run ssh-keygen, which asks nobody anything, and must succeed."""
+    """Run ssh-keygen without prompts; it must succeed."""
     done = run("ssh-keygen", *words)
     if done.returncode:
         raise AuthorityError(f"`ssh-keygen {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")

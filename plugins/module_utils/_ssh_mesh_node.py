@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role ssh_mesh must know of a node, its sshd and its user's key. Private to this collection. Runs on the node
-as root, standard library only, Python >= 3.8."""
+"""What the role ssh_mesh must know about a node, its sshd and its user's key. Private to this collection. Runs on the
+node as root, standard library only, Python >= 3.8."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import time
 from ansible_collections.muster.training.plugins.module_utils import _login, _sshd
 from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_since_changed(paths: list[str]) -> bool:
-    """Whether sshd has read its files since they were changed last, which an interrupted run may not have had it do."""
+    """Whether sshd has read its files since their last change: an interrupted run may not have reloaded it."""
     said = subprocess.run(
         ["systemctl", "show", "ssh", "--property=StateChangeTimestampMonotonic"],
         capture_output=True,
@@ -40,7 +40,7 @@ def read_since_changed(paths: list[str]) -> bool:
 
 
 def faults_of(settings: dict[str, str], main_file: str, own_list: str) -> list[str]:
-    """What keeps sshd from taking part."""
+    """What keeps sshd from joining the mesh."""
     faults = []
     if not re.search(r"(?mi)^\s*Include\s.*/etc/ssh/sshd_config\.d/\*\.conf", main_file):
         faults.append(
@@ -65,18 +65,18 @@ def faults_of(settings: dict[str, str], main_file: str, own_list: str) -> list[s
 
 
 def public_key(user: str, path: str) -> tuple[str, str]:
-    """The public key of a user's private one, and why it cannot be had. Read with the rights of the user."""
+    """The public key of a user's private key, and why it is not available. Read with the user's rights."""
     words = ["runuser", f"--user={user}", "--", "ssh-keygen", "-y", "-P", "", "-f", path]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd="/")
     return (done.stdout.strip(), "") if done.returncode == 0 else ("", done.stderr.strip() or "ssh-keygen fails")
 
 
 def state(asked: Data) -> Data:
-    """All there is to know.
+    """The node's complete state.
 
     Args:
-        asked: user ("": who logs in), key (the user's, below the home), host_key, and our files: sshd_file,
-            revoked_file, proof_file.
+        asked: user ("": the one who logged in), key (the user's, below the home), host_key, and our files: sshd_file,
+        revoked_file, proof_file.
     """
     user = asked["user"] or _login.login_user()
     told, said = _sshd.settings()
@@ -106,10 +106,10 @@ def state(asked: Data) -> Data:
         "user_key": user_key,
         "unusable": unusable,
         "host_key": public,
-        # Of our own file none: the default port counts only where no file has a line Port.
+        # Not from our own file: the default port counts only if no other file has a Port line.
         "ports": [int(port) for text in others for port in re.findall(r"(?mi)^\s*Port\s+(\d+)", text)] or [22],
         "has_port_line": any(re.search(r"(?mi)^\s*Port\s+\d+", text) for text in others),
-        # Where systemd listens in sshd's place (Ubuntu from 22.10 on), a new port reaches sshd by its socket.
+        # If systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket.
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": read_since_changed([own_file, f"{host_key}-cert.pub"]),
         "proof": read(asked["proof_file"]).strip(),

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings that a node's sshd uses. Private to this collection. Runs on the node as root, standard
-library only, Python >= 3.8."""
+"""The effective settings of a node's sshd. Private to this collection. Runs on the node as root, standard library
+only, Python >= 3.8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 
 
 def settings() -> tuple[list[tuple[str, str]], str]:
-    """The settings in order, names in lower case, some more than once; and what sshd says if it fails."""
+    """The settings in order, with lower-case names, some repeated; and sshd's message if it fails."""
     try:
         done = subprocess.run(["/usr/sbin/sshd", "-T"], capture_output=True, text=True, check=False)
     except OSError as error:

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Directories and files of a user, made and written with the rights of that user.
+"""Make and write a user's directories and files, with that user's rights.
 
 Private to this collection. Runs on the node, standard library only, Python >= 3.8. Anything in a home may be a link to
-anything: followed with the user's own rights, it leads nowhere the user could not go anyway.
+anything; with the user's own rights, it cannot reach more than the user can anyway.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import stat
 import subprocess
 import tempfile
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
     Data = Dict[str, Any]
 
 MOST = 16 << 20
-"""Bytes of a file that are read: a line is entered into small files only."""
+"""Bytes of a file to read: lines are only added to small files."""
 
 
 class UserFileError(Exception):
-    """What was found, what is needed and what to do, in words for a person."""
+    """What was found, what is needed and what to do, for a person."""
 
 
 def entry_of(name: str) -> pwd.struct_passwd:
-    """The user; raises UserFileError where there is none, or where their rights cannot be had."""
+    """The user; raises UserFileError if the user does not exist, or we cannot get their rights."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -47,9 +47,9 @@ def entry_of(name: str) -> pwd.struct_passwd:
 
 
 def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
-    """What `work` returns in a child process that has the rights of the user, and no others.
+    """Run `work` in a child process with only the user's rights; return its result.
 
-    Raises UserFileError as the child does, or where it ended without an answer.
+    Raises the child's UserFileError, or one if the child ended without an answer.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -89,19 +89,19 @@ def as_user(user: pwd.struct_passwd, work: Callable[[], Data]) -> Data:
 
 
 def led(path: str) -> str:
-    """The path, and where a link on the way leads."""
+    """The path, and the target if it leads through a link, for a message."""
     real = os.path.realpath(path)
     return path if real == os.path.normpath(path) else f"{path} (by a link {real})"
 
 
 def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
-    """Ensure a directory that its user can use; return {"changed"}, or {"missing"} where the user cannot make it.
+    """Ensure a directory that its user can use; return {"changed"}, and {"missing"} if the user cannot make it.
 
     Args:
-        mode: permissions of the directory where it is the user's own; None: the user can read, write and enter it.
-        closed: nobody but the owner can write in it.
+        mode: permissions of the directory if the user owns it; None: the user can read, write and enter it.
+        closed: only the owner can write to it.
 
-    Raises UserFileError if there is something else, or a directory that the user cannot use.
+    Raises UserFileError if the path is not a directory, or the user cannot use it.
     """
     name = pwd.getpwuid(os.geteuid()).pw_name
     try:
@@ -135,7 +135,7 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
         return {"changed": wanted != before}
     if not os.access(path, os.W_OK | os.X_OK):
         real = os.path.realpath(path)
-        # What a link of the user's leads to is not to be given away.
+        # Never suggest chown on the target of a user's link.
         remedy = (
             f"give it to {name}: sudo chown {name} {path}" if real == path else f"remove the link on the way to {real}"
         )
@@ -147,7 +147,7 @@ def directory(path: str, mode: int | None, closed: bool, check: bool) -> Data:
 
 
 def owner_of(uid: int) -> str:
-    """The name of a user, or the number where there is none."""
+    """A user's name, or the uid if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -155,7 +155,7 @@ def owner_of(uid: int) -> str:
 
 
 def read(path: str) -> str | None:
-    """The text of a file, None if there is none. A pipe or a device in its place is refused, not waited for."""
+    """The text of a file, None if it does not exist. Refuses a pipe or device instead of waiting for it."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def read(path: str) -> str | None:
 
 
 def with_line(text: str, line: str, mark: str) -> str:
-    """The text with a line, in the place of one that ends with the mark (empty: the whole line), or at the end."""
+    """The text with a line, which replaces one that ends with the mark (empty: the whole line), or is appended."""
     lines = text.splitlines()
     places = [number for number, one in enumerate(lines) if one.endswith(mark or line)]
     if places:
@@ -180,9 +180,9 @@ def with_line(text: str, line: str, mark: str) -> str:
 def file(
     path: str, mode: int, check: bool, content: str | None, line: str, mark: str, validate: list[str] | None = None
 ) -> Data:
-    """Ensure a file with a content, or with a line; return {"changed", "before", "after"}.
+    """Ensure a file's content, or a line in it; return {"changed", "before", "after"}.
 
-    A link is followed, with the rights of this process; the file that it leads to is replaced in one step.
+    Follows a link, with this process's rights, and replaces its target atomically.
 
     Args:
         validate: a command that checks the new file before it replaces the old one; `%s` stands for its path.
@@ -194,7 +194,7 @@ def file(
         after = with_line(before or "", line, mark) if content is None else content
         changed = found is None or before != after or stat.S_IMODE(found.st_mode) != mode
         if os.geteuid() == 0 and found is not None and found.st_uid != 0:
-            changed = True  # a file of root's is root's; any other may be what its user has made of it
+            changed = True  # a root-owned file must be root's; any other may have been changed by its user
         if changed and not check:
             replace(real, after, mode, validate or [])
     except PermissionError as error:
@@ -207,9 +207,9 @@ def file(
 
 
 def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
-    """Write a file in one step; nobody sees it half written, or with other permissions.
+    """Write a file atomically; nobody sees it half written, or with other permissions.
 
-    One that is a mount itself, like /etc/hosts in a container, cannot be replaced: it is written in place.
+    A file that is itself a mount, like /etc/hosts in a container, cannot be replaced, so it is written in place.
     """
     number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
@@ -234,7 +234,7 @@ def replace(path: str, text: str, mode: int, validate: list[str]) -> None:
 
 
 def refuse_invalid(path: str, command: list[str]) -> None:
-    """Raise UserFileError if a command refuses the text of a new file."""
+    """Raise UserFileError if a command rejects a new file."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The verdict of a run: how it went, and what failed first. Pure. Private to this collection."""
+"""The verdict of a run: how it ended, and what failed first. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._cost import CURRE
 from ansible_collections.muster.training.plugins.module_utils._findings import printable
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
-# What a rank says whose peer went away: a consequence, not a cause.
+# Messages of a rank that lost a peer: a consequence, not a cause.
 SECONDARY = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|remote process exited|peer .*(closed|gone)|"
     r"recvbytes failed|socket timeout|timed out|storeerror|failed to recv|NCCL communicator was aborted|"
@@ -23,21 +23,19 @@ SECONDARY = re.compile(
     r"killed by signal: Terminated",
     re.IGNORECASE,
 )
-CONSEQUENCE = 2  # the weight from which on a failure is what others' failures do to a rank or launcher
-AFTERMATH = (
-    60.0  # seconds within which the end of an elastic run may be due to a node that failed or was lost before it
-)
+CONSEQUENCE = 2  # from this weight on, a failure is a consequence of others' failures
+AFTERMATH = 60.0  # seconds within which an elastic run's end may be due to an earlier failed or lost node
 STOPPED_BY_US = (-signal.SIGTERM, None)
-# A colour, a move of the cursor, or the title of a window. Bounded: a job may write anything.
+# A color, a cursor movement, or a window title. Bounded: a job may write anything.
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
-MOST_LINES = 20  # of a log that are shown with the verdict ...
+MOST_LINES = 20  # lines of a log shown with the verdict ...
 LONGEST_LINE = 500  # ... and the most characters of each
-# How a process ends that is told to, or that does not heed it.
+# Exit codes of a process that we ended, with SIGTERM or then SIGKILL.
 ENDED_BY_US = (-signal.SIGTERM, 128 + signal.SIGTERM, *KILLED)
 
 
 class Explanation(TypedDict):
-    """What the catalogue of errors knows about a failure; seen: the line that shows it, "" if the error itself does."""
+    """The error catalogue's entry for a failure; seen: the line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -46,7 +44,7 @@ class Explanation(TypedDict):
 
 
 def plain(text: str) -> str:
-    """What a job says, as one line that does nothing to a terminal."""
+    """A job's text as one line that is safe for a terminal."""
     return printable(ESCAPE.sub("", text))
 
 
@@ -65,7 +63,7 @@ def describe_exit(code: int | None) -> str:
 
 
 def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, Any]:
-    """Whose error it is: one rank's, or one of several that share a log and an error, which does not say whose."""
+    """Whose error it is: one rank's, or that of an unknown one of several that share a log and an error."""
     same = [one["rank"] for one in ranks if (one["log"], one["error"]) == (rank["log"], rank["error"])]
     if len(same) == 1:
         return {"rank": rank["rank"], "error": error}
@@ -73,15 +71,15 @@ def of_whom(rank: Mapping[str, Any], ranks: list[Any], error: str) -> dict[str, 
 
 
 def last_lines_of(report: Mapping[str, Any], log: str) -> list[str]:
-    """The last lines of a log, [] if the report does not have them. Bounded: a node may say anything."""
+    """The last lines of a log, [] if they are not in the report. Bounded: a node may send anything."""
     text = str(report.get("last_lines") or "") if report.get("last_log") == log else ""
     return [line[:LONGEST_LINE] for line in text.split("\n")[-MOST_LINES:]] if text else []
 
 
 def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All that went wrong on a node and may be the cause of the run's end.
+    """All failures on a node that may have ended the run.
 
-    Each has a weight: the lightest is the cause.
+    Each has a weight; the lowest is the cause.
     """
     report = node.get("report")
     base = {"node": node["name"], "node_rank": node["node_rank"]}
@@ -89,15 +87,15 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     found = []
     code, said = report["exit_code"], report["launcher_error"]
-    told_to_end = ENDED_BY_US if report.get("ended_by_us") else ()  # the launcher was, by us
-    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or by what others did
+    told_to_end = ENDED_BY_US if report.get("ended_by_us") else ()  # we ended the launcher
+    stopped = code in STOPPED_BY_US or bool(SECONDARY.search(said))  # by us, or because others failed
     for rank in report["ranks"]:
-        # A launcher stopped before it had noticed does not tell how its rank ended: then the rank's exception does.
+        # A launcher stopped too early does not report how its rank ended; the rank's exception does.
         untold = rank["exit_code"] is None and stopped and bool(rank["error"])
         if (rank["exit_code"] in (0, *STOPPED_BY_US) and not untold) or rank.get("closed"):
             continue
         told = rank.get("ended_by_us", False)
-        if told and not rank["error"]:  # whatever its exit code; one that raises may have done so before it was told
+        if told and not rank["error"]:  # whatever its exit code; an exception may predate the end
             continue
         secondary = bool(SECONDARY.search(rank["error"])) or (
             not rank["error"] and rank["exit_code"] == -signal.SIGABRT
@@ -135,20 +133,20 @@ def candidates(node: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What failed first: a lost node before what its peers said of it, then causes before consequences."""
+    """What failed first: a lost node before its peers' errors about it, then causes before consequences."""
     first_node = result.get("first_node")
-    # an elastic run has gone on without some: what ended it is elsewhere, unless it followed at once
+    # nodes that an elastic run survived did not end it, unless the end followed at once
     ended = next((node["since"] for node in result["nodes"] if node["name"] == first_node), result["ended"])
     nodes = [node for node in result["nodes"] if not (node.get("survived") and ended - node["since"] > AFTERMATH)]
     lost = [node for node in nodes if node["state"] == "lost"]
     found = [one for node in nodes for one in candidates(node)]
-    # since: when rank 0's supervisor heard of it, by that clock alone
+    # since: when rank 0's supervisor heard of it, always by its clock
     best = min(
         found,
         key=lambda one: (one["weight"], one["node"] != first_node, one["since"], not one["first"]),
         default=None,
     )
-    # a launcher that fails without a rank that does, as mpirun when one of its daemons is gone, tells of the lost node
+    # a launcher that fails without a failed rank, such as mpirun after losing a daemon, fails because of the lost node
     of_others = best is None or best["weight"] > 0
     if lost and (of_others or first_node in [node["name"] for node in lost]):
         node = next((node for node in lost if node["name"] == first_node), lost[0])
@@ -160,7 +158,7 @@ def first_failure(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict from the result that rank 0's supervisor wrote."""
+    """The verdict from the result written by rank 0's supervisor."""
     nodes = []
     for node in result["nodes"]:
         report = node["report"] or {}
@@ -197,12 +195,12 @@ def from_hub(plan: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def without_hub(plan: Mapping[str, Any], reads: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The verdict when rank 0's node is gone: from what the other nodes say, read one by one.
+    """The verdict when rank 0's node is gone, from the other nodes' statuses.
 
-    reads: name of a node to its run as training_run reads it, or None if it could not be asked.
+    reads: by node name, its run as read by training_run, or None if the node did not answer.
     """
     nodes, reasons = [], []
-    # these are rank 0's last word, or that of a person; that a node failed, or has left, may be all it knows
+    # these come from rank 0 or a person; other reasons may just say that this node failed or left
     words = [
         run["state"]
         for run in reads.values()
@@ -242,14 +240,14 @@ def duration(seconds: float) -> str:
 
 
 def silence_in_words(seconds: float | None) -> str:
-    """Tell of a job that has written nothing for a minute or longer: " no output for 4 min;", else ""."""
+    """Describe a job's silence of a minute or longer: " no output for 4 min;", else ""."""
     return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
 
 
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
-    """What the one that failed first wrote last, for a terminal; "" if nothing of it is known.
+    """The last output of the rank or launcher that failed first, for a terminal; "" if unknown.
 
-    watched: whether all output of the first node's first rank has been on the screen. It is not shown twice.
+    watched: whether all output of the first node's first rank was already on the screen, and need not be repeated.
     """
     failure = verdict["first_failure"] or {}
     shown = [rank["log"] for rank in verdict["nodes"][0]["ranks"] if rank.get("local_rank") == 0]
@@ -265,8 +263,8 @@ def render_verdict(
 ) -> str:
     """The verdict for a terminal.
 
-    record: path of result.json, "" if it is not written; said: what the job itself reported by MUSTER_RESULT;
-    explanation: of the first failure, None if it is not known.
+    record: path of result.json, "" if it is not written; said: the job's own reports by MUSTER_RESULT; explanation: of
+    the first failure, None if unknown.
     """
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
@@ -280,7 +278,7 @@ def render_verdict(
             else value
         )
         lines.append(f"  {plain(str(key).replace('_', ' '))}: {plain(str(shown))}")
-    if verdict.get("cost") is not None:  # records of former versions have none
+    if verdict.get("cost") is not None:  # records of earlier versions have none
         lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]
     if failure:

@@ -168,8 +168,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "options": {"type": "dict", "default": {}},
     "credentials": {
         "type": "dict",
-        # as a whole: in the line that Ansible writes into the journal they stand as repr() has them, where it finds no
-        # secret that holds a quote or a backslash
+        # for the whole dictionary: Ansible logs its repr() to the journal, where it would not recognize a secret that
+        # holds a quote or a backslash
         "no_log": True,
         "options": {
             "access_key": {"type": "str", "no_log": True},

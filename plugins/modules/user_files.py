@@ -229,9 +229,9 @@ def ensure_directory(entry: pwd.struct_passwd, wanted: dict[str, Any], check: bo
 
 
 def refuse_what_others_can_exchange(path: str) -> None:
-    """Raise UserFileError if anybody but root could change or replace a directory."""
+    """Raise UserFileError if anyone but root could change or replace a directory."""
     fault = _root_path.parent_fault(os.path.join(path, "."))  # also the directory itself
-    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # sticky suffices for parents only
+    if not fault and os.path.isdir(path) and os.stat(path).st_mode & 0o022:  # the sticky bit protects only parents
         fault = f"{path} can be written by others than root"
     if fault:
         raise UserFileError(
@@ -241,7 +241,7 @@ def refuse_what_others_can_exchange(path: str) -> None:
 
 
 def shown(text: str) -> str:
-    """How content is shown: binary by its size, and otherwise a mark for each byte that is not UTF-8."""
+    """Content for display: binary as its size; otherwise as text, with a mark for each byte that is not UTF-8."""
     content = text.encode("utf-8", "surrogateescape")
     if b"\0" in content:
         return f"{len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}\n"

@@ -4,8 +4,8 @@
 
 """Numbers as they were written. Private to this collection, controller only.
 
-YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible records where
-each value was written, so the text can be read there.
+YAML reads 007 as 7, 0x1F as 31, 1_0 as 10 and 1:30 as 90, and a job would get these numbers. Ansible records each
+value's origin, so the original text can be read there.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 NUMBERS = (int, float, datetime.date)
-WORD = re.compile(r"[^\s,\[\]{}\"'()]+")  # of a text in which numbers are looked for
-PLAIN = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # a value without quotes, behind its anchor and tag
-QUOTED = re.compile(r"[\"'|>]|\{\{")  # what a template begins with
+WORD = re.compile(r"[^\s,\[\]{}\"'()]+")  # a word in a text that is searched for numbers
+PLAIN = re.compile(r"(?:[&!]\S*\s+)*([^,\[\]{}\n]+)")  # an unquoted value, after its anchor and tag
+QUOTED = re.compile(r"[\"'|>]|\{\{")  # start of a quoted value or template
 
 
 class UnknownSpelling(ValueError):
-    """It cannot be known how a number was written."""
+    """A number's original spelling cannot be determined."""
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number or a date, which YAML may have made of another text."""
+    """Whether a value is a number or a date, for which YAML may have read a different text."""
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 
 def as_written(value: Any, loader: DataLoader) -> str:
-    """A number or date as it was written. One that a template has computed is as Python writes it.
+    """A number or date as it was written; one computed by a template, as Python prints it.
 
-    Raises UnknownSpelling if it cannot be known what was written.
+    Raises UnknownSpelling if the original text cannot be determined.
     """
     origin = Origin.get_tag(value)
     if origin is None:
@@ -51,18 +51,18 @@ def as_written(value: Any, loader: DataLoader) -> str:
     if len(spelled) == 1:
         return spelled.pop()
     computed = any("{{" in place and (origin.col_num is None or QUOTED.match(place)) for place in places)
-    unwritten = origin.line_num is None and not places  # a program has made it
+    unwritten = origin.line_num is None and not places  # computed by a program
     if not spelled and (computed or unwritten):
         return str(value)
     raise UnknownSpelling
 
 
 def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
-    """The texts in which a value of this origin may have been written."""
+    """The texts that may hold the original of a value with this origin."""
     if origin.path:
         try:
             return [str(loader.get_text_file_contents(origin.path))]
-        except AnsibleError:  # it has gone, or a program has made what was read
+        except AnsibleError:  # the file is gone, or a program produced the text
             return []
     if origin.description and "-e" in origin.description:
         return [text for text in map(str, context.CLIARGS.get("extra_vars", ())) if text[:1] in ("{", "[")]
@@ -70,7 +70,7 @@ def source_texts(origin: Origin, loader: DataLoader) -> list[str]:
 
 
 def beginning(text: str, origin: Origin) -> str:
-    """The text from where the value begins on; its line, or all of it, where no more is known."""
+    """The text from the start of the value on, as far as known; otherwise its line, or the whole text."""
     if not origin.line_num:
         return text
     lines = text.splitlines()[origin.line_num - 1 :]
@@ -78,13 +78,13 @@ def beginning(text: str, origin: Origin) -> str:
 
 
 def spellings(value: Any, places: Iterable[str], exact: bool) -> set[str]:
-    """The texts there that mean this value. exact: one stands right at the beginning of each place."""
+    """The spellings in the places that mean this value. exact: it is at the beginning of each place."""
     found: Callable[[str], list[str]] = first_plain if exact else WORD.findall
     return {word for place in places for word in found(place) if means(word, value)}
 
 
 def first_plain(place: str) -> list[str]:
-    """The value without quotes with which a text begins, if it does."""
+    """The unquoted value at the beginning of a text, if there is one."""
     match = PLAIN.match(place)
     return [match[1].partition(" #")[0].strip()] if match else []
 
@@ -95,9 +95,9 @@ def means(word: str, value: Any) -> bool:
 
 
 def readings(word: str) -> list[Any]:
-    """What YAML and JSON read in a text, which differ in numbers such as 1e-3."""
+    """How YAML and JSON read a text; they differ for numbers such as 1e-3."""
     found: list[Any] = []
-    with contextlib.suppress(yaml.YAMLError, ValueError):  # ValueError: a date that there is not
+    with contextlib.suppress(yaml.YAMLError, ValueError):  # ValueError: an impossible date
         found.append(yaml.safe_load(word))
     with contextlib.suppress(ValueError):
         found.append(json.loads(word))

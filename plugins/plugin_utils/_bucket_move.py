@@ -4,8 +4,8 @@
 
 """Copy an S3 bucket into another one, on the server itself. Private to this collection, controller only.
 
-Both listings are read in step, so that a bucket of any size takes hardly any memory. An object that was uploaded in
-parts is copied in the same parts: only then does the copy have the same ETag, by which they are compared. Nothing is
+Both listings are read in step, so that a bucket of any size takes little memory. An object that was uploaded in parts
+is copied in the same parts: only then does the copy have the same ETag, by which objects are compared. Nothing is
 deleted.
 """
 
@@ -20,9 +20,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-FROZEN = ("GLACIER", "DEEP_ARCHIVE")  # storage classes that cannot be read without having been restored
+FROZEN = ("GLACIER", "DEEP_ARCHIVE")  # storage classes that cannot be read until restored
 CHECKSUMS = ("ChecksumSHA256", "ChecksumCRC64NVME", "ChecksumCRC32C", "ChecksumCRC32", "ChecksumSHA1")
-# What head_object tells of an object and create_multipart_upload takes.
+# Properties that head_object returns and create_multipart_upload accepts.
 KEPT = (
     "CacheControl",
     "ContentDisposition",
@@ -35,7 +35,7 @@ KEPT = (
     "WebsiteRedirectLocation",
 )
 SHOWN = 3  # names of objects in a message
-LISTED = 1000  # keys that one answer lists
+LISTED = 1000  # keys per listing answer
 
 
 class MoveError(Exception):
@@ -44,7 +44,7 @@ class MoveError(Exception):
 
 @dataclass(frozen=True)
 class Stored:
-    """An object as a listing has it. `etag` is without its quotes."""
+    """An object in a listing. `etag` is without its quotes."""
 
     key: str
     size: int
@@ -53,14 +53,14 @@ class Stored:
 
     @property
     def parts(self) -> int:
-        """In how many parts it was uploaded; 0: at once, and the ETag is the MD5 of its content."""
+        """The number of parts in which it was uploaded; 0: in one request, so the ETag is the content's MD5."""
         number = self.etag.rpartition("-")[2] if "-" in self.etag else "0"
         return int(number) if number.isdigit() else 0
 
 
 @dataclass
 class Survey:
-    """What there is to copy. Sizes in bytes."""
+    """What must be copied. Sizes in bytes."""
 
     objects: int = 0
     size: int = 0
@@ -73,13 +73,13 @@ class Survey:
     by_size: int = 0
 
     def price(self, per_gb: float, per_1000_requests: float) -> float:
-        """What the copy costs, in the currency of the prices. A GB is 10^9 bytes."""
+        """The cost of the copy, in the prices' currency. A GB is 10^9 bytes."""
         return self.missing_size / 1e9 * per_gb + self.requests / 1000 * per_1000_requests
 
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where. The clients are those of boto3, each of its bucket's region."""
+    """Source and target. The clients are boto3's, each for its bucket's region."""
 
     source: str
     target: str
@@ -91,7 +91,7 @@ class Route:
 
 
 def paired(source: Iterable[Stored], target: Iterable[Stored]) -> Iterator[tuple[Stored | None, Stored | None]]:
-    """Each key once, with what either side has of it. Both sides are in the order of their keys, as S3 lists them."""
+    """Each key once, with its object on either side. Both sides are sorted by key, as S3 lists them."""
     left, right = iter(source), iter(target)
     one, other = next(left, None), next(right, None)
     while one or other:
@@ -107,17 +107,17 @@ def paired(source: Iterable[Stored], target: Iterable[Stored]) -> Iterator[tuple
 
 
 def pieces(size: int, length: int) -> list[tuple[int, int]]:
-    """First and last byte of each part of an object in parts of equal length, the last one aside."""
+    """First and last byte of each part, for parts of equal length except for the last one."""
     return [(start, min(start + length, size) - 1) for start in range(0, size, length)]
 
 
 def requests_for(thing: Stored) -> int:
-    """Requests that it takes to copy it."""
+    """The number of requests needed to copy an object."""
     return thing.parts + 4 if thing.parts else 1
 
 
 def same_checksum(one: dict[str, Any], other: dict[str, Any]) -> bool | None:
-    """Whether two answers of head_object tell of the same content; None if they share no checksum."""
+    """Whether two answers of head_object describe the same content; None if they have no common checksum."""
     for name in CHECKSUMS:
         if one.get(name) and other.get(name):
             return bool(one[name] == other[name])
@@ -143,16 +143,16 @@ def some(keys: list[str]) -> str:
 
 
 def listed(client: Any, bucket: str) -> Iterator[Stored]:
-    """All objects of a bucket, in the order of their keys."""
+    """All objects in a bucket, sorted by key."""
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for entry in page.get("Contents", ()):
             yield Stored(entry["Key"], entry["Size"], entry["ETag"].strip('"'), entry.get("StorageClass", "STANDARD"))
 
 
 def compared(route: Route, one: Stored, other: Stored) -> bool | None:
-    """Whether source and target hold the same; None if only their sizes can be compared.
+    """Whether source and target are equal; None if only their sizes can be compared.
 
-    Where S3 encrypts with keys of KMS, the ETag says nothing of the content; an object may have another checksum.
+    If S3 encrypts with KMS keys, the ETag does not depend on the content alone; an object may have another checksum.
     """
     if one.size != other.size:
         return False
@@ -197,7 +197,7 @@ def survey(route: Route, target_is_there: bool) -> Survey:
 
 @dataclass
 class Progress:
-    """What is done so far; updated from several threads."""
+    """The progress so far; updated from several threads."""
 
     objects: int = 0
     size: int = 0
@@ -224,7 +224,7 @@ def boundaries(route: Route, thing: Stored) -> list[tuple[int, int]]:
 
 
 def begun(route: Route) -> dict[str, str]:
-    """Uploads to the target that an interrupted move has left, by key."""
+    """Uploads to the target left by an interrupted move, by key."""
     found = {}
     for page in route.writer.get_paginator("list_multipart_uploads").paginate(Bucket=route.target):
         for upload in page.get("Uploads", ()):
@@ -233,7 +233,7 @@ def begun(route: Route) -> dict[str, str]:
 
 
 def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int]]) -> dict[int, str] | None:
-    """ETags of the parts that an upload has already; None if it was cut in other parts, and is not ours."""
+    """ETags of an upload's existing parts; None if it has other parts, so it is not ours."""
     there = {}
     for page in route.writer.get_paginator("list_parts").paginate(Bucket=route.target, Key=key, UploadId=upload):
         for part in page.get("Parts", ()):
@@ -245,7 +245,7 @@ def parts_there(route: Route, key: str, upload: str, wanted: list[tuple[int, int
 
 
 def new_upload(route: Route, thing: Stored) -> str:
-    """Begin an upload with everything that belongs to the object except its content."""
+    """Begin an upload with all of the object's properties except for its content."""
     head = route.reader.head_object(Bucket=route.source, Key=thing.key)
     tags = route.reader.get_object_tagging(Bucket=route.source, Key=thing.key)["TagSet"]
     kept = {name: head[name] for name in KEPT if head.get(name)}
@@ -256,7 +256,7 @@ def new_upload(route: Route, thing: Stored) -> str:
 
 
 def copy_in_parts(route: Route, thing: Stored, old: str | None, pool: ThreadPoolExecutor, done: Progress) -> None:
-    """Copy an object in the parts that it was uploaded in; those of an interrupted move are kept."""
+    """Copy an object in its original parts; keeps parts from an interrupted move."""
     wanted = boundaries(route, thing)
     have = parts_there(route, thing.key, old, wanted) if old else None
     upload = old if old and have is not None else new_upload(route, thing)
@@ -301,7 +301,7 @@ def copy_at_once(route: Route, thing: Stored, done: Progress) -> None:
 
 
 def copy_missing(route: Route, workers: int, done: Progress, tick: Callable[[], None]) -> None:
-    """Copy what the target has not; `tick` is called about once a second. Raises what boto3 raises."""
+    """Copy what the target lacks; calls `tick` about once a second. Raises boto3's errors."""
     with ThreadPoolExecutor(workers) as objects, ThreadPoolExecutor(workers) as parts:
         uploads = begun(route)
 
@@ -328,7 +328,7 @@ def copy_missing(route: Route, workers: int, done: Progress, tick: Callable[[], 
 
 
 def settle(running: set[Future[None]], tick: Callable[[], None]) -> set[Future[None]]:
-    """Wait for one of the copies, a second at most; return those that still run. Raises what a copy raised."""
+    """Wait for one of the copies, at most a second; return the unfinished ones. Raises a copy's error."""
     ended, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
     for one in ended:
         one.result()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns nodes, their answers and a job into what the checks look at. Private to this collection, controller only."""
+"""Turn nodes, their answers and a job into the checks' input. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THRESHOLDS_SPEC = {
 def counted_slots(
     nodes: list[dict[str, Any]], facts: Mapping[str, Any], nproc_per_node: int | None
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Fill in slots: nproc_per_node, else what the inventory says, else one a GPU that the node shows."""
+    """Fill in slots: nproc_per_node, else the inventory's value, else one per GPU of the node."""
     filled, findings = [], []
     for node in nodes:
         slots = nproc_per_node if nproc_per_node is not None else node.get("slots")
@@ -55,9 +55,9 @@ def counted_slots(
 
 
 def answers(args: Mapping[str, Any], hostvars: Any) -> dict[str, Any]:
-    """What each of args["nodes"] has answered: args["facts"], or what is registered under the name args["facts_from"].
+    """The answer of each of args["nodes"]: args["facts"], or the variable named in args["facts_from"].
 
-    The answers of many nodes are large: as an argument Ansible would copy them several times.
+    Many nodes' answers are large, and Ansible would copy an argument several times.
     """
     if not args["facts_from"]:
         return dict(args["facts"])
@@ -85,13 +85,13 @@ def code_of(args: Mapping[str, Any]) -> Code:
 
 
 def judge(args: Mapping[str, Any], job: Job, names_needed: bool = False) -> tuple[RankTable, list[Finding]]:
-    """The rank table, and all that is wrong, worst first.
+    """The rank table, and all findings, worst first.
 
-    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and replace, code and code_left if given, as
-    launch_plan takes them.
-    Raises ValueError (RankTableError is one) where the nodes form no valid cluster, or skip has what cannot be skipped.
+    args: nodes, facts, nnodes, nproc_per_node, skip, thresholds, and optionally replace, code and code_left, as in
+    launch_plan.
+    Raises ValueError (or RankTableError) if the nodes form no valid cluster, or skip names what cannot be skipped.
     """
-    skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] is a text
+    skip = [word.strip(" []'\"") for word in args["skip"]]  # -e preflight_skip=[a,b] gives a string
     problem = skip_problems(skip)
     if problem:
         raise ValueError(problem)

@@ -1,12 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The record of a cluster on the controller: what was asked for and what came of it. Private to this collection.
+"""The record of a cluster on the controller: what was requested, and the results. Private to this collection.
 
-It is .muster/clusters/CLUSTER.json beside the inventory, readable only by its owner. What is about to be requested is
-written before the request, and its id after the answer, so that the next run sees a crash between the two. The record
-helps and proves; it is not the truth: without it, everything but fixed addresses is found by network and
-name.
+It is .muster/clusters/CLUSTER.json beside the inventory, readable only by its owner. Each thing is recorded before it
+is requested, and its id after the answer, so that the next run notices a crash in between. The record is evidence, not
+the source of truth: without it, everything except fixed addresses is found by network and name.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class RecordError(Exception):
 
 
 class Entry(TypedDict):
-    """One thing that was asked for. id: "" until an answer told it. asked: when, once a request. settled: the cluster
-    stood whole with it, so that no rollback takes it."""
+    """One requested thing. id: "" until an answer gave it. asked: the time of each request. settled: the cluster was
+    complete with it, so that no rollback removes it."""
 
     what: str
     name: str
@@ -38,7 +37,7 @@ class Entry(TypedDict):
 
 
 class Content(TypedDict):
-    """What the file holds. addresses: fixed ones of our machines, with the machine's id."""
+    """The file's content. addresses: machine id by fixed address of our machines."""
 
     cluster: str
     provider: str
@@ -47,14 +46,14 @@ class Content(TypedDict):
 
 
 class ClusterRecord:
-    """The record of one cluster; each change is in the file when the method returns. path None: kept nowhere."""
+    """The record of one cluster; each method writes its change to the file. path None: no file."""
 
     def __init__(self, path: Path | None, content: Content) -> None:
         self.path = path
         self.content = content
 
     def intend(self, what: str, name: str, now: float) -> None:
-        """Note that a thing is about to be requested. One with an id is from an earlier time, and gone by now."""
+        """Record that a thing is about to be requested. An entry with an id is an older thing that is gone by now."""
         entry = self.entry(what, name)
         if entry is None or entry["id"]:
             self._drop(what, name)
@@ -64,14 +63,14 @@ class ClusterRecord:
         self._write()
 
     def made(self, what: str, name: str, thing_id: str) -> None:
-        """Note the id of what was made."""
+        """Record the id of a thing that was made."""
         entry = self.entry(what, name)
         if entry is not None and entry["id"] != thing_id:
             entry["id"] = thing_id
             self._write()
 
     def keep(self, what: str, name: str, thing_id: str, now: float) -> None:
-        """Note a thing of the cluster that stays."""
+        """Record a thing of the cluster that stays."""
         if self.entry(what, name) is None:
             self.content["entries"].append(
                 {"what": what, "name": name, "id": thing_id, "asked": [now], "settled": True}
@@ -79,31 +78,31 @@ class ClusterRecord:
             self._write()
 
     def forget(self, what: str, name: str, thing_id: str = "") -> None:
-        """Note that the thing of this id is gone, or, without one, that it was never made."""
+        """Record that the thing with this id is gone or, without an id, was never made."""
         entry = self.entry(what, name)
         if entry is not None and entry["id"] in ("", thing_id):
             self._drop(what, name)
             self._write()
 
     def forget_all(self, what: str, name: str) -> None:
-        """Note that the thing is gone, whatever its id, or was refused."""
+        """Record that the thing is gone, whatever its id, or was refused."""
         if self.entry(what, name) is not None:
             self._drop(what, name)
             self._write()
 
     def note_addresses(self, addresses: dict[str, str]) -> None:
-        """Note fixed addresses of machines, before the machines go."""
+        """Record fixed addresses of machines, before the machines are removed."""
         if addresses.items() - self.content["addresses"].items():
             self.content["addresses"].update(addresses)
             self._write()
 
     def forget_address(self, ip: str) -> None:
-        """Note that an address is given back, or somebody else's."""
+        """Record that an address was released, or belongs to someone else."""
         if self.content["addresses"].pop(ip, None) is not None:
             self._write()
 
     def settle(self, before: float | None = None) -> None:
-        """Note that the cluster is complete, or that what was requested before a time must no longer be rolled back."""
+        """Record that the cluster is complete, or that what was requested before a time must not be rolled back."""
         entries = self.content["entries"]
         kept = [one for one in entries if one["id"] or before is not None or one["what"] == "template"]
         loose = [one for one in kept if not one["settled"] and (before is None or one["asked"][-1] < before)]
@@ -115,7 +114,7 @@ class ClusterRecord:
             self._write()
 
     def settle_one(self, what: str, name: str) -> None:
-        """Note that all that goes with a thing is done."""
+        """Record that everything that goes with a thing is done."""
         entry = self.entry(what, name)
         if entry is not None and not entry["settled"]:
             entry["settled"] = True
@@ -128,12 +127,12 @@ class ClusterRecord:
             self.path.unlink(missing_ok=True)
 
     def unsettled(self, what: str) -> dict[str, str]:
-        """Ids, by name, of what was made since the cluster was last complete."""
+        """Ids, by name, of things made since the cluster was last complete."""
         entries = [entry for entry in self.content["entries"] if entry["what"] == what]
         return {entry["name"]: entry["id"] for entry in entries if entry["id"] and not entry["settled"]}
 
     def noted(self) -> Noted:
-        """What the planner wants to know of it."""
+        """The record's data for the planner."""
         entries = self.content["entries"]
         return {
             "ids": {f"{entry['what']} {entry['name']}": entry["id"] for entry in entries if entry["id"]},
@@ -142,7 +141,7 @@ class ClusterRecord:
         }
 
     def entry(self, what: str, name: str) -> Entry | None:
-        """What is noted of a thing."""
+        """The entry of a thing."""
         return next((one for one in self.content["entries"] if (one["what"], one["name"]) == (what, name)), None)
 
     def _drop(self, what: str, name: str) -> None:
@@ -158,7 +157,7 @@ class ClusterRecord:
                 json.dump(self.content, stream, indent=1, sort_keys=True)
                 stream.write("\n")
                 stream.flush()
-                os.fsync(stream.fileno())  # the request that follows must not outlive it
+                os.fsync(stream.fileno())  # the record must survive a crash after the following request
             temporary.replace(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -170,7 +169,7 @@ class ClusterRecord:
 
 
 def read_record(directory: Path, cluster: str, provider: str, keep: bool = True) -> ClusterRecord:
-    """The record of a cluster, empty if there is none. keep: whether changes go into the file."""
+    """The record of a cluster, empty if there is none. keep: whether changes are written to the file."""
     path = directory / f"{cluster}.json"
     empty: Content = {"cluster": cluster, "provider": provider, "entries": [], "addresses": {}}
     try:
@@ -192,7 +191,7 @@ def read_record(directory: Path, cluster: str, provider: str, keep: bool = True)
 
 
 def _checked(content: Any) -> Content:
-    """What was read, field by field. Raises KeyError, TypeError and ValueError."""
+    """Check a record's content, field by field. Raises KeyError, TypeError and ValueError."""
     return {
         "cluster": str(content["cluster"]),
         "provider": str(content["provider"]),
@@ -212,7 +211,7 @@ def _checked(content: Any) -> Content:
 
 @contextlib.contextmanager
 def locked(directory: Path, cluster: str) -> Iterator[None]:
-    """Hold a cluster while it is changed: two commands at once would make it twice. Raises RecordError."""
+    """Lock a cluster while it is changed: two commands at once would make it twice. Raises RecordError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / f".{cluster}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -236,6 +235,6 @@ def locked(directory: Path, cluster: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_record(directory: Path, cluster: str, provider: str, check: bool) -> Iterator[ClusterRecord]:
-    """The record of a cluster, held while it is changed; in check mode neither held nor written. Raises RecordError."""
+    """The record of a cluster, locked while it is changed; in check mode not locked or written. Raises RecordError."""
     with contextlib.nullcontext() if check else locked(directory, cluster):
         yield read_record(directory, cluster, provider, keep=not check)

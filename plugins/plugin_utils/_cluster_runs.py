@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def runs_on(directory: Path, addresses: Collection[str]) -> list[str]:
-    """Names of the runs on these addresses that are not known to have ended.
+    """Names of runs on these addresses that are not known to have ended.
 
-    directory: where the records of runs lie. A record keeps the run's token until its end was seen. Records that cannot
-    be read tell of nothing.
+    directory: of the runs' records. A record keeps the run's token until the run's end was seen. Unreadable records are
+    ignored.
     """
     found = []
     for token in sorted(directory.glob("*/token")):
-        if token.parent.is_symlink():  # `latest`, which is another one's second name
+        if token.parent.is_symlink():  # `latest` is a link to another record
             continue
         try:
             plan = json.loads((token.parent / "plan.json").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tree of code on this machine, as it should be on the nodes. Private to this collection, controller only."""
+"""The code tree on this machine, which the nodes should have. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._project_requireme
 if TYPE_CHECKING:
     from ansible_collections.muster.training.plugins.module_utils._node_code import Tree
 
-MOST_HASHED = 32 << 20  # bytes of all files, which a launch reads: some 20 ms
-MOST_SENT = 64 << 10  # characters to each node: some 2,000 files. Of more a node compares one hash of all
+MOST_HASHED = 32 << 20  # total bytes of files that a launch reads: about 20 ms
+MOST_SENT = 64 << 10  # characters per node: about 2,000 files. For more, nodes compare only one hash
 
 
 class CodeHere(TypedDict):
-    """The code here: where it is, where it belongs on the nodes, what it has, or why that is not known."""
+    """The code here: its directory, the nodes' directory, its contents, or why they are unknown."""
 
     source: str
     directory: str
@@ -38,12 +38,12 @@ class CodeHere(TypedDict):
     digest: str
     files: int
     problem: str
-    requirements: str  # the file of it that says what the project requires, "" where there is none
-    required: str  # the hash of that, "" where there is none
+    requirements: str  # its requirements file, "" if there is none
+    required: str  # the requirements' hash, "" if there are none
 
 
 def names_of(source: str, patterns: Sequence[str]) -> list[str]:
-    """The names that a copy would bring. Raises ValueError with why it cannot be known."""
+    """The names that a copy would include. Raises ValueError with the reason if they cannot be determined."""
     if not os.path.isdir(source):
         kind = "is no directory" if os.path.exists(source) else "is not on this machine"
         raise ValueError(f"code_source is {source}, which {kind}")
@@ -56,7 +56,7 @@ def names_of(source: str, patterns: Sequence[str]) -> list[str]:
 
 
 def read_tree(source: str, patterns: Sequence[str]) -> Tree:
-    """What a directory has that should be on the nodes. Raises ValueError with why it cannot be read."""
+    """A directory's contents that should be on the nodes. Raises ValueError with the reason if it cannot be read."""
     tree: Tree = {}
     left = MOST_HASHED
     for name in names_of(source, patterns):
@@ -73,7 +73,7 @@ def read_tree(source: str, patterns: Sequence[str]) -> Tree:
 
 
 def read_code_here(source: str, patterns: Sequence[str], directory: str, user: str) -> CodeHere:
-    """The code in a directory of this machine. directory, user: where it belongs on the nodes, as role code has it."""
+    """The code in a directory on this machine. directory, user: its place on the nodes, as in the role code."""
     here: CodeHere = {
         "source": source,
         "directory": directory.removeprefix("~/"),
@@ -98,7 +98,7 @@ def read_code_here(source: str, patterns: Sequence[str], directory: str, user: s
 
 
 def add_requirements(here: CodeHere) -> None:
-    """Add what the project requires. What is wrong with it is the business of site.yml, which installs it."""
+    """Add the project's requirements. Faults in them are left to site.yml, which installs them."""
     try:
         project = read_project(here["source"])
     except ValueError:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a disk of this machine has room for what comes from nodes. Private to this collection, controller only."""
+"""Check that this machine's disk has room for data from nodes. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
 
-KEEP_FREE = 1 << 30  # bytes of a disk here that nothing from nodes may take
+KEEP_FREE = 1 << 30  # bytes to keep free of data from nodes
 
 
 def require_room(where: Path, size: int, what: str, remedy: str = "look at the logs on the node") -> None:
-    """Raise AnsibleActionFail if a disk would hold less than KEEP_FREE bytes after so many more.
+    """Raise AnsibleActionFail if a disk would have less than KEEP_FREE bytes free after `size` more.
 
-    what: that takes them, more than one thing. remedy: what else to do than to make room.
+    what: the data, as a plural. remedy: what to do other than make room.
     """
     free = shutil.disk_usage(where).free
     if free - size < KEEP_FREE:

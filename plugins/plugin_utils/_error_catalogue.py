@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which entries of the catalogue of errors a log matches. Pure. Private to this collection, controller only."""
+"""Match a log against the error catalogue. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ansible_collections.muster.training.plugins.module_utils._verdict import ESCAPE, Explanation, plain
 from ansible_collections.muster.training.plugins.plugin_utils._error_entries import CATALOGUE, Entry
 
-LONGEST_TEXT = 1_000_000  # characters of a text that are looked at: its last ones, since what ends a job comes last
-LONGEST_LINE = 300  # characters of a line that are shown
-BEFORE = 100  # of them before what was found, in a longer line
-LOST = re.compile(r"\S{1,255} is lost: ")  # as the supervisors and the verdict say it
+LONGEST_TEXT = 1_000_000  # characters to search, from the end of a text, since what ends a job comes last
+LONGEST_LINE = 300  # characters of a line to show
+BEFORE = 100  # of these, characters before the match in a longer line
+LOST = re.compile(r"\S{1,255} is lost: ")  # the wording of supervisors and the verdict
 OF_A_LOST_NODE: Explanation = {
     "id": "node-lost",
     "cause": "The machine or its network went down. Its last lines do not say why.",
@@ -29,7 +29,7 @@ OF_A_LOST_NODE: Explanation = {
 
 @dataclass(frozen=True)
 class Match:
-    """An entry, and the line of the text in which it was found: without control characters, at most LONGEST_LINE."""
+    """An entry, and its line in the text: without control characters, at most LONGEST_LINE."""
 
     entry: Entry
     line: str
@@ -37,21 +37,21 @@ class Match:
 
 @functools.cache
 def compiled(text: str) -> re.Pattern[str]:
-    """A text of the catalogue as a pattern. Compiled when a job has failed, not whenever a playbook starts."""
+    """A catalogue text as a pattern, compiled only when a job has failed, not when a playbook starts."""
     return re.compile(text, re.MULTILINE)
 
 
 def shown(line: str, place: int) -> str:
     """The part of a line around a place, for a person."""
-    if len(line) > 2 * LONGEST_LINE:  # before cleaning, which takes its time
+    if len(line) > 2 * LONGEST_LINE:  # before cleaning, which is slow
         line = line[max(0, place - BEFORE) :][: 2 * LONGEST_LINE]
     return " ".join(plain(line).split())[:LONGEST_LINE]
 
 
 def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
-    """Where the first line begins in which an entry stands, and what of it is shown; None if it does not stand.
+    """Find an entry's first line: its start, and the part to show; None if the text does not match.
 
-    taken: where lines begin that others have explained. A line is looked at once, however often it holds the words.
+    taken: starts of lines that other entries have explained. Each line is examined once, even with several matches.
     """
     lines: dict[int, str] = {}
     for pattern in map(compiled, entry.texts):
@@ -71,9 +71,9 @@ def found(entry: Entry, text: str, taken: Set[int]) -> tuple[int, str] | None:
 
 
 def order(match: Match) -> int:
-    """How much a match counts, the least number most.
+    """A match's priority; lower numbers first.
 
-    What may have ended the job, what proves it from outside, what is a mere hint, and what only follows from others.
+    In order: possible causes, outside confirmations, mere hints, consequences of other failures.
     """
     if match.entry.kind == "root":
         return 2 if match.entry.weak else 0
@@ -81,10 +81,10 @@ def order(match: Match) -> int:
 
 
 def explain(text: str) -> list[Match]:
-    """What a text tells of in the catalogue's words, what counts most first, each entry once; [] if nothing does.
+    """The catalogue's matches in a text, most important first, each entry once; [] if there are none.
 
-    text: of a log or an error, whatever a job has written there; a carriage return ends a line too. A line is explained
-    by one entry alone, the first of the catalogue.
+    text: a log or an error, with arbitrary content; a carriage return also ends a line. Each line is explained by only
+    one entry, the first in the catalogue.
     """
     lines = ESCAPE.sub("", text[-LONGEST_TEXT:]).replace("\r", "\n")
     taken: set[int] = set()
@@ -94,14 +94,14 @@ def explain(text: str) -> list[Match]:
         if place is not None:
             taken.add(place[0])
             matches.append(Match(entry, place[1]))
-    return sorted(matches, key=order)  # stable: else as in the catalogue
+    return sorted(matches, key=order)  # stable: otherwise in catalogue order
 
 
 def explain_failure(error: str, last_lines: Iterable[str]) -> Explanation | None:
-    """Why a rank or a launcher has failed, None if the catalogue does not know.
+    """Why a rank or launcher failed, None if it is not in the catalogue.
 
-    error: in the words of its exception, or how it ended. last_lines: of its log. They count where the error itself is
-    unknown, only a hint or only a consequence, and then only for what may have ended a job.
+    error: its exception's message, or how it ended. last_lines: of its log; used only if the error itself is unknown, a
+    hint or a consequence, and then only for possible causes.
     """
     if LOST.match(error):
         return OF_A_LOST_NODE

@@ -4,10 +4,10 @@
 
 """Run our own code on a node in one round trip. Private to this collection, controller only.
 
-An Ansible module costs the node an interpreter with a large library, and the controller an archive; what runs here is
-a few files that need only the standard library, sent to a bare interpreter's standard input. Nothing of the request is
-ever in argv. The command itself is one short line: the user's login shell reads it first, and csh accepts no newline
-between quotes and expands `!` everywhere, fish reads backslashes between single quotes.
+An Ansible module costs the node an interpreter with a large library, and the controller an archive; here a few files
+that need only the standard library are sent to a bare interpreter's standard input. No part of the request is ever in
+argv. The command is one short line, since the user's login shell reads it: csh accepts no newline in quotes and expands
+`!` everywhere, and fish interprets backslashes in single quotes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
 MODULE_UTILS = Path(__file__).resolve().parents[1] / "module_utils"
 MARK = "MUSTER-ANSWER "
 UNHEARD = "could not be sent"
-"""What Ansible says where ssh ended before it had read its standard input: instead of ssh's own words."""
+"""Ansible's message, in place of ssh's own, if ssh ended before reading its standard input."""
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-# The first line of standard input is BOOTSTRAP as one statement, the rest is what that reads.
+# The first line of standard input is BOOTSTRAP as one statement, which reads the rest.
 FIRST_LINE = "import sys; exec(sys.stdin.buffer.readline())"
 # Reads {"sources": {module: its text}, "main": module, "request": ..., "mark": ...}, makes the modules importable under
-# the collection's own name and prints the mark with the answer of main's main(). What nobody imports is not compiled.
+# the collection's name and prints the mark with the result of main's main(). Compiles only imported modules.
 BOOTSTRAP = f"""
 import json, sys
 from _frozen_importlib import ModuleSpec
@@ -62,11 +62,11 @@ FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 class NodeRefusal(AnsibleActionFail):
-    """Our code on a node answered, in words, that it cannot do what was requested. Asking again is no use."""
+    """Our code on a node refused the request, with a message. Retrying is useless."""
 
 
 def file_of(module: str) -> Path:
-    """The file of one of this collection's module_utils, by its name below them: "_run.start"."""
+    """The file of one of this collection's module_utils, by its name, such as "_run.start"."""
     return MODULE_UTILS / (module.replace(".", "/") + ".py")
 
 
@@ -77,19 +77,19 @@ def source_of(module: str) -> str:
 
 
 def imports_of(module: str) -> set[str]:
-    """The module_utils that one of them imports, anywhere but for type checkers alone."""
+    """The module_utils that a module imports, except for type checking only."""
     found = set()
     for match in IMPORT.finditer(FOR_TYPES.sub("", source_of(module))):
         package = match["within"].strip(".")
         for words in re.split(r",\s*", (match["names"] or match["name"]).strip(" \n,")):
-            name = f"{package}.{words.split()[0]}".strip(".")  # a module of a package, or what a module defines
+            name = f"{package}.{words.split()[0]}".strip(".")  # a package's module, or a name in a module
             found.add(name if file_of(name).is_file() else package)
     return found
 
 
 @functools.cache
 def needs_of(module: str) -> tuple[str, ...]:
-    """All module_utils without which one of them does not run, itself among them, by their import statements."""
+    """All module_utils that a module needs, including itself, from their import statements."""
     found, queue = set(), {module}
     while queue:
         one = queue.pop()
@@ -99,7 +99,7 @@ def needs_of(module: str) -> tuple[str, ...]:
 
 
 def interpreter_words(task_vars: Mapping[str, Any], template: Any) -> str:
-    """Shell words that leave the interpreter for our code in $P: the configured one, else the system's."""
+    """Shell words that set $P to the interpreter for our code: the configured one, else the system's."""
     configured = template(task_vars.get("ansible_python_interpreter") or "")
     if configured and not str(configured).startswith("auto"):
         return f"P={shlex.quote(str(configured))}"
@@ -115,9 +115,9 @@ def shell_command(interpreter: str) -> str:
 
 
 def standard_input(module: str, request: Mapping[str, Any], mark: str = MARK) -> bytes:
-    """What shell_command() reads: BOOTSTRAP in one line, then the module with all that it imports, and the request.
+    """Standard input for shell_command(): BOOTSTRAP in one line, then the module with its imports, and the request.
 
-    mark: begins the line of the answer.
+    mark: prefix of the answer's line.
     """
     sources = {name: source_of(name) for name in needs_of(module)}
     payload = json.dumps({"sources": sources, "main": module, "request": request, "mark": mark})
@@ -133,16 +133,16 @@ def keep_alive(connection: Any) -> None:
 
 
 def execute(action: ActionBase, command: str, data: bytes) -> dict[str, Any]:
-    """Run a command with this standard input on the action's node, as its user or as the one that it becomes.
+    """Run a command with this standard input on the action's node, as its user or the become user.
 
-    Raises AnsibleConnectionFailure with ssh's own words where the node cannot be reached.
+    Raises AnsibleConnectionFailure with ssh's own message if the node cannot be reached.
     """
     try:
         done: dict[str, Any] = action._low_level_execute_command(command, in_data=data, sudoable=True)
     except AnsibleConnectionFailure as problem:
         if UNHEARD not in str(problem):
             raise
-        # nothing is sent this time
+        # without standard input this time
         action._low_level_execute_command("true", sudoable=True)
         done = action._low_level_execute_command(command, in_data=data, sudoable=True)
     return done
@@ -153,8 +153,8 @@ def call_node(
 ) -> dict[str, Any]:
     """Run main(request) of one of our module_utils, such as "_run.requests", on the node; return its answer.
 
-    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal where our code there cannot do what is
-    asked, AnsibleActionFail where it has not come to an answer: no Python, no memory, no new process.
+    Raises AnsibleConnectionFailure if the node cannot be reached, NodeRefusal if our code there refuses the request,
+    AnsibleActionFail if there is no answer: no Python, no memory, no new process.
     """
     name = task_vars["inventory_hostname"]
     if action._task.delegate_to:
@@ -167,7 +167,7 @@ def call_node(
         if line.startswith(MARK):
             try:
                 answer: dict[str, Any] = json.loads(line[len(MARK) :])
-            except ValueError:  # it was killed while it wrote
+            except ValueError:  # it was killed while writing
                 break
             if answer.get("error"):
                 raise NodeRefusal(f"{name}: {answer['error']}")

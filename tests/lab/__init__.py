@@ -1,6 +1,6 @@
-"""Test hosts: machines as rented ones are, made of containers on this machine.
+"""Test hosts: containers on this machine that behave like rented machines.
 
-`python -m tests.lab --help` is the command line; `Lab` is the same for tests.
+`python -m tests.lab --help` shows the command line; tests use `Lab`.
 """
 
 from __future__ import annotations

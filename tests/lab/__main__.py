@@ -17,7 +17,7 @@ from tests.lab.machine import LabError
 
 
 def main() -> int:
-    """Do what the command line says; 1 with a message where that cannot be done."""
+    """Carry out the command line; return 1, with a message, if that is impossible."""
     args = _parser().parse_args()
     try:
         return _act(args)
@@ -51,9 +51,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def launch_command(inventory: Path, text: str) -> str:
-    """What starts the example on all nodes of an inventory, as typed in the checkout; "" where they have no torch.
+    """The command, typed in the checkout, that starts the example on all nodes; "" if they have no torch.
 
-    text: of the inventory, which names the example.
+    text: the inventory's, which names the example.
     """
     training = yaml.safe_load(text)["training"]
     if "launch_python" not in training["vars"]:
@@ -69,7 +69,7 @@ def _act(args: argparse.Namespace) -> int:
             raise LabError(f"--slots {args.slots}: whole numbers with commas between, as in 2,1,1.")
         slots = [int(part) for part in args.slots.split(",") if part]
         start = time.monotonic()
-        # its path is whole: nodes have it at the same place, but start in the user's home
+        # an absolute path: it is the same on the nodes, whose jobs start in the user's home
         lab = Lab.up(args.nodes, args.name, args.suite, slots, CHECKOUT / "examples" / "ddp" / "train_ddp.py")
         addresses = ", ".join(f"{node.name} {node.address}" for node in lab.nodes)
         print(f"Lab {lab.name!r} is up ({time.monotonic() - start:.1f} s): {addresses}\n{lab.inventory}")

@@ -1,4 +1,4 @@
-"""The files of a lab: keys, known hosts, what is laid into a node at its first boot, and the inventory."""
+"""The files of a lab: keys, known hosts, files for a node's first boot, and the inventory."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class Node:
 
 
 def directory(name: str) -> Path:
-    """Where a lab's files lie."""
+    """The directory of a lab's files."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?", name):
         raise LabError(f"Lab name {name!r}: 1 to 20 small letters, digits and inner hyphens.")
     return CHECKOUT / "build" / ("lab" if name == "lab" else f"lab-{name}")
 
 
 def identity(name: str) -> str:
-    """Labs of two checkouts are two labs."""
+    """The lab's full name, which differs between checkouts."""
     return f"muster-{hashlib.sha256(str(directory(name)).encode()).hexdigest()[:6]}-{name}"
 
 
 def host_key(name: str, node: str) -> Path:
-    """Where a node's host key lies, with `.pub` beside it."""
+    """The path of a node's host key, with `.pub` beside it."""
     return directory(name) / "hosts" / node / "ssh_host_ed25519_key"
 
 
 def make_key(path: Path, comment: str) -> None:
-    """Make a key, unless it is there."""
+    """Make a key, unless it exists."""
     if not path.with_suffix(".pub").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -56,14 +56,14 @@ def make_key(path: Path, comment: str) -> None:
 
 
 def write_known_hosts(name: str, nodes: Sequence[Node]) -> None:
-    """Write down the nodes' host keys, which were made here: nobody has to trust a first connection."""
+    """Write the nodes' host keys, which were made here, so that no first connection must be trusted."""
     keys = [host_key(name, node.name).with_suffix(".pub").read_text().split()[:2] for node in nodes]
     lines = [f"{node.address} {' '.join(key)}\n" for node, key in zip(nodes, keys, strict=True)]
     (directory(name) / "known_hosts").write_text("".join(lines))
 
 
 def make_seed(node: str, host_key: Path, user_key: Path, mounts: Sequence[Path]) -> bytes:
-    """Archive of the files in which one node differs from the image; the same for the same settings."""
+    """Archive of the files that a node has in addition to the image; reproducible for the same settings."""
     hosts = f"""127.0.0.1 localhost
 127.0.1.1 {node}
 
@@ -80,7 +80,7 @@ ff02::2 ip6-allrouters
     }
     folders = {f"home/{USER}/.ssh": (0o700, 1000)}
     if any(Path("/root") in path.parents for path in mounts):
-        folders["root"] = (0o711, 0)  # the nodes' user must reach what is mounted below
+        folders["root"] = (0o711, 0)  # the nodes' user must reach the mounts below it
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, (mode, owner) in sorted(folders.items()):
@@ -99,19 +99,19 @@ def _entry(path: str, mode: int, owner: int, kind: bytes) -> tarfile.TarInfo:
 
 
 def ssh_masters(name: str) -> Path:
-    """Where ssh keeps the connections that Ansible shares, one file for each user and address."""
+    """The directory for Ansible's shared ssh connections, with one socket per user and address."""
     return machine.STATE / "ssh" / identity(name)
 
 
 def end_ssh_masters(name: str, address: str = "*") -> None:
-    """End shared connections to nodes that are gone; ssh itself would find out after minutes."""
+    """Close shared connections to nodes that are gone; ssh itself would take minutes to notice."""
     for socket in ssh_masters(name).glob(f"*@{address}"):
         run(["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "node"], check=False)
         socket.unlink(missing_ok=True)
 
 
 def ssh_options(name: str) -> list[str]:
-    """Words for ssh: the lab's key, and its host keys and no others."""
+    """ssh's options: the lab's key, and only its host keys."""
     folder = directory(name)
     options = [
         f'UserKnownHostsFile="{folder}/known_hosts"',
@@ -123,7 +123,7 @@ def ssh_options(name: str) -> list[str]:
 
 
 def inventory(name: str, nodes: Sequence[Node], launch_python: Path | None, launch_script: Path | None = None) -> str:
-    """Render the inventory; without `launch_python` where the nodes cannot run it, and then without a script for it."""
+    """Render the inventory, without `launch_python` and a script if the nodes cannot run it."""
     common = {
         "ansible_user": USER,
         "ansible_ssh_private_key_file": str(directory(name) / "id_ed25519"),
@@ -142,14 +142,14 @@ def inventory(name: str, nodes: Sequence[Node], launch_python: Path | None, laun
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that nobody else can read, not even while it is written."""
+    """Write a file that nobody else can read, even while it is being written."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_bytes(content)
 
 
 def remove_files(folder: Path) -> None:
-    """Remove what `up` wrote; what others put beside it (records of runs) stays."""
+    """Remove what `up` wrote; other files, such as records of runs, stay."""
     for name in ("inventory.yml", "known_hosts", "id_ed25519", "id_ed25519.pub"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "hosts", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A lab: nodes with an address each on a network of their own, their inventory, and what can happen to a node."""
+"""A lab: nodes with addresses on their own network, their inventory, and faults that can happen to a node."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MOST_NODES = 16
 FIRST_ADDRESS = 11
 """Offset of node1's address in the lab's network; the machine itself is the first address."""
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
-"""Where processor time is shared out, on machines that do not have all cgroups in one tree."""
+"""The cgroup v1 hierarchy for CPU time, on machines without a single cgroup tree."""
 READY_TIMEOUT = 240.0
-"""Seconds from the start of a node to its first login; 2 to 10 were seen with 1 to 16 nodes on two cores."""
+"""Seconds from the start of a node to its first login; 2 to 10 observed with 1 to 16 nodes on two cores."""
 
 _OTHER_PYTHON = "Make .venv from the system's Python, or from one of pyenv or uv: make clean venv PYTHON=PATH"
 _LABEL = "muster.lab"
@@ -40,12 +40,12 @@ _ADDRESS = "muster.address"
 _SPEC = "muster.spec"
 _ROOT = ("HOME=/root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 _first_processes: dict[str, tuple[int, str]] = {}
-"""Container: the machine's number of its first process, and when that started: together they never come again."""
+"""By container: the host pid and start time of its first process, which together are never reused."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process on a node, by the node's own numbers."""
+    """A process on a node, with the node's own pids."""
 
     pid: int
     user: str
@@ -68,14 +68,14 @@ class Lab:
         slots: Sequence[int] = (),
         script: Path | None = None,
     ) -> Lab:
-        """Bring up a lab, or complete one that is there in part; one that is there is left as it is.
+        """Bring up a lab, or complete a partial one; a complete one is left unchanged.
 
         Args:
-            nodes: how many, 1 to 16. A lab that has more keeps them.
-            name: labs of different names stand side by side.
-            suite: release: bullseye, bookworm or trixie; by default this machine's own, else jobs may lack a Python.
+            nodes: how many, 1 to 16. A lab with more keeps them.
+            name: labs with different names can coexist.
+            suite: release: bullseye, bookworm or trixie; default: this machine's own, whose Python jobs need.
             slots: `node_slots` of the first nodes; all others have 1.
-            script: what launch.yml starts on it where nothing else is said.
+            script: what launch.yml starts by default.
 
         Raises:
             LabError: with what is missing and what to do.
@@ -100,7 +100,7 @@ class Lab:
 
     @classmethod
     def load(cls, name: str = "lab") -> Lab:
-        """Find a lab that is up, by its inventory."""
+        """Find a running lab by its inventory."""
         path = files.directory(name) / "inventory.yml"
         if not path.exists():
             raise LabError(f"Lab {name!r} is not up ({path} is missing): python -m tests.lab up --name {name}")
@@ -120,7 +120,7 @@ class Lab:
         raise LabError(f"Lab {self.name!r} has no {node!r}: it has {', '.join(known.name for known in self.nodes)}.")
 
     def exec(self, node: str, argv: Sequence[str], *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a command as root in a node, without its network; the exit status is the caller's to judge."""
+        """Run a command as root in a node, without using the network; the caller must check the exit status."""
         pid = self._pid(node)
         if pid is None:
             return subprocess.CompletedProcess([*argv], 125, "", f"{node} is off.")
@@ -137,17 +137,17 @@ class Lab:
                     if time.monotonic() > deadline:
                         process.kill()
                         raise
-                    # a node that shuts down stops all its processes for a moment, and nsenter stops with its child
+                    # a node's shutdown briefly stops all its processes, and nsenter stops with its child
                     process.send_signal(signal.SIGCONT)
                 else:
                     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def ssh(self, node: str, *command: str, options: Sequence[str] = ()) -> list[str]:
-        """Words of an ssh command to a node, as its user, with the host key checked."""
+        """The words of an ssh command to a node, as its user, with host key checking."""
         return ["ssh", *files.ssh_options(self.name), *options, f"{USER}@{self.node(node).address}", *command]
 
     def processes(self, node: str) -> list[Process]:
-        """All processes of a node but this listing itself."""
+        """All processes of a node, except for this listing itself."""
         done = self.exec(node, ["ps", "-ww", "-eo", "pid=,user:32=,args="])
         if done.returncode:
             raise LabError(f"{node}: processes cannot be listed: {done.stderr.strip()}")
@@ -155,26 +155,26 @@ class Lab:
         return [process for process in found if not process.command.startswith("ps -ww -eo pid=,user:32=")]
 
     def power_off(self, node: str) -> None:
-        """Pull the plug: the network falls silent first (no FIN, no RST), then everything on the node is gone."""
+        """Pull the plug: first the network falls silent (no FIN, no RST), then all processes vanish."""
         self._in_network_of(node, "ip", "link", "set", "eth0", "down")
         podman("kill", "--signal=KILL", _container(self.name, node))
         eventually(f"{node} is off", lambda: not self.is_on(node), timeout=60)
-        # podman clears up in the background; a node started before that would get its old network, which is down
+        # podman cleans up in the background; a node started before that would get its old network, which is down
         eventually(f"{node} is cleared up", lambda: _cleared_up(_container(self.name, node)), timeout=60)
 
     def power_on(self, node: str) -> None:
-        """Start a node that is off: same address, host keys and disk. Returns when its user can log in."""
+        """Start a node that is off, with the same address, host keys and disk. Returns when its user can log in."""
         podman("start", _container(self.name, self.node(node).name))
         _pin_bridge(_network(self.name)[0])
         files.end_ssh_masters(self.name, self.node(node).address)
         _wait_for_logins(self, node)
 
     def is_on(self, node: str) -> bool:
-        """Whether the node runs (it may still boot)."""
+        """Whether the node is running (it may still be booting)."""
         return self._pid(node) is not None
 
     def cut_off(self, node: str, *, from_machine: bool = False) -> None:
-        """Drop all traffic between a node and its peers, silently; `from_machine` drops this machine's as well."""
+        """Silently drop all traffic between a node and its peers; with `from_machine`, also that with this machine."""
         subnet = ipaddress.ip_network(f"{self.node(node).address}/24", strict=False)
         machine_address = "" if from_machine else f"{subnet[1]}, "
         keep = f"{{ {machine_address}{self.node(node).address} }}"
@@ -191,7 +191,7 @@ class Lab:
         self._filter(node)
 
     def limit_cpu(self, node: str, cores: float) -> None:
-        """Let a node have so many of this machine's cores and no more, until it is switched off."""
+        """Limit a node to this many of this machine's cores, until it is switched off."""
         container = _container(self.name, self.node(node).name)
         if not CPU_GROUPS.is_dir():
             podman("update", f"--cpus={cores}", container)
@@ -201,16 +201,16 @@ class Lab:
             raise LabError(f"{node} is off.")
         group = CPU_GROUPS / container
         group.mkdir(exist_ok=True)
-        (group / "cpu.cfs_quota_us").write_text(str(round(cores * 100_000)))  # of 100 ms
+        (group / "cpu.cfs_quota_us").write_text(str(round(cores * 100_000)))  # per 100 ms
         moved: set[int] = set()
-        while new := _all_processes(pid) - moved:  # one that was not yet moved may have started others
+        while new := _all_processes(pid) - moved:  # a process not yet moved may have started others
             for one in new:
                 with contextlib.suppress(ProcessLookupError):  # it has ended
                     (group / "cgroup.procs").write_text(str(one))
             moved |= new
 
     def mend(self) -> None:
-        """Turn on each node that is off, and end `cut_off` on all others."""
+        """Turn on nodes that are off, and end `cut_off` on all others."""
         for node in self.nodes:
             if self._pid(node.name):
                 self.restore(node.name)
@@ -233,7 +233,7 @@ class Lab:
 
 
 def down(name: str = "lab") -> None:
-    """Remove all that `Lab.up` made: containers, network, files, and the namespace where no other lab uses it."""
+    """Remove all that `Lab.up` made: containers, network, files, and the namespace if no other lab uses it."""
     machine.require_tools()
     with machine.locked():
         machine.ensure_namespace()
@@ -244,7 +244,7 @@ def down(name: str = "lab") -> None:
         if network := _network_name(name):
             bridge = _bridge(network)
             podman("network", "rm", "--force", network)
-            run(["ip", "link", "delete", bridge], check=False)  # gone already, unless a container died badly
+            run(["ip", "link", "delete", bridge], check=False)  # already gone, unless a container crashed
         files.end_ssh_masters(name)
         shutil.rmtree(files.ssh_masters(name), ignore_errors=True)
         files.remove_files(files.directory(name))
@@ -252,7 +252,7 @@ def down(name: str = "lab") -> None:
 
 
 def status(name: str = "lab") -> list[tuple[str, str, str]]:
-    """Name, address and state of each node that there is, whether `up` ended well or not."""
+    """Name, address and state of each existing node, whether or not `up` succeeded."""
     machine.require_tools()
     with machine.locked():
         machine.ensure_namespace()
@@ -262,7 +262,7 @@ def status(name: str = "lab") -> list[tuple[str, str, str]]:
 
 
 def _leave_machine() -> None:
-    """Give the machine back what labs share, once there is no lab."""
+    """Undo the changes to this machine that labs share, once no lab is left."""
     if not podman("ps", "--all", "--quiet").strip():
         machine.remove_namespace()
         machine.restore_watches()
@@ -290,7 +290,7 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     count = max([nodes, *(int(node.removeprefix("node")) for node in there)])
     made = []
     for i in range(count):
-        # An `up` that was killed leaves an address taken: others stand ready.
+        # A killed `up` leaves its address taken, so there are alternatives.
         addresses = [str(subnet[FIRST_ADDRESS + i + MOST_NODES * times]) for times in range(15)]
         node = f"node{i + 1}"
         address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
@@ -309,7 +309,7 @@ def _make_node(
     mounts: Sequence[Path],
     old: dict | None,
 ) -> str:
-    """Make sure of one node and return its address: the one it has, or the first that is free."""
+    """Ensure that a node exists and return its address: its current one, or the first free one."""
     host_key = files.host_key(name, node)
     files.make_key(host_key, comment=node)
     archive = host_key.with_name("seed.tar")
@@ -327,7 +327,7 @@ def _make_node(
     files.write_private(archive, seed)
     for address in addresses:
         podman("rm", "--force", "--ignore", "--time=0", _container(name, node))
-        # A hardware address that lasts: a node that comes back must be the same one to its peers.
+        # A fixed hardware address: to its peers, a node that comes back must be the same one.
         hardware = ":".join(f"{byte:02x}" for byte in (2, 0x42, *ipaddress.IPv4Address(address).packed))
         own = [
             f"--ip={address}",
@@ -347,15 +347,15 @@ def _make_node(
 
 def _remove(container: dict) -> None:
     if container["State"] != "running":
-        # podman may have lost sight of one that runs; its runtime has not.
+        # podman may have lost track of a running container; its runtime has not.
         run([*machine.enter(), "crun", "delete", "--force", container["Id"]], check=False)
     podman("rm", "--force", "--time=0", container["Id"])
 
 
 def _first_process(container: str) -> int | None:
-    """This machine's number of a container's first process, None where it is off.
+    """The host pid of a container's first process, None if it is off.
 
-    podman's own records may be wrong about that after a crash of the machine.
+    podman's own records may be wrong after a crash of the machine.
     """
     pid, start = _first_processes.get(container, (0, ""))
     if start and _start(pid) == start:
@@ -367,7 +367,7 @@ def _first_process(container: str) -> int | None:
 
 
 def _cleared_up(container: str) -> bool:
-    """Clear up after a container that has ended; False where podman has not heard of its end yet."""
+    """Clean up after an ended container; False if podman has not noticed its end yet."""
     try:
         podman("container", "cleanup", container)
     except LabError as error:
@@ -378,7 +378,7 @@ def _cleared_up(container: str) -> bool:
 
 
 def _all_processes(first: int) -> set[int]:
-    """This machine's numbers of all processes of the node with this first one."""
+    """The host pids of all processes of the node with this first process."""
     own = os.readlink(f"/proc/{first}/ns/pid")
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
@@ -389,7 +389,7 @@ def _all_processes(first: int) -> set[int]:
 
 
 def _start(pid: int) -> str:
-    """When a process started, in ticks since the machine did; "" where there is none."""
+    """When a process started, in ticks since boot; "" if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
@@ -402,10 +402,10 @@ def _settings(name: str, node: str, seed: Path, mounts: Sequence[Path]) -> list[
         f"--label={_LABEL}={files.identity(name)}",
         f"--label={_NODE}={node}",
         f"--hostname={node}",
-        "--no-hosts",  # podman would write the peers' names
+        "--no-hosts",  # otherwise podman would write the peers' names
         "--systemd=always",
         "--privileged",
-        "--restart=always",  # a reboot from inside brings it back
+        "--restart=always",  # a reboot from inside restarts it
         "--pids-limit=0",
         "--shm-size=2g",
         *machine.ulimits(),
@@ -422,10 +422,10 @@ def _network_name(name: str) -> str | None:
 
 
 def _network(name: str) -> tuple[str, ipaddress.IPv4Network]:
-    """The lab's network, on a subnet that podman finds free. Without podman's name server, which knows the peers."""
+    """The lab's network, on a free subnet chosen by podman. Without podman's name server, which knows the peers."""
     network = _network_name(name)
     if network is None:
-        # A new name each time: podman remembers addresses by the network's name, also those of an `up` that was killed.
+        # A new name each time: podman remembers addresses by network name, even those of a killed `up`.
         network = f"{files.identity(name)}-{secrets.token_hex(2)}"
         podman("network", "create", "--disable-dns", f"--label={_LABEL}={files.identity(name)}", network)
     subnet = json.loads(podman("network", "inspect", network))[0]["subnets"][0]["subnet"]
@@ -437,19 +437,19 @@ def _bridge(network: str) -> str:
 
 
 def _pin_bridge(network: str) -> None:
-    """Give the bridge the hardware address that it has for good.
+    """Fix the bridge's hardware address.
 
-    Otherwise it takes another when a node goes or comes, and the nodes do not answer this machine for half a minute.
+    Otherwise it changes when a node stops or starts, and the nodes do not answer this machine for half a minute.
     """
     bridge = _bridge(network)
     run(["ip", "link", "set", bridge, "address", Path(f"/sys/class/net/{bridge}/address").read_text().strip()])
 
 
 def _mounts() -> list[Path]:
-    """What nodes read of this machine, each at its own path: the environment with torch, its Python, and what jobs run.
+    """The paths of this machine that nodes mount: the environment with torch, its Python, and the jobs' files.
 
     Raises:
-        LabError: without an environment, or with one whose Python cannot be lent.
+        LabError: without an environment, or if its Python cannot be shared.
     """
     python = VENV / "bin" / "python"
     if not python.exists():
@@ -457,13 +457,13 @@ def _mounts() -> list[Path]:
     prefix = Path(run([python, "-c", "import sys; print(sys.base_prefix)"]).strip())
     if prefix == Path("/usr/local"):
         raise LabError(f"{VENV} was made from the Python in /usr/local, which hides a node's own. {_OTHER_PYTHON}")
-    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the same release's
+    own = [] if prefix == Path("/usr") else [prefix]  # the nodes have the same release's Python
     wanted = [VENV, CHECKOUT / "examples", CHECKOUT / "tests", *own, *machine.package_directories()]
     return [path for path in wanted if path.exists()]
 
 
 def _inodes(mounts: Sequence[Path]) -> bytes:
-    """A directory that was deleted and made again is no longer the one that a node has."""
+    """The inodes of mounted directories: a node would not see a directory that was deleted and made again."""
     return repr([(path.stat().st_dev, path.stat().st_ino) for path in mounts]).encode()
 
 
@@ -472,7 +472,7 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
         words = lab.ssh(node.name, "true", options=["-o", "ConnectTimeout=5", "-o", "BatchMode=yes"])
         try:
             return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0
-        except subprocess.TimeoutExpired:  # a login may hang while the node still boots
+        except subprocess.TimeoutExpired:  # a login may hang while the node is booting
             return False
 
     def wait(node: Node) -> None:
@@ -492,13 +492,13 @@ def _wait_for_logins(lab: Lab, *only: str) -> None:
 
 
 def _boot_log(lab: Lab, node: str) -> str:
-    """Why a node does not come up, as far as the node itself can say."""
+    """The node's own messages about why it does not come up."""
     done = lab.exec(node, ["journalctl", "--no-pager", "--boot", "--priority=err", "--lines=10"])
     return (done.stdout + done.stderr).strip()
 
 
 def _usable_python(lab: Lab, *, required: bool) -> Path | None:
-    """The launch interpreter, if nodes can run it; a release older than this machine's own cannot."""
+    """The launch interpreter, if nodes can run it; releases older than this machine's own cannot."""
     python = VENV / "bin" / "python"
     node = lab.nodes[0].name
     words = lab.ssh(node, f"{shlex.quote(str(python))} -c 'import ctypes, ssl, yaml'")

@@ -1,4 +1,4 @@
-"""The image of a node: a small Debian (or Ubuntu) with systemd and sshd, built once for each recipe."""
+"""The image of a node: a small Debian (or Ubuntu) with systemd and sshd, built once per recipe."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BASE = [
 ]
 PACKAGES = [
     *BASE,
-    # launchers that a run can be started with
+    # launchers for runs
     *("openmpi-bin", "pdsh"),
-    # login shells that a user may have
+    # login shells for users
     *("fish", "tcsh", "zsh"),
 ]
 CUSTOMISE = Path(__file__).with_name("customise.sh")
@@ -28,21 +28,21 @@ REPOSITORY = "localhost/muster-lab"
 
 
 def own_suite() -> str:
-    """This machine's own release, on whose hosts its programs run; bookworm where that is not Debian or Ubuntu."""
+    """This machine's own release, so that hosts can run its programs; bookworm if it is not Debian or Ubuntu."""
     release = platform.freedesktop_os_release()
     return release["VERSION_CODENAME"] if release["ID"] in ("debian", "ubuntu") else "bookworm"
 
 
 def tag(suite: str) -> str:
-    """Name of the image of a release; another recipe has another name."""
+    """The name of a release's image, which depends on the recipe."""
     recipe = "\n".join([suite, *PACKAGES, CUSTOMISE.read_text()])
     return f"{REPOSITORY}:{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def ensure(suite: str) -> str:
-    """Return the image's name, after building it where this machine does not have it yet.
+    """Return the image's name, after building it if this machine does not have it yet.
 
-    MUSTER_LAB_MIRROR names another archive than Debian's own.
+    MUSTER_LAB_MIRROR replaces Debian's own archive.
     """
     if suite not in (*SUITES, own_suite()):
         raise LabError(f"Unknown release {suite!r}: test hosts are made of {', '.join(SUITES)}.")
@@ -54,7 +54,7 @@ def ensure(suite: str) -> str:
     mirror = [os.environ["MUSTER_LAB_MIRROR"]] if "MUSTER_LAB_MIRROR" in os.environ else []
     scratch = STORE / "build"
     clear: list[str | Path] = ["rm", "--recursive", "--force", "--one-file-system", scratch]
-    run(clear)  # left by a build that was killed
+    run(clear)  # left by a killed build
     scratch.mkdir(parents=True)
     tree = scratch / "root.tar"
     shape = ["--variant=minbase", f"--include={','.join(PACKAGES)}", f"--customize-hook={CUSTOMISE}"]
@@ -64,7 +64,7 @@ def ensure(suite: str) -> str:
     run(clear)
     for old in _present():
         if old.startswith(f"{REPOSITORY}:{suite}-") and old != name:
-            podman("rmi", old, check=False)  # refused while a container uses it, which is right
+            podman("rmi", old, check=False)  # rightly refused while a container uses it
     return name
 
 

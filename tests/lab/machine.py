@@ -1,4 +1,4 @@
-"""What the lab needs of this machine: podman, a cgroup v2 tree for it, one lock, and the way to package archives."""
+"""What the lab needs from this machine: podman, a cgroup v2 tree, one lock, and access to package archives."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 STORE = Path("/var/lib/muster-lab")
-"""Images and disks. The machine's own podman keeps its own."""
+"""Images and disks, separate from those of the machine's own podman."""
 STATE = Path("/run/muster-lab")
-"""What does not outlive a start of the machine."""
+"""State that does not survive a reboot of the machine."""
 NAMESPACE = STATE / "namespace"
 LOCK = STATE / "lock"
 WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -36,18 +36,18 @@ TOOLS = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
 }
-"""Command to the Debian/Ubuntu package that has it."""
+"""For each command, its Debian/Ubuntu package."""
 
-# Settings of apt that say how packages are reached from here; all others are the node's own business.
+# apt's settings for access to packages; all others are up to the node.
 _APT_SETTING = re.compile(r"^(Acquire::(https?|Check-(Valid-Until|Date))\b.*) \"(.+)\";$")
 
 
 class LabError(Exception):
-    """What was found, what is needed and what to do, in words for a person."""
+    """What was found, what is needed and what to do, for a person."""
 
 
 def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
-    """Run a command and return its standard output; with `check`, a failure is a LabError that quotes what it said."""
+    """Run a command and return its standard output; with `check`, a failure raises a LabError with its output."""
     words = [str(word) for word in argv]
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
@@ -60,14 +60,14 @@ def run(argv: Sequence[str | Path], *, timeout: float = 300, stdin: str | None =
 
 
 def podman(*argv: str | Path, timeout: float = 300, stdin: str | None = None, check: bool = True) -> str:
-    """Run podman on the lab's own store."""
+    """Run podman with the lab's own store."""
     return run([*podman_words(), *argv], timeout=timeout, stdin=stdin, check=check)
 
 
 def podman_words() -> list[str]:
-    """Words before every podman command: the lab's own store, and its mount namespace where there is one.
+    """The words before every podman command: the lab's own store, and its mount namespace if there is one.
 
-    One for all: containers of two mount namespaces do not see each other's networks.
+    All labs share one namespace, since containers in different ones do not see each other's networks.
     """
     places = {"root": STORE / "storage", "network-config-dir": STORE / "networks"}
     places |= {"runroot": STATE / "storage", "tmpdir": STATE / "libpod"}
@@ -75,12 +75,12 @@ def podman_words() -> list[str]:
 
 
 def enter() -> list[str]:
-    """Words that bring a command into the lab's mount namespace, where there is one."""
+    """The words that run a command in the lab's mount namespace, if there is one."""
     return [] if _has_plain_cgroup_v2() else ["nsenter", f"--mount={NAMESPACE}"]
 
 
 def require_tools() -> None:
-    """Refuse a machine on which the lab cannot work, naming all that is missing at once."""
+    """Raise LabError, naming everything that is missing, if the lab cannot work on this machine."""
     if os.geteuid() != 0:
         raise LabError("Test hosts are containers with a network of their own, which needs root: use sudo.")
     missing = sorted({package for command, package in TOOLS.items() if shutil.which(command) is None})
@@ -92,7 +92,7 @@ def require_tools() -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Hold the machine's one lab lock: labs share images, subnets and the namespace. A killed holder frees it."""
+    """Hold the machine's lab lock: labs share images, subnets and the namespace. A killed holder releases it."""
     STATE.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
         try:
@@ -104,13 +104,13 @@ def locked() -> Iterator[None]:
 
 
 def filesystem_at(mounts: str, path: str) -> str | None:
-    """Type of what is mounted last at a path, by the text of /proc/mounts; None where nothing is."""
+    """The type of the last mount at a path, from the text of /proc/mounts; None if there is none."""
     types = [fields[2] for fields in map(str.split, mounts.splitlines()) if fields[1] == path]
     return types[-1] if types else None
 
 
 def ensure_namespace() -> None:
-    """Make the mount namespace with a pure cgroup v2 tree, which crun needs; the machine's own tree stays as it is."""
+    """Make the mount namespace with a pure cgroup v2 tree, which crun needs; the machine's own tree is unchanged."""
     if _has_plain_cgroup_v2():
         return
     if _mounted(NAMESPACE) == "nsfs":
@@ -118,7 +118,7 @@ def ensure_namespace() -> None:
         if seen == "cgroup2fs":
             return
     remove_namespace()
-    for gone in ("storage", "libpod"):  # podman's knowledge of an earlier namespace, where /run outlives the machine
+    for gone in ("storage", "libpod"):  # podman's state from an earlier namespace, if /run survives reboots
         shutil.rmtree(STATE / gone, ignore_errors=True)
     NAMESPACE.touch()
     run(["mount", "--bind", NAMESPACE, NAMESPACE])
@@ -128,16 +128,16 @@ def ensure_namespace() -> None:
 
 
 def remove_namespace() -> None:
-    """Take the mount namespace away, half-made ones too."""
+    """Remove the mount namespace, even a partial one."""
     while _mounted(NAMESPACE):
         run(["umount", NAMESPACE])
     NAMESPACE.unlink(missing_ok=True)
 
 
 def ensure_watches() -> None:
-    """Let there be enough file watchers for all labs together, until `restore_watches`.
+    """Raise the limit of file watchers to suffice for all labs, until `restore_watches`.
 
-    Linux gives a user 128, and root is the same user on all nodes: systemd takes 6 a node, and without them it hangs.
+    Linux allows 128 per user, and root is the same user on all nodes: systemd needs 6 per node, and hangs without them.
     """
     now = int(WATCHES.read_text())
     if now < ENOUGH_WATCHES:
@@ -153,8 +153,8 @@ def restore_watches() -> None:
 
 
 def ulimits() -> list[str]:
-    """Limits as a rented machine has them, within what this process may set (raising them needs CAP_SYS_RESOURCE)."""
-    most = int(Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own limit of processes to this
+    """The limits of a rented machine, as far as this process may set them (raising needs CAP_SYS_RESOURCE)."""
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())  # podman lowers its own process limit to this
     files, processes = (
         ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
         for hard, ceiling in (
@@ -166,7 +166,7 @@ def ulimits() -> list[str]:
 
 
 def apt_settings() -> list[str]:
-    """This machine's way to its package archives (proxy, checks), as lines of an apt configuration file."""
+    """This machine's settings for package archives (proxy, checks), as lines of an apt configuration file."""
     if shutil.which("apt-config") is None:
         return []
     lines = run(["apt-config", "dump"]).splitlines()
@@ -174,7 +174,7 @@ def apt_settings() -> list[str]:
 
 
 def package_settings() -> dict[str, bytes]:
-    """Files by which a node reaches package archives as this machine does: apt, pip, certificates.
+    """Files that let a node reach package archives like this machine: apt, pip, certificates.
 
     Paths are relative to the root directory.
     """
@@ -192,7 +192,7 @@ def package_settings() -> dict[str, bytes]:
 
 
 def package_directories() -> list[Path]:
-    """Local directories from which pip takes packages on this machine."""
+    """Local directories in which this machine's pip finds packages."""
     words = " ".join(_pip_settings().values()).split()
     paths = {Path(word.removeprefix("file://")) for word in words if word.startswith(("/", "file:///"))}
     return sorted(path.parent if path.name == "simple" else path for path in paths if path.is_dir())
@@ -200,7 +200,7 @@ def package_directories() -> list[Path]:
 
 @functools.cache
 def _pip_settings() -> dict[str, str]:
-    """Where this machine's pip looks for packages, from its files and environment; nothing where that is PyPI alone."""
+    """This machine's pip settings for package sources, from its files and environment; empty if only PyPI."""
     kinds = ("find-links", "index-url", "extra-index-url", "cert", "proxy", "trusted-host")
     found: dict[str, str] = {}
     for line in run([sys.executable, "-m", "pip", "config", "list"], check=False).splitlines():
@@ -212,7 +212,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def eventually(what: str, condition: Callable[[], bool], *, timeout: float, pause: float = 0.1) -> None:
-    """Wait until `condition()` is true; a LabError names `what` was waited for after `timeout` seconds."""
+    """Wait until `condition()` is true; after `timeout` seconds, raise a LabError that names `what`."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
-"""A test host with a kernel of its own, for what a container cannot have: Linux in user mode, an ordinary process here.
+"""A test host with its own kernel, for what containers cannot do: User Mode Linux, an ordinary process here.
 
-It is made of the tree that the containers' image is made of, has their user, keys and settings, and loads kernel
-modules and restarts as a rented machine does. It needs nothing of this machine's processor (KVM), and runs programs
-about five times slower than this machine does; on an emulated processor they took twenty times as long.
+It is built from the same tree as the containers' image, has the same user, keys and settings, and loads kernel modules
+and restarts like a rented machine. It does not need KVM, and runs programs about five times slower than this machine;
+on an emulated processor they took twenty times as long.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ SCRIPT = Path(__file__).with_suffix(".sh")
 RESTARTED = Path(__file__).with_name("linux_in_user_mode.sh")
 XSTATE = Path(__file__).with_name("xstate.c")
 TOOLS = {"ip": "iproute2", "mkfs.ext4": "e2fsprogs", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
-"""Command to the Debian/Ubuntu package that has it."""
+"""For each command, its Debian/Ubuntu package."""
 NETWORK = ipaddress.IPv4Network("198.18.0.0/16")
-"""Where each virtual machine has a network of its own with this machine: a range that is no one's (RFC 2544)."""
+"""The range for each virtual machine's network with this machine: reserved for benchmarks (RFC 2544)."""
 DISK_GIB = 3
-"""Size of its disk; what is not used takes no space."""
+"""Size of its disk, a sparse file."""
 LOGIN_TIMEOUT = 480.0
-"""Seconds from a start to the first login; under 10 were seen on an idle machine of two cores."""
+"""Seconds from a start to the first login; under 10 observed on an idle machine with two cores."""
 
 
 @dataclass(frozen=True)
 class VirtualMachine:
-    """A virtual machine that runs."""
+    """A running virtual machine."""
 
     name: str
     address: str
     machine_address: str
-    """This machine's address in its network: what is to be reached from inside listens there."""
+    """This machine's address in its network, on which services for the virtual machine must listen."""
 
     @property
     def folder(self) -> Path:
-        """Where its files lie: keys, inventory, console."""
+        """The directory of its files: keys, inventory, console."""
         return files.directory(self.name)
 
     @property
@@ -61,16 +61,16 @@ class VirtualMachine:
 
     @property
     def console(self) -> str:
-        """What it has said on its console."""
+        """Its console output."""
         path = self.folder / "console.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def run(self, script: str, *, timeout: float = 180) -> subprocess.CompletedProcess[str]:
-        """Run a shell script as root; the exit status is the caller's to judge. Its words stand in no log there."""
+        """Run a shell script as root; the caller must check the exit status. The script appears in no log there."""
         return self._ssh("sudo bash -s", stdin=script, timeout=timeout)
 
     def sh(self, script: str, *, timeout: float = 180) -> str:
-        """Run a shell script as root that must succeed, and return what it prints.
+        """Run a shell script as root, which must succeed, and return its output.
 
         Raises:
             LabError: it failed.
@@ -81,7 +81,7 @@ class VirtualMachine:
         return done.stdout
 
     def restart(self) -> float:
-        """Restart it from inside; return the seconds until its user could log in again."""
+        """Reboot it from inside; return the seconds until its user could log in again."""
         started = time.monotonic()
         before = self.sh("cat /proc/sys/kernel/random/boot_id")
         self.run("systemctl --no-block reboot")
@@ -107,10 +107,10 @@ class VirtualMachine:
     def _ssh(
         self, command: str, *, stdin: str = "", timeout: float = 60, shared: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        # a machine that starts is asked again and again, one that is up may be slow
+        # short while booting, to retry often; long once it is up, since it may be slow
         options = ["-o", f"ConnectTimeout={60 if shared else 10}", "-o", "BatchMode=yes"]
-        if shared:  # a login of its own costs it seconds: keys, PAM, the user's own systemd
-            path = f"{files.ssh_masters(self.name)}/%r@%h"  # Ansible's too
+        if shared:  # each new login costs it seconds: keys, PAM, the user's systemd
+            path = f"{files.ssh_masters(self.name)}/%r@%h"  # also used by Ansible
             options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={path}"]
         words = ["ssh", *files.ssh_options(self.name), *options, f"{files.USER}@{self.address}", command]
         try:
@@ -121,10 +121,10 @@ class VirtualMachine:
 
 @contextmanager
 def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMachine]:
-    """Start a virtual machine from a clean disk, and take it down afterwards.
+    """Start a virtual machine from a clean disk, and shut it down afterwards.
 
     Args:
-        name: names its directory below build, and its host in the inventory.
+        name: of its directory below build, and of its host in the inventory.
         suite: release, as for `Lab.up`.
 
     Raises:
@@ -169,10 +169,10 @@ def virtual_machine(name: str, suite: str | None = None) -> Iterator[VirtualMach
 
 @contextmanager
 def _network(identity: str) -> Iterator[tuple[str, str, str]]:
-    """A network of this machine and a virtual machine: the name of its link, and the addresses of the two in it."""
+    """A network between this machine and a virtual machine: the link's name, and both addresses."""
     link = f"vm-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
     with locked():
-        run(["ip", "link", "delete", link], check=False)  # left by a run that was killed
+        run(["ip", "link", "delete", link], check=False)  # left by a killed run
         taken = run(["ip", "-4", "route", "show", "table", "all"])
         network = random.choice([one for one in NETWORK.subnets(new_prefix=30) if str(one) not in taken])
         run(["ip", "tuntap", "add", link, "mode", "tap"])
@@ -185,7 +185,7 @@ def _network(identity: str) -> Iterator[tuple[str, str, str]]:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A free TCP port outside the range from which connections take theirs: it stays free while nothing listens."""
+    """A free TCP port outside the ephemeral range, so that no outgoing connection takes it."""
     for port in random.sample(range(20000, 32000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -195,9 +195,9 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 def ensure(suite: str) -> Path:
-    """Return the directory of a release's disk, kernel and initrd, after building them where they are not there yet.
+    """Return the directory of a release's disk, kernel and initrd, after building missing ones.
 
-    To be called under the lab's lock.
+    Call this while holding the lab's lock.
     """
     recipe = "\n".join([suite, *PACKAGES, image.CUSTOMISE.read_text(), SCRIPT.read_text(), str(DISK_GIB)])
     place = STORE / "machines" / f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
@@ -206,7 +206,7 @@ def ensure(suite: str) -> Path:
     print(f"Building the disk of a {suite} virtual machine (once, about a minute).", flush=True)
     scratch = STORE / "build-machine"
     clear: list[str | Path] = ["rm", "--recursive", "--force", "--one-file-system", scratch]
-    run(clear)  # left by a build that was killed
+    run(clear)  # left by a killed build
     (scratch / "made").mkdir(parents=True)
     tree = scratch / "tree"
     mirror = [os.environ["MUSTER_LAB_MIRROR"]] if "MUSTER_LAB_MIRROR" in os.environ else []
@@ -235,19 +235,19 @@ def _inventory(name: str, address: str) -> str:
         "ansible_ssh_common_args": shlex.join(files.ssh_options(name)[2:]),
         "ansible_control_path": f"{files.ssh_masters(name)}/%%r@%%h",
         "ansible_python_interpreter": "/usr/bin/python3",
-        "ansible_ssh_timeout": 120,  # on a busy machine a login takes seconds
+        "ansible_ssh_timeout": 120,  # a login takes seconds on a busy machine
     }
     head = "---\n# A virtual machine, written by tests/lab.\n"
     return head + yaml.safe_dump({"training": {"hosts": {name: host}}}, sort_keys=False, width=1000)
 
 
 def has_tiles() -> bool:
-    """Whether the processor has AMX, whose state Linux in user mode does not know."""
+    """Whether the processor has AMX, whose state User Mode Linux does not support."""
     return " amx_tile " in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].replace("\n", " ")
 
 
 def _library(folder: Path) -> Path | None:
-    """What Linux in user mode needs on a processor with AMX, compiled; None on all others."""
+    """The compiled library that User Mode Linux needs on a processor with AMX; None on others."""
     if not has_tiles():
         return None
     library = folder / "xstate.so"
@@ -259,12 +259,12 @@ def _library(folder: Path) -> Path | None:
 
 
 def _words(place: Path, seed: Path, changes: Path, link: str, network: str, library: Path | None) -> list[str]:
-    """Words of the command. What it writes goes into a file of its own: the disk stays clean for the next."""
+    """The words of the command. Writes go to a separate file, so the disk stays clean for the next one."""
     changes.unlink(missing_ok=True)
     return [
-        # each of its system calls goes from one process to another: on a busy machine each would wait for its turn
+        # each of its system calls switches processes, and would wait for the scheduler on a busy machine
         *("chrt", "--rr", "1"),
-        # with its parent, if that is killed, it goes too, and all of its processes with it
+        # if its parent is killed, it and all of its processes are killed, too
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
         *(
             "env",

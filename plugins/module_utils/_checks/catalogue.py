@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.module_utils._checks.system imp
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 
-# What can be found, in the words of the manual.
+# All findings, as described in the manual.
 IDS = {
     "unreachable": "the node does not answer",
     "address-not-here": "node_address is on none of the node's interfaces",
@@ -116,12 +116,12 @@ IDS = {
 }
 
 
-# Without these there is nothing to plan with.
+# A launch cannot be planned without these.
 NEEDED = ("unreachable", "address-not-here", "interpreter-missing", "launcher", "run-id-taken")
 
 
 def skip_problems(ids: Iterable[str]) -> str:
-    """What is wrong with a list of checks to skip, "" if nothing, with the nearest right names."""
+    """Which names in a list of checks to skip are unknown, with the closest known ones; "" if none."""
     problems = []
     for identity in ids:
         if identity in NEEDED:
@@ -134,7 +134,7 @@ def skip_problems(ids: Iterable[str]) -> str:
 
 
 def check_all(case: Case, unreached: Mapping[str, str]) -> list[Finding]:
-    """Everything that is wrong; unreached: name to the reason."""
+    """All findings; unreached: the reason by node name."""
     job, table, facts = case.job, case.table, case.facts
     return [
         *launch.check_reached([node.name for node in table.nodes], unreached),

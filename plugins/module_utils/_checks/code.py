@@ -19,7 +19,7 @@ WORDS = {
     "extra": ("is no longer here", "are no longer here"),
 }
 BRING = "copy it with: ansible-playbook site.yml --tags code"
-# Why code that differs was left as it is, and what to do about it, by launch_plan's code_left.
+# Why differing code was not copied, and what to do about it, by launch_plan's code_left.
 LEFT = {
     "": ("and still does after copying", f"check whether code_ignore_existing keeps it; {BRING}"),
     "as_is": ("left so by code: as_is", f"remove that, and the launch copies it; or {BRING}"),
@@ -39,7 +39,7 @@ def difference(code: Mapping[str, Any]) -> str:
 
 
 def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The facts of a node as they will be once the code is copied, as far as that is known now."""
+    """A node's facts as they will be after the code is copied, as far as known now."""
     code = facts.get("code")
     if not code or code["same"]:
         return facts
@@ -59,7 +59,7 @@ def as_brought(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_requirements(case: Case) -> list[Finding]:
-    """What the project requires must be what was installed, in an environment of ours."""
+    """The requirements installed in an environment of ours must be the project's current ones."""
     code = case.code
     if not code.required or case.job.image:
         return []
@@ -82,7 +82,7 @@ def check_requirements(case: Case) -> list[Finding]:
 
 
 def check_code(case: Case) -> list[Finding]:
-    """The nodes must have the code that is here, unless somebody wants theirs."""
+    """The nodes must have the controller's code, unless the user prefers theirs."""
     code = case.code
     if code.problem:
         wanted = code.left != "as_is"

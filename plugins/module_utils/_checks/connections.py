@@ -18,7 +18,7 @@ REFUSED = "Connection refused"
 
 
 def pairs(case: Case) -> list[tuple[str, str]]:
-    """The ordered pairs of nodes that tried each other, and whose addresses and routes are beyond doubt."""
+    """The ordered pairs of nodes that tried to connect and whose addresses and routes are right."""
     probed = [
         node
         for node, connections in case.part("connections")
@@ -33,32 +33,32 @@ def pairs(case: Case) -> list[tuple[str, str]]:
 
 
 def doubtful(case: Case, one: Node, other: Node) -> bool:
-    """Whether `one` takes the other's address for its own or has a wrong route there: then that is reported already."""
+    """Whether `one` has the other's address itself or a wrong route to it, which other checks report."""
     facts = case.facts[one.name]
     route = facts["routes"].get(other.address)
     return has_duplicate(case, one.name, other.address) or route is None or route["interface"] != facts["interface"]
 
 
 def outcome(case: Case, one: str, other: str) -> dict[str, Any]:
-    """What `one` has seen of `other`."""
+    """The results of `one` for its peer `other`."""
     empty: dict[str, Any] = {"to": None, "back": {}, "ports": {}, "sent": None, "received": None, "answered_by": None}
     return {**empty, **case.facts[one]["connections"]["peers"].get(other, {})}
 
 
 def failed(results: Iterable[str | None]) -> str:
-    """Why none of the tries succeeded, "" if one did, or where nothing was tried."""
+    """Why all tries failed, "" if one succeeded or nothing was tried."""
     reasons = [result for result in results if result is not None]
     return "" if "" in reasons or not reasons else reasons[0]
 
 
 def gone_before(case: Case, early: str, late: str) -> bool:
-    """Whether `early` may have awaited its peers no more when the turn of `late` came; by the controller's clock."""
+    """Whether `early` may have stopped waiting for peers before `late` was queried; by the controller's clock."""
     began, ended = case.facts[early]["clock"].get("before"), case.facts[late]["clock"].get("after")
     return began is not None and ended is not None and ended > began + case.facts[early]["connections"]["lifetime"]
 
 
 def unmet_pairs(case: Case) -> list[tuple[str, str]]:
-    """The pairs of which nothing is known: each was refused by the other, one of which may have listened no more."""
+    """The inconclusive pairs: each node refused the other, but one may no longer have been listening."""
     return [
         (source, target)
         for source, target in pairs(case)
@@ -69,10 +69,10 @@ def unmet_pairs(case: Case) -> list[tuple[str, str]]:
 
 
 def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
-    """{(from, to): reason} of the pairs between which no connection to the ephemeral port opens.
+    """{(from, to): reason} of the pairs that cannot connect to the ephemeral port.
 
-    A node that is refused may just have connected before its peer listened: then the peer's own greeting decides, as
-    the one greeted connects back. If both were refused, something refuses, as the earlier one was listening.
+    A refused node may have connected before its peer listened. Then the peer's own connection decides, because the
+    node connects back to it. If both were refused, it is a fault, since the earlier one was listening.
     """
     greeted, back = {}, {}
     for source, target in pairs(case):
@@ -94,9 +94,9 @@ def blocked_pairs(case: Case) -> dict[tuple[str, str], str]:
 
 
 def blame(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], list[tuple[str, str]]]]:
-    """Which nodes the failures (from, to) have in common: [(nodes, failures)], those with the most failures first.
+    """The nodes that the failures (from, to) have in common: [(nodes, failures)], most failures first.
 
-    Two nodes that fail with each other alone share the blame, the one that is not reached first.
+    Two nodes that fail only with each other share the blame; the one that cannot be reached comes first.
     """
     left = sorted(set(failures))
     found = []
@@ -119,7 +119,7 @@ def blame(failures: Iterable[tuple[str, str]]) -> list[tuple[list[str], list[tup
 
 
 def describe(nodes: list[str], failures: list[tuple[str, str]], opens: str) -> str:
-    """The failures of nodes in words; opens: what does not happen."""
+    """The failures of nodes in words; opens: the words for what failed."""
     node = nodes[0]
     sources = [source for source, target in failures if target == node]
     targets = [target for source, target in failures if source == node]
@@ -132,7 +132,7 @@ def describe(nodes: list[str], failures: list[tuple[str, str]], opens: str) -> s
 
 
 def check_tcp(case: Case) -> list[Finding]:
-    """Every node must reach every other on any port: NCCL and gloo listen on ephemeral ones, and take no range."""
+    """Every node must reach every other on any port: NCCL and gloo use ephemeral ports, and cannot be given a range."""
     blocked = blocked_pairs(case)
     findings = []
     for nodes, failures in blame(blocked):
@@ -152,7 +152,7 @@ def check_tcp(case: Case) -> list[Finding]:
 
 
 def check_met(case: Case) -> list[Finding]:
-    """Nodes queried too far apart in time have not tried their connections: that is not their fault."""
+    """Nodes queried too far apart in time could not test their connections: not a fault of theirs."""
     unmet = unmet_pairs(case)
     if not unmet:
         return []
@@ -209,7 +209,7 @@ def check_run_ports(case: Case) -> list[Finding]:
 
 
 def check_full_packets(case: Case) -> list[Finding]:
-    """Full-size packets must get through: if part of the path takes only smaller ones, connections stall."""
+    """Full-size packets must get through: connections stall if part of the path has a smaller MTU."""
     stuck = []
     for source, target in pairs(case):
         arrived = [outcome(case, source, target)["sent"], outcome(case, target, source)["received"]]
@@ -240,7 +240,7 @@ def sizes(case: Case, nodes: Iterable[str]) -> list[str]:
 
 
 def check_ssh(case: Case) -> list[Finding]:
-    """Launchers that start their processes by ssh need a login between the nodes without a question."""
+    """Launchers that start processes by ssh need logins between the nodes that work without a prompt."""
     refusals = {
         (node.name, peer): said
         for node, peers in case.part("ssh")

@@ -11,11 +11,11 @@ from typing import Any
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 
-IDLE_MEMORY_MIB = 1024  # what a driver itself may take of a GPU's memory; 600 MiB are seen with NVLink fabrics
+IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; 600 MiB seen with NVLink fabrics
 
 
 def check_driver(case: Case) -> list[Finding]:
-    """nvidia-smi must answer, and the kernel's module, the library and the module on the disk be of one version."""
+    """nvidia-smi must answer, and the loaded module, the library and the module on disk must have the same version."""
     findings = []
     for node, gpus in case.part("gpus"):
         findings += driver_findings(node.name, gpus, case)
@@ -23,7 +23,7 @@ def check_driver(case: Case) -> list[Finding]:
 
 
 def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding]:
-    """The first thing that is wrong with a node's driver; its consequences are not reported again."""
+    """The first problem of a node's driver; its consequences are not reported separately."""
     state, said, driver = gpus["smi"]["state"], gpus["smi"]["said"], gpus["driver"]
     loaded, library, on_disk = driver["loaded"], driver["library"], driver["on_disk"]
     reboot = "reboot the node, or unload and load the module (ansible-playbook site.yml --tags nvidia_driver)"
@@ -101,7 +101,7 @@ def driver_findings(name: str, gpus: dict[str, Any], case: Case) -> list[Finding
 
 
 def check_health(case: Case) -> list[Finding]:
-    """Each GPU must answer all questions, without errors in its memory."""
+    """Each GPU must answer all queries and have no memory errors."""
     findings = []
     for node, gpus in case.part("gpus"):
         for device in gpus["devices"]:
@@ -132,7 +132,7 @@ def check_health(case: Case) -> list[Finding]:
 
 
 def check_count(case: Case) -> list[Finding]:
-    """As many processes as GPUs. Nodes without GPUs are fine where no node has one: then the job runs on the CPU."""
+    """Slots must equal GPUs. If no node has a GPU, the job runs on the CPU and any number is fine."""
     findings = []
     gpus = {node.name: facts for node, facts in case.part("gpus")}
     some = any(facts["count"] for facts in gpus.values())
@@ -167,7 +167,7 @@ def check_count(case: Case) -> list[Finding]:
 
 
 def check_free(case: Case) -> list[Finding]:
-    """No process may hold a GPU already. Muster runs are a matter of their own (busy)."""
+    """No process may be using a GPU. Muster runs are reported separately (busy)."""
     findings = []
     for node, gpus in case.part("gpus"):
         own_runs = {run["run_id"] for run in case.facts[node.name]["runs"]}

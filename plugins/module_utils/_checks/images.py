@@ -20,19 +20,19 @@ MOVE = (
 
 
 def images(case: Case) -> dict[str, Any]:
-    """What each node says about the image, by node name."""
+    """Each node's facts about the image, by node name."""
     return {node.name: read for node, read in case.part("image")}
 
 
 def bring(case: Case) -> str:
-    """The command that brings the image to all nodes."""
+    """The command that distributes the image to all nodes."""
     engine = case.job.container_engine
     more = "" if engine == "docker" else f" -e container_image_engine={engine}"
     return f"ansible-playbook site.yml --tags container_image -e container_image_name={case.job.image}{more}"
 
 
 def check_engine(case: Case) -> list[Finding]:
-    """The run's user must be able to ask the engine."""
+    """The run's user must be able to use the engine."""
     engine, read = case.job.container_engine, images(case)
     silent = {name: one["error"] for name, one in read.items() if one["error"]}
     if not silent:
@@ -56,7 +56,7 @@ def check_engine(case: Case) -> list[Finding]:
 
 
 def check_missing(case: Case) -> list[Finding]:
-    """The image must be present before the launch, which does not pull it; and there must be room for it."""
+    """The image must be present before the launch, which does not pull it; a missing one must fit on the disk."""
     read = {name: one for name, one in images(case).items() if not one["error"]}
     missing = [name for name, one in read.items() if not one["id"]]
     if not missing:
@@ -126,12 +126,12 @@ def check_toolkit(case: Case) -> list[Finding]:
 
 
 def limits_memory(options: Sequence[str]) -> bool:
-    """Whether words for the engine's run limit a container's memory."""
+    """Whether these options of the engine's run command limit a container's memory."""
     return any(re.match(r"--memory(=|$)|-m", option) for option in options)
 
 
 def check_memory_limit(case: Case) -> list[Finding]:
-    """A container must be held to the limit that is set: an engine that cannot starts it without one, in silence."""
+    """The engine must be able to enforce a memory limit; otherwise it silently starts the container without one."""
     engine = case.job.container_engine
     without = [name for name, one in images(case).items() if one.get("memory_limit") is False]
     if not without or not limits_memory(case.job.container_options):
@@ -160,7 +160,7 @@ def check_memory_limit(case: Case) -> list[Finding]:
 
 
 def check_images(case: Case) -> list[Finding]:
-    """All checks of this file. Without the engine itself program-missing says so."""
+    """All checks of this file. program-missing reports a missing engine."""
     if not case.job.image:
         return []
     return [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of a launch: is each node there and free, and has what the job needs? Pure. Private to this collection."""
+"""Checks of a launch: is each node reachable and free, and has it what the job needs? Pure. Private."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Facts = Mapping[str, Mapping[str, Any]]
 
 
 def check_reached(names: list[str], unreached: Mapping[str, str]) -> list[Finding]:
-    """Nodes that gave no facts; unreached: name to the reason in the words of the connection."""
+    """Nodes without facts; unreached: the connection's error message by node name."""
     return connection_findings({name: unreached[name] for name in names if name in unreached})
 
 
 def answered(table: RankTable, facts: Facts) -> list[Node]:
-    """The nodes that gave facts, in the order of their ranks."""
+    """The nodes with facts, in rank order."""
     return [node for node in table.nodes if node.name in facts]
 
 
 def runs_at(address: str, runs: Iterable[Mapping[str, str]]) -> list[str]:
-    """Ids of runs that live on a node. A machine of several nodes is busy only where the address is the same."""
+    """Ids of runs that are alive on a node. If several nodes share a machine, only runs with its address count."""
     literal = ip_literal(address)
     shared = literal is not None and literal.is_loopback
     return sorted({run["run_id"] for run in runs if run["address"] == address or not shared})
 
 
 def check_busy(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """Nodes on which another run lives."""
+    """Nodes on which another run is alive."""
     findings = []
     for node in answered(table, facts):
         for run_id in runs_at(node.address, facts[node.name]["runs"]):
@@ -105,7 +105,7 @@ def check_ports(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]:
-    """The interpreter must exist on each node, under one name."""
+    """The interpreter must exist on each node, under the same name."""
     missing = [node.name for node in answered(table, facts) if not facts[node.name]["interpreter"]]
     if not missing:
         return []
@@ -121,7 +121,7 @@ def check_interpreter(job: Job, table: RankTable, facts: Facts) -> list[Finding]
 
 
 def no_directory(facts: Facts, name: str) -> bool:
-    """Whether a node has no working directory. One on a mount that does not answer is the mount's matter."""
+    """Whether a node has no working directory. One on a dead mount is reported as the mount's problem."""
     directory = facts[name]["working_directory"]
     return not directory["is_directory"] and not directory.get("dead_mount")
 
@@ -204,7 +204,7 @@ def check_runs_directory(table: RankTable, facts: Facts) -> list[Finding]:
 
 
 def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
-    """The launcher should follow the inventory's order, but may have its own (c10d)."""
+    """The launcher should use the inventory's order, but c10d has its own."""
     moved = [
         f"{node.name} gets {node.node_rank} in place of {there.node_rank}"
         for node in table.nodes
@@ -221,7 +221,7 @@ def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
             "with launch_rdzv_backend: c10d torch numbers the nodes itself by address, sorted as text, not by "
             f"node_rank in the inventory: {listed(moved, 4)}; rank 0 is on {table.master.name}",
             "the same node order in the inventory and in the run",
-            # what can lose nodes cannot be static
+            # an elastic run cannot use the static backend
             f"{'use -e nnodes=N, without a range' if job.elastic else 'set launch_rdzv_backend: static'}; {any_order}",
         )
     ]
@@ -230,7 +230,7 @@ def check_order(job: Job, wanted: RankTable, table: RankTable) -> list[Finding]:
 def check_launch(job: Job, table: RankTable, facts: Facts, replace: bool = False) -> list[Finding]:
     """All checks of this file, of the nodes that answered."""
     busy = check_busy(job, table, facts)
-    taken_by_run = any(table.master.name in finding.nodes for finding in busy)  # and with it most likely the ports
+    taken_by_run = any(table.master.name in finding.nodes for finding in busy)  # which most likely holds the ports, too
     return [
         *check_run_id(job, table, facts),
         *([] if replace else busy),

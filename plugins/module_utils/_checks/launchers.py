@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of what a launcher needs, and of a DeepSpeed configuration before a run is spent on it. Pure. Private."""
+"""Checks of a launcher's needs, and of a DeepSpeed configuration before a run fails on it. Pure. Private."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ansible_collections.muster.training.plugins.module_utils._deepspeed_config 
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
 
-NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher knows --no_ssh
-PACKAGES = {  # program to what brings it on Debian and Ubuntu
+NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
+PACKAGES = {  # package with a program on Debian and Ubuntu
     "mpirun": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "ompi_info": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
     "orted": "openmpi-bin (ansible-playbook site.yml --tags open_mpi -e open_mpi_enabled=true)",
@@ -29,15 +29,15 @@ PACKAGES = {  # program to what brings it on Debian and Ubuntu
     "docker": "docker.io (ansible-playbook site.yml --tags docker_engine -e docker_engine_enabled=true)",
     "podman": "podman",
 }
-MODULES = {  # package of Python to how it is installed; the others: by pip
+MODULES = {  # how to install a Python package, if not with pip
     "deepspeed": "ansible-playbook site.yml --tags deepspeed -e deepspeed_enabled=true",
 }
 FP16_SINCE = (7, 0)  # compute capability (deepspeed accelerator/cuda_accelerator.py, is_fp16_supported)
-BF16_SINCE = (8, 0)  # below it torch computes bf16 by detours
+BF16_SINCE = (8, 0)  # older GPUs have no native bf16; torch emulates it
 
 
 def check_programs(case: Case) -> list[Finding]:
-    """Programs that the launcher calls must exist on the nodes where it calls them."""
+    """The programs that the launcher calls must exist on the nodes where it calls them."""
     launcher, image = launcher_of(case.job), case.job.image
     findings = []
     missing: dict[str, list[str]] = {}
@@ -63,8 +63,8 @@ def check_programs(case: Case) -> list[Finding]:
 
 
 def check_modules(case: Case) -> list[Finding]:
-    """The launcher's own package must be in the job's environment, in a version that has what we call."""
-    modules = [name for name in launcher_of(case.job).modules if name != "torch"]  # torch has a check of its own
+    """The launcher's package must be in the job's environment, in a version with the options that we use."""
+    modules = [name for name in launcher_of(case.job).modules if name != "torch"]  # torch has its own check
     software = {node.name: facts for node, facts in case.part("software") if not facts["error"]}
     findings = []
     for module in modules:
@@ -101,7 +101,7 @@ def check_modules(case: Case) -> list[Finding]:
 
 
 def check_same_interpreter(case: Case) -> list[Finding]:
-    """A launcher on rank 0 that starts the others calls the interpreter by the path that it has itself."""
+    """A launcher on rank 0 that starts the other nodes calls their interpreters by its own interpreter's path."""
     if not launcher_of(case.job).bare_launcher:
         return []
     paths = {node.name: case.facts[node.name]["interpreter"] for node in case.nodes}
@@ -139,12 +139,12 @@ def check_executable(case: Case) -> list[Finding]:
 
 
 def configurations(case: Case) -> dict[str, dict[str, Any]]:
-    """Each node's DeepSpeed configuration, where the job's arguments name one."""
+    """Each node's DeepSpeed configuration, if the job's arguments name one."""
     return {node.name: read for node, read in case.part("deepspeed_config")}
 
 
 def check_config(case: Case) -> list[Finding]:
-    """The configuration must be there, readable, the same on all nodes, and without what was removed."""
+    """The configuration must exist, be readable, be the same on all nodes, and contain no removed keys."""
     read = configurations(case)
     if not read:
         return []
@@ -176,7 +176,7 @@ def check_config(case: Case) -> list[Finding]:
             )
         )
     removed: dict[str, list[str]] = {}
-    for node, software in [] if case.job.image else case.part("software"):  # the image has a DeepSpeed of its own
+    for node, software in [] if case.job.image else case.part("software"):  # the image has its own DeepSpeed
         version = software["packages"].get("deepspeed")
         if version and version_tuple(version) >= REMOVED_SINCE:
             for key in REMOVED:
@@ -196,7 +196,7 @@ def check_config(case: Case) -> list[Finding]:
 
 
 def check_batch(case: Case) -> list[Finding]:
-    """The batch sizes must fit the number of ranks; DeepSpeed says so after it has loaded the model."""
+    """The batch sizes must fit the number of ranks; DeepSpeed only checks this after loading the model."""
     config = next((one["config"] for one in configurations(case).values() if one["config"] is not None), None)
     if config is None:
         return []
@@ -204,7 +204,7 @@ def check_batch(case: Case) -> list[Finding]:
     if problem is None:
         return []
     found, needed, todo = problem
-    # with model or pipeline parallelism, which a script may set up by itself, fewer ranks count
+    # fewer ranks count with model or pipeline parallelism, which a script may set up by itself
     make = warning if any(word in config for word in ("tensor_parallel", "sequence_parallel_size")) else error
     return [make("deepspeed-batch", [], found, needed, todo)]
 
@@ -216,7 +216,7 @@ def capability(device: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def check_precision(case: Case) -> list[Finding]:
-    """fp16 and bf16 must be what each node's GPUs compute with; a node without a GPU that works computes on the CPU."""
+    """Each node's GPUs must support the fp16 or bf16 requested; a node without a working GPU computes on the CPU."""
     config = next((one["config"] for one in configurations(case).values() if one["config"] is not None), None)
     if config is None:
         return []

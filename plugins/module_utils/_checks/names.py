@@ -20,9 +20,9 @@ def is_loopback(address: str) -> bool:
 
 
 def views(case: Case) -> dict[str, dict[str, list[str]]]:
-    """{name of a node: {node: the addresses it has for the name, the first one being used}}.
+    """{name of a node: {viewing node: its addresses for the name, of which the first is used}}.
 
-    Of a node's own name only where that is its name in the inventory too. Names that are addresses mean nothing else.
+    Includes a node's own hostname only if it is also its inventory name. Skips names that are addresses.
     """
     seen: dict[str, dict[str, list[str]]] = {node.name: {} for node in case.table.nodes if not ip_literal(node.name)}
     for viewer, names in case.part("names"):
@@ -37,9 +37,9 @@ def views(case: Case) -> dict[str, dict[str, list[str]]]:
 
 
 def check_own_name(case: Case) -> list[Finding]:
-    """A node's own name must not mean its loopback: gloo and torchrun's c10d publish what it means to their peers.
+    """A node's own name must not resolve to loopback: gloo and torchrun's c10d publish that address to their peers.
 
-    An entry of the right address beside it does not help: gethostbyname() still returns 127.0.1.1 (glibc 2.36).
+    An additional entry with the right address does not help: gethostbyname() still returns 127.0.1.1 (glibc 2.36).
     """
     findings = []
     seen = views(case)
@@ -57,7 +57,7 @@ def check_own_name(case: Case) -> list[Finding]:
             found = f"its own name resolves to {loopback[0]}, for programs that use the first address"
         else:
             found = f"its own name resolves to {loopback[0]}"
-        # where peers know the name, it means one thing here and another there
+        # if peers know the name, it resolves differently here and there
         known = any(
             viewer != node.name and any(not is_loopback(address) for address in view)
             for viewer, view in seen.get(node.name, {}).items()
@@ -76,18 +76,18 @@ def check_own_name(case: Case) -> list[Finding]:
 
 
 def check_names_agree(case: Case) -> list[Finding]:
-    """A node's name must resolve to its node_address wherever it is known."""
+    """A node's name must resolve to its node_address on every node that knows it."""
     findings = []
     wrong: dict[str, dict[str, str]] = {}  # viewer: {name: address}
     everything = views(case)
     for node in case.table.nodes:
         if node.name in case.facts and not case.facts[node.name]["interface"]:
-            continue  # address-not-here: its node_address proves nothing
+            continue  # its node_address is wrong: address-not-here reports it
         seen = {viewer: view for viewer, view in everything.get(node.name, {}).items() if view}
         firsts = {viewer: view[0] for viewer, view in seen.items()}
         own = firsts.get(node.name)
         if own and is_loopback(own):
-            del firsts[node.name]  # own-name-loopback
+            del firsts[node.name]  # own-name-loopback reports it
         others = {viewer: address for viewer, address in firsts.items() if address != node.address}
         if not others:
             continue
@@ -162,7 +162,7 @@ def check_names_known(case: Case) -> list[Finding]:
 
 
 def check_hostnames(case: Case) -> list[Finding]:
-    """Each node needs its own hostname: torchrun sees by it who hosts the store, NCCL who shares a machine."""
+    """Each node needs its own hostname: torchrun uses it to find the store's host, NCCL to find shared machines."""
     owners: dict[str, list[str]] = {}
     for node in case.nodes:
         owners.setdefault(case.facts[node.name]["hostname"].lower(), []).append(node.name)
@@ -181,6 +181,6 @@ def check_hostnames(case: Case) -> list[Finding]:
 
 def check_names(case: Case) -> list[Finding]:
     """All checks of this file."""
-    if case.all_loopback:  # one machine, or loopback-address says that it is none
+    if case.all_loopback:  # one machine; if not, loopback-address reports it
         return []
     return [*check_own_name(case), *check_names_agree(case), *check_names_known(case), *check_hostnames(case)]

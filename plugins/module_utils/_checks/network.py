@@ -13,12 +13,12 @@ from ansible_collections.muster.training.plugins.module_utils._checks.case impor
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.module_utils._rank_table import ip_literal
 
-# Interfaces of container engines and virtual machines on a node; what goes through them stays on it.
+# Interfaces of container engines and virtual machines on a node; their traffic stays on it.
 INTERNAL = re.compile(r"(docker[0-9]*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|lxc.*|lxd.*|podman[0-9]*)\Z")
 
 
 def check_duplicate_address(case: Case) -> list[Finding]:
-    """A node_address must be on one node only: else a connection to it ends on either."""
+    """A node_address must be on only one node; otherwise a connection may reach either."""
     owners = {node.address: node.name for node in case.table.nodes}
     findings = []
     for node in case.nodes:
@@ -50,17 +50,17 @@ def check_duplicate_address(case: Case) -> list[Finding]:
 
 
 def has_duplicate(case: Case, name: str, address: str) -> bool:
-    """Whether a node takes a peer's address for its own."""
+    """Whether a node itself has a peer's address."""
     return address in case.facts[name]["addresses"]
 
 
 def check_routes(case: Case) -> list[Finding]:
-    """Each node must reach each peer by the interface that carries its node_address: NCCL and gloo are bound to it."""
+    """Each node must reach each peer through its node_address's interface, to which NCCL and gloo are bound."""
     findings = []
     for node in case.nodes:
         facts = case.facts[node.name]
         if not facts["interface"]:
-            continue  # address-not-here
+            continue  # address-not-here reports it
         unreached, astray = [], {}
         for peer in case.table.nodes:
             if peer.name == node.name or has_duplicate(case, node.name, peer.address):
@@ -98,7 +98,7 @@ def check_routes(case: Case) -> list[Finding]:
 
 
 def check_candidates(case: Case) -> list[Finding]:
-    """Two interfaces in the nodes' network: answers may leave by the other one, and programs may choose it."""
+    """Only one interface may be in the nodes' network: replies may leave by another, and programs may choose it."""
     findings = []
     for node in case.nodes:
         facts = case.facts[node.name]
@@ -142,7 +142,7 @@ def check_candidates(case: Case) -> list[Finding]:
 
 
 def check_mtu(case: Case) -> list[Finding]:
-    """Interfaces in one network should agree on the size of a packet. What really fits is probed: mtu-black-hole."""
+    """Interfaces in one network should have the same MTU. The size that really fits is probed: mtu-black-hole."""
     sizes = {
         node.name: case.facts[node.name]["interfaces"][interface]["mtu"]
         for node in case.nodes
@@ -165,7 +165,7 @@ def check_mtu(case: Case) -> list[Finding]:
 
 
 def check_loopback(case: Case) -> list[Finding]:
-    """Loopback addresses are for nodes that share a loopback: to any other each of them means itself."""
+    """Only nodes on one machine may use loopback addresses: on any other, they lead back to that node."""
     machines = {node.name: case.facts[node.name].get("machine") for node in case.nodes}
     known = {name: machine for name, machine in machines.items() if machine}
     count = len(set(known.values()))

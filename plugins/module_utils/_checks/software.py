@@ -12,22 +12,22 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed, odd_ones
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 
-# CUDA's major version to the oldest driver that runs it at all (docs.nvidia.com/deploy/cuda-compatibility, minor
-# version compatibility); a driver runs every older CUDA.
+# The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version
+# compatibility); a driver runs every older CUDA.
 LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """The numbers of a version, so that 535.183.01 comes after 535.54.03."""
+    """The numbers of a version, so that 535.183.01 sorts after 535.54.03."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", text))
 
 
 def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:
     """Whether code for some architectures runs on a GPU.
 
-    archs: as torch.cuda.get_arch_list() has them. sm_86 is machine code, which newer GPUs of the same generation run;
-    compute_86 is PTX, which the driver translates for any newer GPU; with an a behind it either is for that GPU alone,
-    with an f for its generation. capability: of the GPU, such as (8, 6).
+    archs: from torch.cuda.get_arch_list(). sm_86 is machine code, which newer GPUs of the same generation also run;
+    compute_86 is PTX, which the driver compiles for any newer GPU. A suffix "a" restricts either to that GPU, "f" to
+    its generation. capability: the GPU's, such as (8, 6).
     """
     for arch in archs:
         match = re.fullmatch(r"(sm|compute)_([0-9]+)([0-9])([af]?)", arch)
@@ -51,12 +51,12 @@ def package(name: str) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def gpu_models(facts: Mapping[str, Any]) -> Any:
-    """The names of the GPUs of a node, each once."""
+    """The distinct model names of a node's GPUs."""
     return tuple(sorted({device["name"] for device in facts["gpus"]["devices"]})) or None
 
 
-# What must be equal: id, what it is, how to read it, which part of the facts it needs, how bad it is, what to do.
-# A package that one node lacks is a difference too.
+# What must be equal: id, name, how to read it, the part of the facts it needs, severity, what to do.
+# A package missing on one node is a difference, too.
 INSTALL = "install the same version on all nodes, into the environment of launch_python"
 EQUAL: tuple[tuple[str, str, Callable[[Mapping[str, Any]], Any], str, Callable[..., Finding], str], ...] = (
     ("skew-python", "Python", lambda facts: facts["software"]["python"], "software", error, INSTALL),
@@ -105,15 +105,15 @@ def worded(value: Any) -> str:
 
 
 def check_equal(case: Case) -> list[Finding]:
-    """Versions that must be the same on all nodes. The odd node is named: the one that differs from most."""
+    """Versions that must be the same on all nodes. Names the nodes that differ from most others."""
     findings = []
     for identity, what, read, part, make, todo in EQUAL:
-        if part == "software" and case.job.image:  # the image's software is not the node's
+        if part == "software" and case.job.image:  # the job uses the image's software, not the node's
             continue
         values = {node.name: read(case.facts[node.name]) for node, _facts in case.part(part)}
         if part == "software":
             values = {name: value for name, value in values.items() if not case.facts[name]["software"]["error"]}
-        elif part == "gpus":  # a node without GPUs, or with a broken driver, is found by the checks of GPUs
+        elif part == "gpus":  # the GPU checks report a node without GPUs or with a broken driver
             values = {name: value for name, value in values.items() if value is not None}
         usual, odd = odd_ones(values)
         if odd:
@@ -131,7 +131,7 @@ def check_equal(case: Case) -> list[Finding]:
 
 
 def check_script_hash(case: Case) -> list[Finding]:
-    """The same script on all nodes; with different ones the ranks would wait for each other forever."""
+    """The script must be the same on all nodes; otherwise the ranks could wait for each other forever."""
     scripts = {
         node.name: script["sha256"]
         for node, script in case.part("script")
@@ -170,7 +170,7 @@ def check_interpreter_answers(case: Case) -> list[Finding]:
 
 
 def check_torch(case: Case) -> list[Finding]:
-    """torchrun needs torch; GPUs need a torch that was built for them, and a driver that runs its CUDA."""
+    """torchrun needs torch; GPUs need a torch with CUDA, and a driver that runs its CUDA."""
     findings = []
     software = {node.name: facts for node, facts in case.part("software") if not facts["error"]}
     without = [name for name, facts in software.items() if "torch" not in facts["packages"]]
@@ -221,11 +221,11 @@ def check_torch(case: Case) -> list[Finding]:
 
 
 def check_kernels(case: Case) -> list[Finding]:
-    """The GPUs must be among those for which torch was built."""
+    """torch must be built for the GPUs' architectures."""
     lacking: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     for node, gpus in case.part("gpus"):
         software = case.facts[node.name].get("software") or {}
-        archs = software.get("archs") or []  # empty: this torch does not tell, or is built for the CPU
+        archs = software.get("archs") or []  # empty: unknown, or a CPU build
         for device in gpus["devices"]:
             capability = device.get("compute_capability")
             if archs and capability and not has_kernels(archs, capability):

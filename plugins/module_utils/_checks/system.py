@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of mounts, space, limits, clocks and left-over environment. Pure. Private to this collection."""
+"""Checks of mounts, disk space, limits, clocks and left-over environment variables. Pure. Private."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ansible_collections.muster.training.plugins.module_utils._data_mounts impor
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, merge, warning
 from ansible_collections.muster.training.plugins.module_utils._node_storage import AT_BOOT, OPTIONAL, WANTED, below
 
-NO_RUN_BYTES = 256 * 2**20  # below that a run cannot even keep its logs
+NO_RUN_BYTES = 256 * 2**20  # with less, a run cannot even keep its logs
 FEW_INODES = 1000
 CLOCK_LIMIT = (
-    10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a sign of life, by each node's clock
+    10.0  # seconds; torchrun's c10d counts a node as dead after 15 s without a heartbeat, by each node's clock
 )
-# Arguments by which Hugging Face's Trainer, Lightning and many scripts are told where to write, not what to read.
+# Arguments that tell Hugging Face's Trainer, Lightning and many scripts where to write.
 WRITTEN = re.compile(
     r"--?(output|out|save|default[-_]root|results?)([-_](dir|directory|folder|path|root))?"
     r"|--?((checkpoints?|ckpt|log|logging)[-_](dir|directory|folder|root)|model[-_]folder)",
@@ -31,7 +31,7 @@ PURPOSES = {"runs": "logs and checkpoints of runs", "work": "the working directo
 
 
 def job_paths(case: Case, name: str) -> list[str]:
-    """All paths that a job names, as far as they are known: directories, script, interpreter, values of arguments."""
+    """All known paths that a job uses: directories, script, interpreter, argument values."""
     facts = case.facts[name]
     directory = facts["working_directory"]["path"]
     values = [argument.partition("=")[2] or argument for argument in case.job.args]
@@ -42,10 +42,10 @@ def job_paths(case: Case, name: str) -> list[str]:
 
 
 def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
-    """How bad it is that a mount is not as it should be: "error", "warning", or "" if it is none of the job's.
+    """The severity of a broken mount: "error", "warning", or "" if the job does not use it.
 
-    A mount that does not answer is bad whoever mounted it: programs that list all mounts would hang. Another user's
-    mount, or root's backup, may well be closed to the run's user.
+    A mount that hangs always counts: programs that list all mounts would hang, too. A mount that the run's user may
+    not read counts only if the job uses it: it may be another user's, or root's backup.
     """
     state, needed = mount["state"], mount["needed"]
     if state not in ("missing", "unreadable"):
@@ -58,7 +58,7 @@ def mount_severity(case: Case, name: str, mount: Mapping[str, Any]) -> str:
 
 
 def check_mounts(case: Case) -> list[Finding]:
-    """What is mounted must answer, what the job needs must be readable, and what should be mounted must be."""
+    """All mounts must answer, those that the job needs must be readable, and expected ones must be mounted."""
     findings: dict[tuple[str, str, str], tuple[list[str], dict[str, Any]]] = {}
     for node, storage in case.part("storage"):
         for mount in storage["mounts"]:
@@ -105,7 +105,7 @@ def check_mounts(case: Case) -> list[Finding]:
 
 
 def check_listings(case: Case) -> list[Finding]:
-    """Mounts that site.yml made must show the same on all nodes."""
+    """Mounts made by site.yml must have the same contents on all nodes."""
     listings = {
         node.name: {mount["point"]: mount["listing"] for mount in storage["mounts"] if "listing" in mount}
         for node, storage in case.part("storage")
@@ -123,7 +123,7 @@ def check_listings(case: Case) -> list[Finding]:
 
 
 def check_written(case: Case) -> list[Finding]:
-    """Where a run writes, it must be able to rename, change and append to files, which mount-s3 refuses."""
+    """A run must not write to mount-s3, which cannot rename, change or append to files."""
     findings = []
     for node, storage in case.part("storage"):
         points = [mount["point"] for mount in storage["mounts"] if mount["type"] == "mount-s3"]
@@ -152,7 +152,7 @@ def check_written(case: Case) -> list[Finding]:
 
 
 def written_options(arguments: Sequence[str]) -> dict[str, str]:
-    """The arguments of a job whose names say where it writes, each with its directory."""
+    """A job's arguments that name a directory to write to, with that directory."""
     found = {}
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -164,7 +164,7 @@ def written_options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def check_space(case: Case) -> list[Finding]:
-    """Room for logs and checkpoints, and shared memory for data loaders and NCCL."""
+    """Disk space for logs and checkpoints, and shared memory for data loaders and NCCL."""
     full: dict[tuple[str, str], list[tuple[str, str]]] = {}
     small: list[tuple[str, float]] = []
     for node, storage in case.part("storage"):
@@ -212,7 +212,7 @@ def check_space(case: Case) -> list[Finding]:
 
 
 def check_limits(case: Case) -> list[Finding]:
-    """Locked memory and open files that a run would get."""
+    """A run's limits for locked memory and open files."""
     locked: dict[str, int] = {}
     rdma: dict[str, int] = {}
     files: dict[str, int] = {}
@@ -256,15 +256,15 @@ def check_limits(case: Case) -> list[Finding]:
 
 
 def clock_offset(clock: Mapping[str, float]) -> tuple[float, float]:
-    """The range of seconds by which a node's clock is ahead of the controller's, from a call that took a while.
+    """The range, in seconds, of how far a node's clock is ahead of the controller's.
 
-    The node read its clock at the start and the end of its work; both are between our before and after.
+    The node read its clock at the start and the end of the call; both are between the controller's before and after.
     """
     return clock["end"] - clock["after"], clock["start"] - clock["before"]
 
 
 def check_clocks(case: Case) -> list[Finding]:
-    """The nodes' clocks must agree. What counts is certain: the width of the call does not make a finding."""
+    """The nodes' clocks must agree. Only a difference beyond the uncertainty from the call's duration counts."""
     offsets = {node.name: clock_offset(clock) for node, clock in case.part("clock") if "before" in clock}
     if len(offsets) < 2:
         return []
@@ -288,7 +288,7 @@ def check_clocks(case: Case) -> list[Finding]:
 
 
 def check_left_over(case: Case) -> list[Finding]:
-    """Variables of an earlier set-up. Muster runs start with a clean environment; what is started by hand not."""
+    """Left-over variables of an earlier setup: they affect jobs started by hand, not muster's clean environment."""
     findings = []
     for node, system in case.part("system"):
         ranks = [one for one in system["left_over"] if not one["name"].endswith("_SOCKET_IFNAME")]
@@ -322,10 +322,10 @@ def check_left_over(case: Case) -> list[Finding]:
 
 
 def names_interface(variable: str, value: str, interfaces: set[str]) -> bool:
-    """Whether a value names an interface, as its reader sees it.
+    """Whether a value names an existing interface, as its reader interprets it.
 
-    NCCL takes prefixes, `=` for whole names, `^` for all others (src/misc/socket.cc); gloo and TensorPipe take whole
-    names only, of which each must be there.
+    NCCL takes prefixes, `=` for exact names, `^` to exclude (src/misc/socket.cc); gloo and TensorPipe take only exact
+    names, and each must exist.
     """
     if not variable.startswith("NCCL"):
         return all(name in interfaces for name in value.split(","))

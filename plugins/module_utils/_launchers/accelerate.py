@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._launchers.ranks i
 from ansible_collections.muster.training.plugins.module_utils._launchers.torchrun_static import endpoint_host
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 
-# What the rank table says, and a person's configuration must not.
+# Keys set from the rank table; the user's configuration must not set them.
 OURS = (
     "compute_environment",
     "num_machines",
@@ -28,13 +28,13 @@ OURS = (
 
 
 class Accelerate(RankLauncher):
-    """Accelerate divides the number of all processes by that of the machines: unequal slots are beyond it."""
+    """Accelerate divides the total number of processes by the number of machines, so all slots must be equal."""
 
     name = "accelerate"
     modules: tuple[str, ...] = ("accelerate",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Unequal slots, and keys that are the rank table's."""
+        """Report unequal slots, and user-set keys that belong to the rank table."""
         problems = super().problems(job, table)
         if not table.equal_slots:
             slots = ", ".join(f"{node.name} {node.slots}" for node in table.nodes)
@@ -50,9 +50,9 @@ class Accelerate(RankLauncher):
         return problems
 
     def configuration(self, job: Job, table: RankTable, node: Node) -> dict[str, Any]:
-        """Accelerate's configuration of a node; a person's keys are added to it."""
+        """Return Accelerate's configuration for a node, with the user's keys added."""
         given = dict(job.accelerate_config)
-        if given.get("distributed_type") == "DEEPSPEED":  # pdsh, its default, would start each node from each node
+        if given.get("distributed_type") == "DEEPSPEED":  # with pdsh, the default, every node would start all nodes
             given["deepspeed_config"] = {
                 "deepspeed_multinode_launcher": "standard",
                 **given.get("deepspeed_config", {}),
@@ -71,7 +71,7 @@ class Accelerate(RankLauncher):
         }
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """The node's command: absolute interpreter first, no shell."""
+        """Return the node's command: absolute interpreter path first, no shell."""
         return [
             interpreter,
             "-m",
@@ -82,6 +82,6 @@ class Accelerate(RankLauncher):
         ]
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Also the configuration."""
+        """Add the configuration file."""
         text = json.dumps(self.configuration(job, table, node), indent=1, sort_keys=True) + "\n"
         return {**super().files(job, table, node, interpreter), "accelerate.json": text}

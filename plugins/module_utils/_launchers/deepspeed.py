@@ -17,20 +17,20 @@ from ansible_collections.muster.training.plugins.module_utils._launchers.ranks i
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 
 MODULE = "deepspeed.launcher.runner"
-NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # a name that is not there
+NO_ENVIRONMENT_FILE = "muster-sets-the-environment"  # no file has this name
 
 
 class DeepSpeed(RankLauncher):
-    """One `deepspeed` a node, which is told its rank and the master's address.
+    """One `deepspeed` per node, given its rank and the master's address.
 
-    DeepSpeed itself would look for the address with `hostname -I` and take the first, whatever network that is.
+    By itself, DeepSpeed takes the first address of `hostname -I`, on whatever network.
     """
 
     name = "deepspeed"
     modules: tuple[str, ...] = ("deepspeed",)
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """The node's command: absolute interpreter first, no shell."""
+        """Return the node's command: absolute interpreter path first, no shell."""
         return [
             interpreter,
             "-m",
@@ -45,22 +45,22 @@ class DeepSpeed(RankLauncher):
         ]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """A .deepspeed_env in a home would be read on some nodes and not on others."""
+        """Keep DeepSpeed from reading a .deepspeed_env in the home, which may exist on some nodes only."""
         return {"DS_ENV_FILE": NO_ENVIRONMENT_FILE}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Also the hostfile: without one DeepSpeed trains on this node alone, and ends with 0."""
+        """Add the hostfile: without one, DeepSpeed trains on this node alone and exits with 0."""
         return {**super().files(job, table, node, interpreter), "hostfile": render_deepspeed(table)}
 
 
 class DeepSpeedRemote(DeepSpeed):
-    """`deepspeed` on rank 0's node, which starts the others by pdsh or by Open MPI's mpirun.
+    """`deepspeed` on rank 0's node, which starts the other nodes with pdsh or Open MPI's mpirun.
 
-    Not by MPICH: DeepSpeed then calls a helper that starts nothing but Python scripts (launcher_helper.py, 0.19.8).
+    Not with MPICH: its helper in DeepSpeed only starts Python scripts (launcher_helper.py, 0.19.8).
     """
 
     remote_start = True
-    bare_launcher = True  # it exports NCCL_*, PYTHON*, MLFLOW*, UCX* and MV2* by command lines
+    bare_launcher = True  # it exports NCCL_*, PYTHON*, MLFLOW*, UCX* and MV2* on command lines
 
     def __init__(self, launcher: str) -> None:
         self.launcher = launcher
@@ -69,17 +69,17 @@ class DeepSpeedRemote(DeepSpeed):
             self.rank, self.world = ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """MPI goes by addresses, of which hostfiles take IPv4 only."""
+        """MPI needs addresses, and its hostfiles accept only IPv4."""
         return super().problems(job, table) + ([] if self.launcher == "pdsh" else without_ipv6(self.name, table))
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """What must be installed."""
+        """Return the programs that must be installed."""
         if self.launcher == "openmpi":
             return ("mpirun", "ompi_info") if node_rank == 0 else ("orted",)
         return ("pdsh",) if node_rank == 0 else ()
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """Rank 0's command; the others' comes from it."""
+        """Return rank 0's command, which starts the other nodes' commands."""
         if node.node_rank != 0:
             return []
         more = []
@@ -101,12 +101,12 @@ class DeepSpeedRemote(DeepSpeed):
         ]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """MPI's own settings besides."""
+        """Add MPI's own settings."""
         mpi = open_mpi_environment(table) if self.launcher == "openmpi" else {}
         return {**super().launcher_environment(job, table, node), **mpi}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """MPI must reach the nodes by their addresses; to pdsh any word will do."""
+        """MPI must reach the nodes by address; pdsh accepts any name."""
         files = super().files(job, table, node, interpreter)
         if self.launcher != "pdsh":
             files["hostfile"] = render_deepspeed(table, use="address")

@@ -11,10 +11,10 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 class Environment:
-    """MASTER_ADDR, MASTER_PORT, NODE_RANK and WORLD_SIZE (processes, not nodes) for one process a node.
+    """MASTER_ADDR, MASTER_PORT, NODE_RANK and WORLD_SIZE (processes, not nodes) for one process per node.
 
-    What runs on the node's GPUs is the script's own.
-    RANK and LOCAL_RANK stay unset: Lightning takes them for a sign that somebody else starts every process.
+    The script itself starts a process per GPU.
+    RANK and LOCAL_RANK stay unset: Lightning would take them to mean that a launcher starts every process.
     """
 
     rank_logs = "launcher"
@@ -25,7 +25,7 @@ class Environment:
     modules: tuple[str, ...] = ()
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """Unequal slots and elastic runs are beyond it."""
+        """Report unequal slots and elastic runs, which it does not support."""
         problems = []
         if not table.equal_slots:
             slots = ", ".join(f"{node.name} {node.slots}" for node in table.nodes)
@@ -46,15 +46,15 @@ class Environment:
         return table
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Nothing but the job's own."""
+        """Return only the job's own program."""
         return ()
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """The node's command: absolute interpreter first, no shell."""
+        """Return the node's command: absolute interpreter path first, no shell."""
         return [*job.program_words(interpreter), *job.args]
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """Where this node stands."""
+        """Return the variables that tell the process its place."""
         return {
             "MASTER_ADDR": table.master.address,
             "MASTER_PORT": str(job.master_port),

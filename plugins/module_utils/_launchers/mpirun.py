@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Open MPI's mpirun on rank 0's node, its daemons under the other nodes' supervisors. Private to this collection."""
+"""Open MPI's mpirun on rank 0's node, with its daemons under the other nodes' supervisors. Private."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 def without_ipv6(name: str, table: RankTable) -> list[str]:
-    """What keeps a launcher from addresses with colons."""
+    """Report IPv6 addresses, which a launcher cannot use."""
     if ":" not in table.master.address:
         return []
     return [
@@ -28,17 +28,17 @@ def without_ipv6(name: str, table: RankTable) -> list[str]:
 
 
 def mca_settings(table: RankTable) -> list[str]:
-    """mpirun's words for one network decision on all nodes, and for daemons that stay where they are watched."""
+    """Return mpirun's options that fix the network for all nodes, and keep its daemons under our supervisors."""
     network = common_network([node.address for node in table.nodes])
     settings = {
         "btl_tcp_if_include": network,
         "oob_tcp_if_include": network,
-        "plm": "rsh",  # no batch system is asked, although one may be installed
-        # Ours, which is first on the path. Its daemons look for one, too, although they start nothing: an image without
-        # ssh has sh.
+        "plm": "rsh",  # not a batch system, even if one is installed
+        # Ours comes first on the PATH. The daemons also look for an agent, although they start nothing: "sh" is there
+        # even in an image without ssh.
         "plm_rsh_agent": f"{SHELL_PROGRAM}:sh",
-        "plm_rsh_assume_same_shell": "0",  # it asks ours, which says sh's, and not the user's login shell, perhaps csh
-        "plm_rsh_no_tree_spawn": "1",  # all daemons are started by rank 0's node
+        "plm_rsh_assume_same_shell": "0",  # ask our ssh, which answers sh; the login shell may be csh
+        "plm_rsh_no_tree_spawn": "1",  # rank 0's node starts all daemons
         "plm_rsh_num_concurrent": str(max(128, table.nnodes)),  # each start lasts as long as its daemon
     }
     words = [word for name, value in settings.items() for word in ("--mca", name, value)]
@@ -46,16 +46,15 @@ def mca_settings(table: RankTable) -> list[str]:
 
 
 def open_mpi_environment(table: RankTable) -> dict[str, str]:
-    """Open MPI refuses root unless it is told twice; in containers root is usual."""
+    """Set both variables that Open MPI requires to run as root, which is usual in containers."""
     return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 class Mpirun(RankLauncher):
-    """One mpirun, on the node of rank 0: Open MPI 4 gives the first ranks to the host that it runs on.
+    """One mpirun, on rank 0's node: Open MPI 4 gives the first ranks to the host it runs on.
 
-    Ranks find what torch reads (RANK, WORLD_SIZE, MASTER_ADDR ...) besides MPI's own variables, so that programs of
-    torch, of mpi4py and in C run alike. Nothing is handed on by -x: each node's daemon gets its node's environment from
-    its supervisor.
+    Ranks get the variables that torch reads (RANK, WORLD_SIZE, MASTER_ADDR ...) besides MPI's own, so that torch,
+    mpi4py and C programs all run. Nothing is passed with -x: each node's supervisor gives the daemon its environment.
     """
 
     name = "mpirun"
@@ -68,22 +67,22 @@ class Mpirun(RankLauncher):
         return [*super().problems(job, table), *without_ipv6("launch_launcher: mpirun", table)]
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """What must be installed."""
+        """Return the programs that must be installed."""
         return ("mpirun",) if node_rank == 0 else ("orted",)
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """Rank 0's command; the others' comes from it."""
+        """Return rank 0's command, which starts the other nodes' commands."""
         if node.node_rank != 0:
             return []
         hostfile = f"{run_directory}/hostfile"
         return ["mpirun", "--hostfile", hostfile, "-np", str(table.world_size), *mca_settings(table), RANK_PROGRAM]
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """On all nodes: what is for mpirun is for its daemons."""
+        """Return mpirun's variables, on all nodes: its daemons need them too."""
         return open_mpi_environment(table)
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Also the hostfile, by addresses: nothing has to be resolved."""
+        """Add the hostfile, with addresses so that no name has to be resolved."""
         files = super().files(job, table, node, interpreter)
         if node.node_rank == 0:
             files["hostfile"] = render_openmpi(table, use="address")

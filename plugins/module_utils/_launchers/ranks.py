@@ -16,23 +16,23 @@ SHELL_PROGRAM = "ssh"  # the name under which all launchers look for it
 
 
 class RankLauncher:
-    """One process a slot, each by bin/muster-rank, which knows its place by what the launcher sets (`rank`, `world`).
+    """One process per slot, each started by bin/muster-rank, which reads its rank from the launcher's variables.
 
-    `rank` and `world` are names of variables, of which the first that is there counts.
+    `rank` and `world` are names of variables; the first one that is set counts.
     """
 
     rank_logs = "ranks"
     master_port_everywhere = True  # torch's store listens on all addresses of node 0
     uses_names = False
-    remote_start = False  # its command on rank 0's node starts what runs on the other nodes, by SHELL_PROGRAM
-    bare_launcher = False  # it would write variables that it finds into command lines
+    remote_start = False  # its command on rank 0's node starts the processes on the other nodes with SHELL_PROGRAM
+    bare_launcher = False  # it would copy its environment into command lines
     rank: tuple[str, ...] = ("RANK",)
     world: tuple[str, ...] = ("WORLD_SIZE",)
     name = ""
-    modules: tuple[str, ...] = ()  # Python packages that it is made of
+    modules: tuple[str, ...] = ()  # the Python packages it needs
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is requested."""
+        """Report what the job requests and this launcher cannot do."""
         problems = []
         if job.elastic:
             problems.append(
@@ -45,7 +45,7 @@ class RankLauncher:
         return problems
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Programs that must be on the PATH of a node."""
+        """Return the programs that must be on a node's PATH."""
         return ()
 
     def order(self, table: RankTable) -> RankTable:
@@ -53,15 +53,15 @@ class RankLauncher:
         return table
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """What ranks find besides their place, which bin/muster-rank adds."""
+        """Return the ranks' variables, except for their place, which bin/muster-rank adds."""
         return {"MASTER_ADDR": table.master.address, "MASTER_PORT": str(job.master_port)}
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """What the launcher itself finds, and ranks do not need."""
+        """Return the variables that only the launcher itself needs."""
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """Files of a node's run directory: what bin/muster-rank is to run. No secret is among them."""
+        """Return the files that tell bin/muster-rank, in a node's run directory, what to run. They hold no secret."""
         rules = {
             "rank": list(self.rank),
             "world": list(self.world),
@@ -76,9 +76,9 @@ class RankLauncher:
 
 
 def common_network(addresses: list[str]) -> str:
-    """The smallest network that holds these IPv4 addresses, as CIDR: what Open MPI chooses each node's interface by.
+    """Return the smallest IPv4 network, as CIDR, that holds these addresses: Open MPI picks each interface by it.
 
-    Names of interfaces differ from node to node, their network does not.
+    Interface names differ from node to node; the network does not.
     """
     numbers = [int.from_bytes(bytes(map(int, address.split("."))), "big") for address in addresses]
     length = 32

@@ -15,22 +15,22 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 
 class TorchrunC10d(TorchrunStatic):
-    """As static, but the agents agree on the ranks among themselves, by the text of their addresses."""
+    """Like static, but the agents agree on the ranks among themselves, sorting their addresses as text."""
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """c10d takes what torchrun takes."""
+        """c10d accepts whatever torchrun accepts."""
         return []
 
     def order(self, table: RankTable) -> RankTable:
         """c10d ignores --node-rank and sorts the nodes by --local-addr as text, 10.0.0.10 before 10.0.0.9
 
-        (torch elastic/rendezvous/dynamic_rendezvous.py, sorted(participants)). The table tells what will be.
+        (torch elastic/rendezvous/dynamic_rendezvous.py, sorted(participants)). The table gives the order that results.
         """
         nodes = sorted(table.nodes, key=lambda node: node.address)
         return build_rank_table([{"name": node.name, "address": node.address, "slots": node.slots} for node in nodes])
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
-        """How the agents find each other; without is_host a node whose name is on 127.0.1.1 never hosts the store."""
+        """Return the rendezvous options; without is_host, a node whose name maps to 127.0.1.1 never hosts the store."""
         is_host = int(node.node_rank == 0)
         least = job.min_nnodes if job.min_nnodes is not None else table.nnodes
         return [
@@ -42,11 +42,10 @@ class TorchrunC10d(TorchrunStatic):
         ]
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """What the launcher reads from the environment.
+        """Return the launcher's environment.
 
-        The ranks get a store of their own each time they start. In the agents' store, which they would share otherwise,
-        they find what was left by an earlier start: agents count restarts each for itself, and the count is the keys'
-        only prefix (torch distributed/rendezvous.py, "/worker/attempt_"). A run that lost a node would then connect to
-        dead addresses.
+        The ranks get a new store at each start. If they shared the agents' store, they could find keys of an earlier
+        start: each agent counts its own restarts, and that count is the keys' only prefix (torch
+        distributed/rendezvous.py, "/worker/attempt_"). A run that lost a node would then connect to dead addresses.
         """
         return {**super().environment(job, table, node), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node, RankTable
 
-# What torchrun's own script does. Most of its start is the import of torch, and a tenth of that are the garbage
-# collector's passes over what is never garbage. Its ranks are processes of their own, with a collector of their own.
+# Does what torchrun's own script does, without garbage collection: a tenth of the import of torch, which is most of
+# the start, goes to passes over objects that live on. The ranks are separate processes with their own collector.
 TORCHRUN = (
     "import gc, sys; gc.disable(); from torch.distributed.run import main; gc.freeze(); gc.enable(); "
     "sys.argv[0] = 'torchrun'; main()"
@@ -18,14 +18,14 @@ TORCHRUN = (
 
 
 def endpoint_host(address: str) -> str:
-    """An address as it stands before ":port"."""
+    """Return an address as written before ":port"."""
     return f"[{address}]" if ":" in address else address
 
 
 class TorchrunStatic:
-    """One torchrun a node.
+    """One torchrun per node.
 
-    Unequal slots are fine: the agents add up their numbers (torch elastic/agent/server/api.py).
+    Unequal slots are fine: the agents add them up (torch elastic/agent/server/api.py).
     """
 
     rank_logs = "torchrun"
@@ -36,7 +36,7 @@ class TorchrunStatic:
     modules: tuple[str, ...] = ("torch",)
 
     def problems(self, job: Job, table: RankTable) -> list[str]:
-        """What this launcher cannot do of what is requested."""
+        """Report what the job requests and this launcher cannot do."""
         if job.elastic:
             return [
                 "an elastic run (nnodes=least:most) needs launch_rdzv_backend: c10d; "
@@ -49,11 +49,11 @@ class TorchrunStatic:
         return table
 
     def needed_programs(self, job: Job, node_rank: int) -> tuple[str, ...]:
-        """Nothing but torch, which brings it."""
+        """Return nothing: torch includes torchrun."""
         return ()
 
     def rendezvous(self, job: Job, table: RankTable, node: Node) -> list[str]:
-        """How the agents find each other."""
+        """Return the options by which the agents find each other."""
         return [
             f"--nnodes={table.nnodes}",
             f"--node-rank={node.node_rank}",
@@ -64,7 +64,7 @@ class TorchrunStatic:
         ]
 
     def command(self, job: Job, table: RankTable, node: Node, interpreter: str, run_directory: str) -> list[str]:
-        """The node's command: absolute interpreter first, no shell."""
+        """Return the node's command: absolute interpreter path first, no shell."""
         return [
             interpreter,
             "-c",
@@ -73,28 +73,28 @@ class TorchrunStatic:
             f"--nproc-per-node={node.slots}",
             f"--rdzv-id={job.run_id}",
             f"--max-restarts={job.max_restarts}",
-            "--monitor-interval=0.1",  # seconds until a rank's end is noticed; the default now, older ones took 5
+            "--monitor-interval=0.1",  # seconds until a rank's end is noticed; the default was 5 in older versions
             f"--log-dir={run_directory}/ranks",
             "--redirects=3",
             *(["-m"] if job.module else ["--no-python"] if job.no_python else []),
-            "--",  # argparse takes the first one for itself, and it may be the job's own
+            "--",  # argparse consumes the first "--", which could be the job's own
             job.module or job.script,
             *job.args,
         ]
 
     def environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """What the launcher reads from the environment."""
-        # An option for it (--shutdown-timeout) is young; the variable is ignored by a torch that does not know it.
+        """Return the launcher's environment."""
+        # Not --shutdown-timeout, which older torch versions reject; they ignore an unknown variable.
         return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(job.stop_grace)}
 
     def launcher_environment(self, job: Job, table: RankTable, node: Node) -> dict[str, str]:
-        """torchrun gives its ranks what it has itself."""
+        """Return nothing: torchrun passes its own environment on to its ranks."""
         return {}
 
     def files(self, job: Job, table: RankTable, node: Node, interpreter: str) -> dict[str, str]:
-        """All is told by arguments."""
+        """Return no files: arguments are enough."""
         return {}
 
     def programs(self, node: Node) -> list[str]:
-        """torchrun keeps logs and exit codes of its ranks itself."""
+        """Return no programs: torchrun itself keeps its ranks' logs and exit codes."""
         return []

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Network drives, such as Paperspace's, mounted with the kernel's CIFS client. Pure. Private to this collection.
+"""Network drives such as Paperspace's, mounted with the kernel's CIFS client. Pure. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Failures were seen with cifs-utils 7.0, Linux 6.1,
+Runs on the node, standard library only, Python >= 3.8. The failures were observed with cifs-utils 7.0, Linux 6.1,
 Samba 4.17.
 """
 
@@ -24,11 +24,11 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.kind impor
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
 
 ECHO_INTERVAL = 5
-"""Seconds between signs of life. A server that has missed three is lost, and what waits for it ends with an error after
-one to five tries of 20 s to reach it again (39 to 106 s in all were seen, no less with 2). The kernel's own 60 would
-let a job hang for minutes."""
+"""Seconds between echo requests. After three missed ones the server counts as lost, and waiting calls fail after one to
+five reconnects of 20 s each (39 to 106 s in total observed, no less with 2). The kernel's default of 60 would let a job
+hang for minutes."""
 LONGEST_PASSWORD = 512
-"""Bytes; mount.cifs says of more: Converted password too long."""
+"""Bytes; beyond that, mount.cifs says: Converted password too long."""
 SHARE = re.compile(r"//[^/\s,]+(/[^/,\x00-\x1f\x7f]+)+")
 CREDENTIALS = ("username", "password", "domain")
 ELSEWHERE = {
@@ -36,20 +36,20 @@ ELSEWHERE = {
     **dict.fromkeys(("dom", "domain", "workgroup", "cred", "credentials"), "credentials"),
     **dict.fromkeys(("ro", "rw"), "read_only"),
 }
-"""Options of mount.cifs that have a place of their own."""
+"""Options of mount.cifs that we set elsewhere."""
 
 
 def share_of(source: str) -> str:
-    r"""Return a source as the kernel takes it, `//ADDRESS/SHARE`; Windows and Paperspace write `\\ADDRESS\SHARE`.
+    r"""Return a source in the kernel's form, `//ADDRESS/SHARE`; Windows and Paperspace write `\\ADDRESS\SHARE`.
 
-    In double quotes YAML makes one of the first two backslashes.
+    YAML in double quotes turns the first two backslashes into one.
     """
     text = source.strip().replace("\\", "/").rstrip("/")
     return f"//{text.lstrip('/')}" if text.startswith("/") else text
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with credentials; no password is told."""
+    """Return what is wrong with credentials, without showing a password."""
     problems = []
     strange = sorted(set(credentials) - set(CREDENTIALS))
     if strange:
@@ -74,14 +74,14 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 class Cifs(Kind):
-    """A share of a file server, the same for all nodes."""
+    """A file server's share, the same for all nodes."""
 
     name = "cifs"
     program = "mount.cifs"
     role = "cifs_share"
     filesystem = "cifs"
     kernel_words = "(?i)cifs"
-    # The kernel's log is more exact than the error that it returns, so its words come first.
+    # The kernel's log is more precise than the error it returns, so its messages come first.
     causes = (
         Cause(
             r"cifs filesystem not supported|mount error\(19\)|unknown filesystem type '?cifs",
@@ -187,7 +187,7 @@ class Cifs(Kind):
     )
 
     def problems(self, wanted: Wanted) -> list[str]:
-        """Return what is refused."""
+        """Return why a mount is refused."""
         problems = [*super().problems(wanted), *credential_problems(wanted.credentials)]
         if not SHARE.fullmatch(share_of(wanted.source)):
             problems.append(
@@ -213,13 +213,13 @@ class Cifs(Kind):
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return the file that mount.cifs reads: a value is all that follows its =, blanks and quotes too."""
+        """Return the file that mount.cifs reads: a value is everything after the =, including blanks and quotes."""
         if not credentials:
             return ""
         return "".join(f"{name}={credentials[name]}\n" for name in CREDENTIALS if name in credentials)
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit. The version of SMB is negotiated."""
+        """Return the unit's content. The SMB version is negotiated."""
         own = {
             **of_every_mount(wanted),
             "file_mode": "0755",

@@ -6,9 +6,9 @@
 
 Runs on the node, standard library only, Python >= 3.8.
 
-The order makes every interruption harmless: a mount is unmounted before its files change, so one that is up was made
-with the files that are there. A mount that cannot be proved to work is unmounted; its unit stays enabled, and the
-next boot, or the next call, tries again.
+The order makes every interruption harmless: a mount is unmounted before its files change, so an active mount was made
+with the current files. A mount that cannot be proved to work is unmounted; its unit stays enabled, so the next boot or
+call tries again.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ STEPS = {
     "read": "what was written there cannot be read",
     "remove": "what was written there cannot be removed",
 }
-LATEST_WORDS = 2.0  # seconds that a busy journal has for what a program said
+LATEST_WORDS = 2.0  # seconds for a busy journal to record a program's messages
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a mount: where they lie, and their texts. The text of credentials is "" if there is no file."""
+    """The paths and contents of a mount's files. The credentials' content is "" if there is no file."""
 
     unit: str
     unit_file: str
@@ -52,7 +52,7 @@ class Files:
 
 
 def wanted_files(kind: Kind, wanted: Wanted) -> Files:
-    """Return the files of a mount as they are to be."""
+    """Return the desired files of a mount."""
     credentials_text = kind.credential_text(wanted.credentials)
     credentials_file = credentials_path(wanted.path)
     parts = kind.parts(wanted, credentials_file if credentials_text else "")
@@ -70,7 +70,7 @@ def wanted_files(kind: Kind, wanted: Wanted) -> Files:
 
 
 def refuse(kind: Kind, wanted: Wanted) -> None:
-    """Raise with all that is wrong with what is asked for."""
+    """Raise MountError with all problems of the requested mount."""
     problems = kind.problems(wanted)
     path = wanted.path
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "//"):
@@ -84,7 +84,7 @@ def refuse(kind: Kind, wanted: Wanted) -> None:
 
 
 def unsafe(path: str) -> str:
-    """What is told of a path that somebody else than root could exchange for another one while root mounts there."""
+    """Return the message for a path that someone other than root could replace while root mounts there."""
     return (
         f"root must not use {path}: {parent_fault(path)}. Needed: a place that only root can change, such as "
         f"/mnt/data, not one in a home. Choose another one; a link to it may lie anywhere (ln -s /mnt/data {path})"
@@ -92,7 +92,7 @@ def unsafe(path: str) -> str:
 
 
 def changed_files(files: Files) -> list[str]:
-    """Return which of the files are not as they are to be: unit, credentials."""
+    """Return which files differ from the desired ones: unit, credentials."""
     changed = []
     if node.read_text(files.unit_file) != files.unit_text:
         changed.append("unit")
@@ -118,7 +118,7 @@ def write_files(files: Files) -> None:
 
 
 def difference(files: Files, changed: list[str], wanted_unit: bool) -> list[dict[str, str]]:
-    """Return what --diff shows. Of credentials only that they change."""
+    """Return what --diff shows; for credentials, only that they change."""
     shown = []
     if "unit" in changed or not wanted_unit:
         shown.append(
@@ -144,7 +144,7 @@ def difference(files: Files, changed: list[str], wanted_unit: bool) -> list[dict
 
 
 def refuse_mount_point(wanted: Wanted, mounted: bool, ours: bool) -> None:
-    """Raise where a mount point cannot be one."""
+    """Raise MountError if a path cannot be a mount point."""
     path = wanted.path
     if mounted and not ours:
         found = proof.mounted_at(path) or {"source": "", "type": ""}
@@ -172,7 +172,7 @@ def refuse_mount_point(wanted: Wanted, mounted: bool, ours: bool) -> None:
 
 
 def explain(kind: Kind, wanted: Wanted, found: str, said: str) -> str:
-    """Return the one message of a mount that failed: what was found, its cause, what to do."""
+    """Return the message for a failed mount: what was found, its cause, what to do."""
     known = kind.diagnose(said) or kind.diagnose(found)
     head = f"{wanted.path} ({wanted.source} by {kind.name}): {found}."
     if known:
@@ -183,9 +183,9 @@ def explain(kind: Kind, wanted: Wanted, found: str, said: str) -> str:
 
 
 def last_words(kind: Kind, unit: str, since: float) -> str:
-    """Return what a mount that failed has said, once a cause is known or LATEST_WORDS have passed.
+    """Return the messages of a failed mount, once a cause is known or LATEST_WORDS have passed.
 
-    The program tells why at about the time of its end; on a busy machine the journal takes that in later.
+    The program logs the reason just before it ends; on a busy machine, the journal records it later.
     """
     deadline = time.monotonic() + LATEST_WORDS
     while True:
@@ -196,11 +196,11 @@ def last_words(kind: Kind, unit: str, since: float) -> str:
 
 
 def bring_up(kind: Kind, wanted: Wanted, unit: str) -> dict[str, Any]:
-    """Start a unit and prove its mount; raise with the cause, and nothing mounted, where that fails."""
+    """Start a unit and prove its mount; if that fails, unmount and raise MountError with the cause."""
     begun, deadline = time.time(), time.monotonic() + wanted.timeout
     started = node.call("systemctl", "start", "--", unit, seconds=wanted.timeout)
     if started.code != 0:
-        # a program that says why does so within a moment of its mount's end
+        # a program that gives a reason does so soon after its mount ends
         found = "it cannot be mounted" if not started.hangs else f"it was not mounted within {wanted.timeout} s"
     else:
         answer = proof_of(kind, wanted, deadline - time.monotonic())
@@ -217,7 +217,7 @@ def bring_up(kind: Kind, wanted: Wanted, unit: str) -> dict[str, Any]:
 
 
 def proof_of(kind: Kind, wanted: Wanted, seconds: float) -> dict[str, Any]:
-    """Prove a mount as its user; what is read from the local directory below, where nothing is mounted, is no proof."""
+    """Prove a mount as its user; reading the local directory underneath while nothing is mounted is no proof."""
     probe = f"{PROBE}{socket.gethostname()}-{os.getpid()}" if kind.may_probe(wanted) else ""
     if not proof.mounted_at(wanted.path):
         return {"step": "stat", "errno": 0, "error": "the mount went away again"}
@@ -225,7 +225,7 @@ def proof_of(kind: Kind, wanted: Wanted, seconds: float) -> dict[str, Any]:
 
 
 def mounted(kind: Kind, wanted: Wanted, check_mode: bool) -> dict[str, Any]:
-    """Have it mounted, now and after each boot."""
+    """Ensure that it is mounted, now and after each boot."""
     refuse(kind, wanted)
     files = wanted_files(kind, wanted)
     path, unit = wanted.path, files.unit
@@ -239,7 +239,7 @@ def mounted(kind: Kind, wanted: Wanted, check_mode: bool) -> dict[str, Any]:
     broken = False
     if is_mounted:
         answer = proof_of(kind, wanted, proof.LOOK)
-        # of others' mounts only those whose program has died are taken down; what hangs may come back to them
+        # take down others' mounts only if their program has died; one that hangs may recover
         broken = proof.is_broken(answer) if ours else proof.is_orphaned(answer)
     if not broken:
         refuse_mount_point(wanted, is_mounted, ours)
@@ -274,7 +274,7 @@ def mounted(kind: Kind, wanted: Wanted, check_mode: bool) -> dict[str, Any]:
 
 
 def unmounted(kind: Kind, wanted: Wanted, check_mode: bool, absent: bool) -> dict[str, Any]:
-    """Have it not mounted, and not after a boot; with `absent` without unit and credentials too. Data stay."""
+    """Ensure that it is not mounted, now or after a boot; `absent` also removes unit and credentials. Data stay."""
     path, unit = wanted.path, unit_name(wanted.path)
     files = Files(unit, f"{UNITS}/{unit}", "", credentials_path(path), "")
     has_unit = MARK in node.read_text(files.unit_file)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a kind of mount: its needs, its files, and what its failures mean. Private to this collection.
+"""The interface of a kind of mount: its needs, its files, and the meaning of its failures. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. A kind is one file with one class of this shape, without input
-or output; `node.py` does what it says.
+Runs on the node, standard library only, Python >= 3.8. Each kind is one file with one class of this interface, without
+I/O, which `node.py` does.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# What a line of mount options, or of a unit, cannot hold; each kind may allow more.
+# Characters that a line of mount options or of a unit cannot hold; a kind may allow more.
 UNHOLDABLE = re.compile(r"[\x00-\x20\x7f,\"'\\]")
 
 
 class MountError(Exception):
-    """What was found, the cause and what to do, in words for a person."""
+    """What was found, the cause and what to do, for a person."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One mount as it is to be."""
+    """The desired state of one mount."""
 
     path: str
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    credentials: Mapping[str, str] = field(default_factory=dict)  # without what is empty
+    credentials: Mapping[str, str] = field(default_factory=dict)  # without empty values
     read_only: bool = False
     uid: int = 0
     gid: int = 0
-    timeout: int = 30  # seconds, the bound of every wait
+    timeout: int = 30  # seconds, the limit of every wait
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What stands in the unit. `options` are words as `mount -o` takes them."""
+    """The content of the unit. `options` are words for `mount -o`."""
 
     what: str
     fs_type: str
@@ -48,7 +48,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Cause:
-    """Words of a log, what they mean, and what to do. {1} in both is the first group of the pattern."""
+    """A pattern for a log message, its meaning, and what to do. {1} in both is the pattern's first group."""
 
     pattern: str
     cause: str
@@ -59,15 +59,15 @@ class Kind:
     """One kind of mount."""
 
     name = ""
-    program = ""  # that must be on the node
-    role = ""  # that installs it
-    filesystem = ""  # that the kernel must know: fuse, cifs
-    device = ""  # that must be there, "" for none
-    kernel_words = ""  # regular expression of the kernel's own lines that tell of it, "" for none
+    program = ""  # program that must be on the node
+    role = ""  # role that installs it
+    filesystem = ""  # file system that the kernel must support: fuse, cifs
+    device = ""  # device that must exist, "" for none
+    kernel_words = ""  # regular expression for the kernel's messages about it, "" for none
     causes: tuple[Cause, ...] = ()
 
     def problems(self, wanted: Wanted) -> list[str]:
-        """Return what is refused, each with what was found, what is needed and what to do."""
+        """Return the reasons to refuse a mount, each with what was found, what is needed and what to do."""
         return [
             f"option {name} has the value {value!r}. Needed: a value without commas, quotes, backslashes, spaces and "
             "control characters, which a line of mount options cannot hold"
@@ -80,19 +80,19 @@ class Kind:
         raise NotImplementedError
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit; credentials_file is "" if there are none."""
+        """Return the unit's content; credentials_file is "" without credentials."""
         raise NotImplementedError
 
     def directories(self, wanted: Wanted) -> list[str]:
-        """Return directories that must be there, for root alone: caches."""
+        """Return directories that must exist, private to root: caches."""
         return []
 
     def may_probe(self, wanted: Wanted) -> bool:
-        """Whether an object can be written and removed again, as a proof."""
+        """Whether an object can be written and removed as a proof."""
         return not wanted.read_only
 
     def diagnose(self, text: str) -> tuple[str, str] | None:
-        """Return cause and remedy by what journal and programs have said; None if nothing is known."""
+        """Return cause and remedy from messages of journal and programs; None if unknown."""
         for entry in self.causes:
             found = re.search(entry.pattern, text, re.IGNORECASE)
             if found:
@@ -102,7 +102,7 @@ class Kind:
 
 
 def of_every_mount(wanted: Wanted) -> dict[str, Any]:
-    """Return the options that s3fs and mount.cifs take alike. Those of mount-s3 are its own, some of them required."""
+    """Return the options that s3fs and mount.cifs share. mount-s3 has its own, some of them required."""
     return {
         "_netdev": True,
         "nofail": True,
@@ -115,7 +115,7 @@ def of_every_mount(wanted: Wanted) -> dict[str, Any]:
 
 
 def merged(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of several sources as one; the later ones win, and keep the place of the first."""
+    """Merge options of several sources; later values win, in the position of the first."""
     result: dict[str, Any] = {}
     for part in parts:
         result.update(part)

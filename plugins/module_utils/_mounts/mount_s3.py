@@ -4,8 +4,8 @@
 
 """Buckets mounted by Mountpoint for Amazon S3 (mount-s3). Pure. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Options are those of the command line without their dashes, as
-doc/CONFIGURATION.md of mountpoint-s3 1.18 and newer says for /etc/fstab; a mount unit calls mount(8) in the same way.
+Runs on the node, standard library only, Python >= 3.8. Options are command line options without dashes, as
+doc/CONFIGURATION.md of mountpoint-s3 >= 1.18 describes for /etc/fstab; a mount unit also calls mount(8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts import s3
 from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Cause, Kind, Parts, Wanted, merged
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import option_words
 
-# cli.rs of mountpoint-s3; what a unit of ours sets itself, or what has no meaning there, is left out
+# cli.rs of mountpoint-s3, without options that our unit sets itself or that make no sense in it
 OPTIONS = frozenset(
     [
         "region",
@@ -67,10 +67,10 @@ OPTIONS = frozenset(
 
 
 class MountS3(Kind):
-    """Amazon's own program: fast to read, new objects only, no rename, no append."""
+    """Amazon's own program: fast reads, writes only new objects, no rename, no append."""
 
     name = "mount-s3"
-    program = "mount.mount-s3"  # since 1.18, by which mount(8) calls it
+    program = "mount.mount-s3"  # the name that mount(8) calls, since 1.18
     role = "mount_s3"
     filesystem = "fuse"
     device = "/dev/fuse"
@@ -96,11 +96,11 @@ class MountS3(Kind):
     )
 
     def problems(self, wanted: Wanted) -> list[str]:
-        """Return what is refused: options are checked here, for clap's own words go to a journal that few read."""
+        """Return the reasons to refuse a mount. Checks options, since clap's errors go to a journal that few read."""
         unknown = sorted(name for name in wanted.options if name not in OPTIONS)
         both = [name for name in ("allow-other", "allow-root") if wanted.options.get(name)]
         problems = [
-            # a comma has an escape in these options
+            # these options may hold escaped commas
             *super().problems(
                 Wanted(wanted.path, "", {name: no_commas(value) for name, value in wanted.options.items()})
             ),
@@ -117,11 +117,11 @@ class MountS3(Kind):
         return problems
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return a file of variables."""
+        """Return the content of an environment file."""
         return s3.credential_text(credentials)
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit: _netdev, nosuid and nodev are required by mount-s3 itself."""
+        """Return the unit's content: mount-s3 itself requires _netdev, nosuid and nodev."""
         bucket, prefix = s3.bucket_and_prefix(wanted.source)
         own = {
             "_netdev": True,
@@ -144,14 +144,14 @@ class MountS3(Kind):
         )
 
     def directories(self, wanted: Wanted) -> list[str]:
-        """Return the cache and the logs."""
+        """Return the directories of cache and logs."""
         return [str(wanted.options[name]) for name in ("cache", "log-directory") if wanted.options.get(name)]
 
     def may_probe(self, wanted: Wanted) -> bool:
-        """Whether what is written can be removed again."""
+        """Whether written objects can be removed again."""
         return not wanted.read_only and wanted.options.get("allow-delete") is True
 
 
 def no_commas(value: object) -> object:
-    """Return a value to be judged without its commas."""
+    """Return a value without commas, which are allowed here."""
     return value if isinstance(value, bool) or value is None else re.sub(",", "", str(value))

@@ -21,22 +21,22 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.kind impor
 from ansible_collections.muster.training.plugins.module_utils._mounts.proof import mounted_at
 from ansible_collections.muster.training.plugins.module_utils._node_commands import Command, Output
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Sequence
 
-QUICK = 10.0  # seconds for what only asks systemd or the kernel
-PATIENT = 60.0  # seconds for systemd to read all its units again, on a machine that computes
+QUICK = 10.0  # seconds for queries of systemd or the kernel
+PATIENT = 60.0  # seconds for systemd to reload all units on a busy machine
 CONNECTIONS = "/sys/fs/fuse/connections"
 
 
 def call(*argv: str, seconds: float = QUICK) -> Output:
-    """Run a command to its end, or to the end of the time it has."""
+    """Run a command until it ends or its time is up."""
     return Command(argv, env={**os.environ, "LC_ALL": "C.UTF-8"}).output(time.monotonic() + seconds)
 
 
 def must(*argv: str) -> str:
-    """Run a command that has to go well, and that waits for no server."""
+    """Run a command that must succeed, and does not wait for a server."""
     said = call(*argv, seconds=PATIENT)
     if said.code != 0:
         raise MountError(f"`{' '.join(argv)}` failed: {said.text.strip() or 'no answer'}")
@@ -44,7 +44,7 @@ def must(*argv: str) -> str:
 
 
 def lacking(kind: Kind) -> str:
-    """Return what this node lacks for a kind of mount, with what to do, "" if nothing."""
+    """Return what this node lacks for a kind of mount and what to do, "" if nothing."""
     if not os.path.isdir("/run/systemd/system"):
         return (
             "systemd does not run on this node. Needed: a machine, or a container, with systemd; mounts are its units"
@@ -69,7 +69,7 @@ def lacking(kind: Kind) -> str:
 
 
 def knows(filesystem: str) -> bool:
-    """Whether the kernel has a file system."""
+    """Whether the kernel supports a file system."""
     with open("/proc/filesystems", encoding="ascii") as stream:
         return filesystem in stream.read().split()
 
@@ -81,7 +81,7 @@ def unit_state(unit: str) -> dict[str, str]:
 
 
 def journal(unit: str, kind: Kind, since: float) -> str:
-    """Return what a unit, its program, and where it has to do with it the kernel, have said since a time."""
+    """Return the messages of a unit, its program and, where relevant, the kernel since a time."""
     after = f"--since=@{since:.6f}"
     plain = ("--output=cat", "--no-pager", "--quiet")
     said = call("journalctl", *plain, after, f"--unit={unit}").text
@@ -92,7 +92,7 @@ def journal(unit: str, kind: Kind, since: float) -> str:
 
 
 def users_of(path: str) -> list[str]:
-    """Return the processes that have something open, or stand, below a mount, as `pid name`."""
+    """Return the processes with open files or a working directory below a mount, as `pid name`."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         links = [f"/proc/{pid}/cwd", f"/proc/{pid}/root"]
@@ -111,7 +111,7 @@ def users_of(path: str) -> list[str]:
 
 
 def unmount(path: str) -> None:
-    """Unmount what answers; what is in use stays, and is told."""
+    """Unmount a mount that answers; raise MountError with its users if it is busy."""
     said = call("umount", path)
     if mounted_at(path):
         users = users_of(path)
@@ -124,7 +124,7 @@ def unmount(path: str) -> None:
 
 
 def abort(path: str) -> None:
-    """Let all who wait for a FUSE mount go on, with an error: a server that is gone will not answer them."""
+    """Abort all requests to a FUSE mount with an error, since a server that is gone will not answer."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
             fields = line.split(" ")
@@ -135,7 +135,7 @@ def abort(path: str) -> None:
 
 
 def take_down(path: str, unit: str) -> None:
-    """Have nothing mounted at a path, whatever state it is in, and no process of its unit left."""
+    """Unmount a path, whatever its state, and end all processes of its unit."""
     deadline = time.monotonic() + QUICK
     while mounted_at(path) and time.monotonic() < deadline:
         abort(path)
@@ -147,7 +147,7 @@ def take_down(path: str, unit: str) -> None:
 
 
 def end_processes(unit: str) -> None:
-    """Kill what is left in the unit's control group: a program that mounts outlives a mount that has failed."""
+    """Kill the processes left in the unit's cgroup: the mounting program outlives a failed mount."""
     escaped = unit.replace("\\", "\\\\")
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -170,13 +170,13 @@ def read_text(path: str) -> str:
 
 
 def is_private(path: str) -> bool:
-    """Whether a file is root's alone."""
+    """Whether a file is private to root."""
     status = os.stat(path)
     return (status.st_uid, status.st_gid, status.st_mode & 0o777) == (0, 0, 0o600)
 
 
 def write(path: str, text: str, mode: int) -> None:
-    """Write a file in one step; nobody sees it half written, or with other rights."""
+    """Write a file atomically; nobody sees it half written or with other permissions."""
     number, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".muster-")
     try:
         with os.fdopen(number, "w", encoding="utf-8") as stream:
@@ -189,7 +189,7 @@ def write(path: str, text: str, mode: int) -> None:
 
 
 def make_private(directories: Sequence[str]) -> None:
-    """Make directories for root alone, where they are not there."""
+    """Make missing directories, private to root."""
     for directory in directories:
         if not os.path.isdir(directory):
             os.makedirs(os.path.dirname(directory), exist_ok=True)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Proof that a mount can be used, from child processes that can be left behind. Private to this collection.
+"""Prove that a mount can be used, in child processes that may hang. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Whatever touches a mount whose server is gone may wait forever,
-so nothing else here touches one.
+Runs on the node, standard library only, Python >= 3.8. Access to a mount whose server is gone may block forever, so
+only these child processes access mounts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ansible_collections.muster.training.plugins.module_utils._data_mounts impor
 from ansible_collections.muster.training.plugins.module_utils._node_commands import call_apart
 from ansible_collections.muster.training.plugins.module_utils._node_storage import parse_mountinfo
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
-LOOK = 5.0  # seconds for a first look at what may be there; a server that lives answers within milliseconds
-# What a file system says of itself that is broken, whoever asks.
-# The last two are CIFS's: its server is being looked for, or has its share no longer.
+LOOK = 5.0  # seconds for a first look at an existing mount; a live server answers within milliseconds
+# Errors of a file system that is broken for everyone.
+# The last two are CIFS's: it is reconnecting, or the server no longer has the share.
 BROKEN = (
     *(errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ESTALE, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV),
     *(errno.EAGAIN, errno.EREMCHG),
@@ -32,7 +32,7 @@ BROKEN = (
 
 
 def mounted_at(path: str) -> dict[str, str] | None:
-    """Return type, source and options of what is mounted at a path, None if nothing is."""
+    """Return type, source and options of the mount at a path, None if there is none."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         return parse_mountinfo(stream.read()).get(path)
 
@@ -49,7 +49,7 @@ def _error(step: str, problem: OSError) -> dict[str, Any]:
 
 
 def use(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
-    """Look at a mount as its user does, write a probe where its name is given; return what was found.
+    """Use a mount as its user, and write a probe if its name is given; return what was found.
 
     {"listing": ..., "probe": bool}, or {"step": stat | list | write | read | remove, "errno", "error"}.
     """
@@ -83,9 +83,9 @@ def use(path: str, uid: int, gid: int, probe: str = "") -> dict[str, Any]:
 
 
 def look(path: str) -> dict[str, Any]:
-    """Return what a path is: real (its path without links), exists, is_directory, entries (at most one of them).
+    """Describe a path: real (its path without links), exists, is_directory, entries (at most one of them).
 
-    Of use where nothing is mounted there. `hangs` alone where a directory on the way does not answer.
+    For paths where nothing is mounted. Only `hangs` if a parent directory does not answer.
     """
 
     def ask() -> dict[str, Any]:
@@ -104,7 +104,7 @@ def look(path: str) -> dict[str, Any]:
 
 
 def prove(path: str, uid: int, gid: int, probe: str, seconds: float) -> dict[str, Any]:
-    """Return what `use` finds, or {"step": "stat", "error": ..., "hangs": True} where there is no answer in time."""
+    """Return what `use` finds, or {"step": "stat", "error": ..., "hangs": True} without an answer in time."""
     found = call_apart({"it": lambda: use(path, uid, gid, probe)}, max(0.5, seconds)).get("it")
     if found is None:
         return {"step": "stat", "errno": errno.ETIMEDOUT, "error": f"no answer within {seconds:.0f} s", "hangs": True}
@@ -112,7 +112,7 @@ def prove(path: str, uid: int, gid: int, probe: str, seconds: float) -> dict[str
 
 
 def is_broken(found: dict[str, Any]) -> bool:
-    """Whether a proof failed because the mount itself is dead, and not by rights or a full disk."""
+    """Whether a proof failed because the mount itself is dead, not because of permissions or a full disk."""
     return bool(found.get("hangs")) or (found.get("step") in ("stat", "list") and found.get("errno") in BROKEN)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Common to both programs that mount buckets: credentials, sources, and Amazon's refusals. Private to this collection.
+"""Shared by both programs that mount buckets: credentials, sources, and Amazon's errors. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -14,16 +14,16 @@ import re
 from ansible_collections.muster.training.plugins.module_utils._mounts.kind import Cause
 from ansible_collections.muster.training.plugins.module_utils._mounts.unit import environment_text
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Mapping
 
-# docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html; older buckets have capitals and underscores
+# docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html; older buckets may have capitals, underscores
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
 def bucket_and_prefix(source: str) -> tuple[str, str]:
-    """Split bucket or bucket:/prefix. The prefix comes without slashes around it."""
+    """Split bucket or bucket:/prefix. Strips slashes around the prefix."""
     bucket, _colon, prefix = source.partition(":")
     return bucket, prefix.strip("/")
 
@@ -41,7 +41,7 @@ def source_problems(source: str) -> list[str]:
 
 
 def credential_problems(credentials: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with credentials; no value of one is told."""
+    """Return what is wrong with credentials, without showing their values."""
     problems = []
     given = set(credentials)
     if given and not given >= {"access_key", "secret_key"}:
@@ -61,7 +61,7 @@ def credential_problems(credentials: Mapping[str, str]) -> list[str]:
 
 
 def credential_text(credentials: Mapping[str, str]) -> str:
-    """Return a file of variables as the AWS tools know them; both spellings, for s3fs before 1.87 knows the older."""
+    """Return an environment file for the AWS tools, with both spellings: s3fs before 1.87 knows only the older."""
     if not credentials:
         return ""
     names = {
@@ -72,7 +72,7 @@ def credential_text(credentials: Mapping[str, str]) -> str:
     return environment_text({name: credentials[key] for key in names if key in credentials for name in names[key]})
 
 
-# In order: s3fs tries an older signature after each refusal, whose AccessDenied says nothing.
+# In order: after each refusal s3fs tries an older signature, whose AccessDenied means nothing.
 CAUSES = (
     Cause(
         "RequestTimeTooSkewed|difference between the request time and the current time",
@@ -144,7 +144,7 @@ CAUSES = (
         "correct the endpoint's URL, or install the authority of its certificate (update-ca-certificates)",
     ),
 )
-# Of FUSE itself.
+# Errors of FUSE itself.
 FUSE_CAUSES = (
     Cause(
         "fuse: device not found|/dev/fuse.*(No such|not found)|modprobe fuse",

@@ -4,7 +4,7 @@
 
 """Buckets mounted by s3fs. Pure. Private to this collection.
 
-Runs on the node, standard library only, Python >= 3.8. Seen with s3fs 1.90.
+Runs on the node, standard library only, Python >= 3.8. Observed with s3fs 1.90.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._mounts.unit impor
 
 
 class S3fs(Kind):
-    """A file system in user space; a directory of a bucket may be mounted alone."""
+    """A user-space file system; can mount a single directory of a bucket."""
 
     name = "s3fs"
     program = "s3fs"
@@ -58,7 +58,7 @@ class S3fs(Kind):
     )
 
     def problems(self, wanted: Wanted) -> list[str]:
-        """Return what is refused."""
+        """Return the reasons to refuse a mount."""
         return [
             *super().problems(wanted),
             *s3.source_problems(wanted.source),
@@ -66,16 +66,16 @@ class S3fs(Kind):
         ]
 
     def credential_text(self, credentials: Mapping[str, str]) -> str:
-        """Return a file of variables: a passwd_file could not hold spaces, colons or a session token."""
+        """Return an environment file: a passwd_file could not hold spaces, colons or a session token."""
         return s3.credential_text(credentials)
 
     def parts(self, wanted: Wanted, credentials_file: str) -> Parts:
-        """Return what stands in the unit.
+        """Return the unit's content.
 
-        Short timeouts: by default s3fs waits for 300 s to connect and 120 s for an answer, five times. A name is
-        asked for in four forms, each with a pause of 4 s where it fails (curl.cpp, s3fs.cpp of 1.90): with one try of
-        each a reader hears after 16 s that S3 is gone, and after 60 s that it is silent (both seen). Errors are logged,
-        by which a failure is explained.
+        Timeouts are short: by default s3fs waits 300 s to connect and 120 s for an answer, five times. It looks up each
+        name in four forms, with a pause of 4 s after each failure (curl.cpp, s3fs.cpp of 1.90). With one try each, a
+        reader gets an error after 16 s if S3 is gone, and after 60 s if it is silent (both observed). Errors are logged
+        to explain a failure.
         """
         bucket, prefix = s3.bucket_and_prefix(wanted.source)
         own = {
@@ -98,5 +98,5 @@ class S3fs(Kind):
         )
 
     def directories(self, wanted: Wanted) -> list[str]:
-        """Return the cache."""
+        """Return the cache directory."""
         return [str(wanted.options["use_cache"])] if wanted.options.get("use_cache") else []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A systemd mount unit: its name and text, and its file of variables. Pure. Private to this collection.
+"""A systemd mount unit: its name and text, and its environment file. Pure. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8.
 """
@@ -15,15 +15,15 @@ import re
 
 from ansible_collections.muster.training.plugins.module_utils._data_mounts import MARK
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Iterable, Mapping
 
-SECRETS = "/etc/muster/mounts"  # root's alone
+SECRETS = "/etc/muster/mounts"  # private to root
 
 
 def unit_name(path: str) -> str:
-    """Return the name of the unit of a mount point, as `systemd-escape --path --suffix=mount` makes it."""
+    """Return the unit name of a mount point, as `systemd-escape --path --suffix=mount` forms it."""
     path = posixpath.normpath("/" + path.strip("/"))
     if path == "/":
         return "-.mount"
@@ -40,13 +40,13 @@ def unit_name(path: str) -> str:
 
 
 def credentials_path(path: str) -> str:
-    """Return where the credentials of a mount point lie: a name that needs no escapes anywhere, one for each path."""
+    """Return the path of a mount point's credentials, unique for each mount point, without characters to escape."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", path.strip("/"))[:60]
     return f"{SECRETS}/{readable}-{hashlib.sha256(path.encode()).hexdigest()[:8]}.credentials"
 
 
 def escape_specifiers(text: str) -> str:
-    """Return a value for a line of a unit: % begins a specifier there."""
+    """Escape a value for a line of a unit, where % begins a specifier."""
     return text.replace("%", "%%")
 
 
@@ -59,10 +59,10 @@ def mount_unit(
     environment_file: str = "",
     description: str = "",
 ) -> str:
-    """Return the text of the unit. `options` are words as `mount -o` takes them, in order.
+    """Return the text of the unit. `options` are words for `mount -o`, in order.
 
-    With C(nofail) among the options nothing of a boot waits for the mount, and with remote-fs.target no more than
-    wanting it, its failure fails nothing else. Where a server is gone, its lazy unmount lets the machine shut down.
+    With C(nofail) in the options, no part of a boot waits for the mount; remote-fs.target only wants it, so its failure
+    fails nothing else. LazyUnmount lets the machine shut down when the server is gone.
     """
     value = escape_specifiers
     lines = [
@@ -90,7 +90,7 @@ def mount_unit(
 
 
 def environment_text(variables: Mapping[str, str]) -> str:
-    """Return a file for EnvironmentFile=. In double quotes all characters stand for themselves but \\ " $ and `."""
+    """Return a file for EnvironmentFile=. In double quotes, all characters are literal except \\ " $ and `."""
     lines = []
     for name, value in variables.items():
         quoted = re.sub(r'([\\"$`])', r"\\\1", value)
@@ -99,7 +99,7 @@ def environment_text(variables: Mapping[str, str]) -> str:
 
 
 def option_words(options: Mapping[str, object]) -> list[str]:
-    """Return options as words: true is a bare name; what is false or none is left out."""
+    """Return options as words: true gives a bare name; false and none are left out."""
     words = []
     for name, value in options.items():
         if value is True:

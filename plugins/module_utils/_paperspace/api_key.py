@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the key of the Paperspace API comes from. Private to this collection."""
+"""Find the key of the Paperspace API. Private to this collection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
 
 try:
     import tomllib
-except ImportError:  # Python < 3.11; only find_api_key() needs it, and says so
+except ImportError:  # Python < 3.11; only find_api_key() needs it, and reports that
     tomllib = None  # type: ignore[assignment]
 
 
 def find_api_key(given: str | None, environment: Mapping[str, str], home: str) -> str:
-    """The API key: as given, else PAPERSPACE_API_KEY, else what `pspace login` wrote, else the old command-line tool's.
+    """The API key: the given one, else PAPERSPACE_API_KEY, else `pspace login`'s, else the old command line tool's.
 
-    The file ~/.paperspace/credentials.toml holds a key a team; ~/.paperspace/config.toml says which team is current.
-    Raises KeyMissingError, which names what was looked at.
+    ~/.paperspace/credentials.toml holds one key per team; ~/.paperspace/config.toml says which team is current.
+    Raises KeyMissingError, which names the places searched.
     """
     key = (given or "").strip() or environment.get("PAPERSPACE_API_KEY", "").strip()
     if not key:
@@ -34,7 +34,7 @@ def find_api_key(given: str | None, environment: Mapping[str, str], home: str) -
             "~/.paperspace/config.json give none"
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
-        # Otherwise the HTTP library refuses the header with a message that quotes it.
+        # Otherwise the HTTP library would refuse the header with a message that quotes the key.
         raise KeyMissingError("the API key contains a space or a character that no key has; check how it was copied")
     return key
 
@@ -81,7 +81,7 @@ def _key_of_old_tool(path: str) -> str:
 
 
 def _unreadable(path: str, error: Exception) -> KeyMissingError:
-    # The parser's own message may quote the file, and with it the key.
+    # The parser's message may quote the file, including the key.
     why = (error.strerror or "") if isinstance(error, OSError) else "it is malformed"
     return KeyMissingError(
         f"{path} cannot be read: {why}", hint="Repair or remove the file, or set PAPERSPACE_API_KEY instead."

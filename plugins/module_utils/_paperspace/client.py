@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Client of the Paperspace API v1: one request at a time, typed errors, paging, retries, events polled to their end.
+"""Client of the Paperspace API v1: one request at a time, typed errors, paging, retries, polling of events.
 
 Private to this collection.
 """
@@ -36,10 +36,10 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.transp
     open_url_transport,
 )
 
-PAGE_SIZE = 120  # the most that the API document allows for `limit`
+PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000
 
-# Seconds. The API publishes no rate limit; the longest wait is what a person at a terminal bears.
+# Seconds. The API publishes no rate limit; the longest wait is what a user at a terminal will accept.
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -47,19 +47,18 @@ EVENT_ENDED = ("done", "error", "cancelled")
 
 
 class Change(NamedTuple):
-    """Reply to a request that changes something: the event to wait for (None: done at once) and the object."""
+    """Reply to a changing request: the event to wait for (None: done at once) and the object."""
 
     event: dict[str, Any] | None
     data: dict[str, Any]
 
 
 class Client:
-    """The API as its document describes it, for one key. The operations one by one are in operations.py.
+    """The API as documented, for one key. operations.py has the individual operations.
 
-    timeout: seconds for one request. retries: how often a request is sent again after a passing failure; requests that
-    change something are sent again only when they were refused (429, nobody listens), never when they may have been
-    carried out.
-    notify: called with one line before each wait. sleep, clock, transport: seams for tests.
+    timeout: seconds per request. retries: how often a request is repeated after a transient failure; a changing request
+    is repeated only if it was refused (429, connection refused), never if it may have been carried out.
+    notify: called with one line before each wait. sleep, clock, transport: replaceable in tests.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Client:
         self._sleep = sleep
         self._clock = clock
         self._notify = notify
-        #: When the last answer was sent, by the API's clock, in seconds since 1970; None where it does not say.
+        #: When the last answer was sent, by the API's clock, in seconds since 1970; None if unknown.
         self.server_time: float | None = None
 
     def request(
@@ -92,10 +91,9 @@ class Client:
         query: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The parsed JSON of one request. path starts with "/" and its parts are quoted (see quoted()).
+        """Send one request; return the parsed JSON. path starts with "/" and its parts are quoted (see quoted()).
 
-        Raises a PaperspaceError subclass; LostAnswerError where a request that changes something may have been carried
-        out.
+        Raises a PaperspaceError subclass; LostAnswerError if a changing request may have been carried out.
         """
         tries = 0
         while True:
@@ -112,7 +110,7 @@ class Client:
                 self._sleep(wait)
 
     def _wait_before_next(self, error: PaperspaceError, method: str, tries: int) -> float | None:
-        """Seconds to wait, None to give up. A server that asks for more than LONGEST_WAIT is not asked again."""
+        """Seconds to wait, None to give up. Gives up if the server asks for more than LONGEST_WAIT."""
         if tries >= self._retries or not error.passing or (method != "GET" and not error.refused):
             return None
         if error.retry_after is None:
@@ -126,7 +124,7 @@ class Client:
         headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
         data = None
         if body is not None:
-            # Exactly this type, and none without a body: with a charset the body stays unread, without one it fails.
+            # Exactly this, and only with a body: with a charset the API ignores the body, without the header it fails.
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
         asked = f"{method} {path}"
@@ -187,7 +185,7 @@ class Client:
         return kind(self._without_key(what), hint=hint, status=status, code=code or None, retry_after=retry_after)
 
     def _without_key(self, text: str) -> str:
-        """A server, or a proxy before it, may quote the request that it refuses."""
+        """Remove the key from a text: a server or proxy may quote the request that it refuses."""
         return text.replace(self._key, "(key)") if self._key else text
 
     def list_all(
@@ -198,11 +196,11 @@ class Client:
         order_by: str | None = "dtCreated",
         key: str = "id",
     ) -> list[dict[str, Any]]:
-        """All items of a list, in the order of the pages, each once.
+        """All items of a list, in page order, without duplicates.
 
-        Oldest first, so that what is created meanwhile comes last and shifts no page. order_by: the field to order by
-        instead where the list has no such order (None: as the API orders it). key: the field that tells items apart.
-        Raises AnswerError if the pages do not come to an end: part of a list is never returned.
+        Oldest first, so that items created meanwhile come last and do not shift pages. order_by: the field to order by
+        if the list cannot be ordered by age (None: the API's order). key: the field that identifies an item.
+        Raises AnswerError if the pages do not end: a partial list is never returned.
         """
         items: dict[str, dict[str, Any]] = {}
         cursors: set[str] = set()
@@ -226,7 +224,7 @@ class Client:
             wanted["after"] = cursor
 
     def _read_page(self, path: str, page: Any, key: str, items: dict[str, dict[str, Any]]) -> tuple[bool, str]:
-        """Add the items of a page by their key; return (more follows, where)."""
+        """Add a page's items by key; return (whether there are more, the next page)."""
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
             raise AnswerError(f"GET {path}: HTTP 200, but not a page of a list")
         for item in page["items"]:
@@ -236,7 +234,7 @@ class Client:
         return bool(page.get("hasMore")), str(page.get("nextPage") or "")
 
     def change(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Change:
-        """Send a request that changes something. Replies come as `{event, data}` or as the bare object.
+        """Send a changing request. Replies come as `{event, data}` or as the bare object.
 
         Raises as request() does.
         """
@@ -249,10 +247,10 @@ class Client:
         return Change(None, reply)
 
     def wait_for(self, event: Mapping[str, Any], *, timeout: float = 1800.0, interval: float = 5.0) -> dict[str, Any]:
-        """Poll an event until it ends and return it as it is then. timeout and interval in seconds.
+        """Poll an event until it ends and return its final state. timeout and interval in seconds.
 
-        The API is known to end an event with the state "error", no error text and a finishing time although the
-        operation succeeded. Such an event is returned: whoever waits looks at the machine's state next.
+        The API sometimes ends an event with the state "error", no error text and a finishing time although the
+        operation succeeded. Such an event is returned, so the caller must check the machine's state.
         Raises EventError if the event failed, was cancelled, or has not ended in time.
         """
         started = self._clock()
@@ -288,12 +286,12 @@ def _event_name(event: Mapping[str, Any]) -> str:
 
 
 def quoted(part: str) -> str:
-    """An id as one part of a path: what is special in a path is escaped."""
+    """An id as one part of a path, with special characters escaped."""
     return urllib.parse.quote(part, safe="")
 
 
 def checked_base_url(url: str) -> str:
-    """The base URL without its last "/". Raises RequestError if the key must not be sent there."""
+    """The base URL without a final "/". Raises RequestError if the key must not be sent there."""
     url = url.strip().rstrip("/")
     hint = f"Leave PAPERSPACE_API_URL and the option api_url out, or give {DEFAULT_URL}."
     try:
@@ -303,7 +301,7 @@ def checked_base_url(url: str) -> str:
     except ValueError:
         host, secret = "", None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or secret:
-        # The URL is not quoted: it may hold a password.
+        # Does not quote the URL, which may hold a password.
         raise RequestError("the API's address is not of the form https://HOST/PATH", hint=hint)
     if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
         raise RequestError(f"http://{one_line(host, 100)} would carry the API key unencrypted", hint=hint)
@@ -311,12 +309,12 @@ def checked_base_url(url: str) -> str:
 
 
 def _looks_like_error(content: Any) -> bool:
-    """The official client treats `{code, message}` as an error whatever the status, and so do we."""
+    """Whether content is an error: like the official client, treat `{code, message}` as one, whatever the status."""
     return isinstance(content, dict) and "code" in content and "message" in content and "id" not in content
 
 
 def _api_message(content: Any) -> str:
-    """`{message, code, issues?}` as text; issues name the fields that were not accepted."""
+    """`{message, code, issues?}` as text; issues name the rejected fields."""
     if not isinstance(content, dict):
         return "no message"
     message = one_line(content.get("message") or "no message")
@@ -333,7 +331,7 @@ def _api_message(content: Any) -> str:
 
 
 def _text_message(text: str) -> str:
-    """What a body that is not JSON says: the title of an HTML page, else its beginning."""
+    """The message in a non-JSON body: an HTML page's title, else the beginning."""
     if not text.strip():
         return "an empty body"
     if re.search(r"<(!doctype html|html|head|body)\b", text[:2000], re.IGNORECASE):
@@ -343,7 +341,7 @@ def _text_message(text: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from a number or from a date (counted from the server's own clock where it tells it)."""
+    """Seconds, from a number or a date (relative to the server's clock if given)."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,9}", value):
         return float(value)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What goes wrong between this collection and the Paperspace API, as typed errors. Private to this collection.
+"""Typed errors of the Paperspace API and the way to it. Private to this collection.
 
-Every error says in one line what was asked, what was answered and what to do, and never holds the API key. All text
-that comes from the API is cleaned before it reaches a message.
+Every error says in one line what was requested, what was answered and what to do, and never holds the API key. Text
+from the API is sanitized before it becomes part of a message.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def one_line(text: object, limit: int = MAX_MESSAGE) -> str:
 
 
 class PaperspaceError(Exception):
-    """A request failed. str() is the whole message for a person, in one line.
+    """A request failed. str() is the complete one-line message for a person.
 
     status: HTTP status, None if there was no answer. code: the API's own error code, for example "NOT_FOUND".
     retry_after: seconds the server asked to wait, None if it did not ask.
     """
 
     hint = ""
-    #: The request was certainly not carried out.
+    #: Whether the request was certainly not carried out.
     refused = False
-    #: The same request may succeed a moment later.
+    #: Whether the same request may soon succeed.
     passing = False
 
     def __init__(
@@ -72,7 +72,7 @@ class AuthenticationError(PaperspaceError):
 
 
 class ForbiddenError(PaperspaceError):
-    """403: the key is good, but not for this."""
+    """403: the key is valid, but lacks permission."""
 
     hint = "The API key may not do this: a key belongs to one team. Use a key of the team that owns the machines."
     refused = True
@@ -86,14 +86,14 @@ class NotFoundError(PaperspaceError):
 
 
 class RequestError(PaperspaceError):
-    """Another 4xx, or a redirect: the request itself is at fault."""
+    """Another 4xx, or a redirect: the request itself is wrong."""
 
     hint = "The API does not accept this request; check the values given."
     refused = True
 
 
 class RateLimitError(PaperspaceError):
-    """429: too many requests, also after waiting."""
+    """429: too many requests, even after waiting."""
 
     hint = "Wait some minutes and try again; for an inventory, a cache saves requests."
     refused = True
@@ -101,21 +101,21 @@ class RateLimitError(PaperspaceError):
 
 
 class ServerError(PaperspaceError):
-    """5xx: the fault lies with the service."""
+    """5xx: the service failed."""
 
     hint = f"The fault is on Paperspace's side: see {STATUS_PAGE} and try again later."
     passing = True
 
 
 class ConnectionFailedError(PaperspaceError):
-    """No whole answer came: refused, reset, timed out, name not resolved."""
+    """No complete answer: refused, reset, timed out, name not resolved."""
 
     hint = "Check this machine's network and proxy settings (HTTPS_PROXY), then try again."
     passing = True
 
 
 class TlsError(PaperspaceError):
-    """The server could not prove that it is the right one."""
+    """The server could not prove its identity."""
 
     hint = (
         "Check this machine's clock and whether a proxy opens TLS connections; "
@@ -124,13 +124,13 @@ class TlsError(PaperspaceError):
 
 
 class AnswerError(PaperspaceError):
-    """An answer came that the API document does not allow: HTML, broken JSON, another shape, a loop of pages."""
+    """The answer violates the API document: HTML, broken JSON, wrong structure, a loop of pages."""
 
     hint = f"Check that the API's address is {DEFAULT_URL} (PAPERSPACE_API_URL or the option api_url), and try again."
 
 
 class LostAnswerError(PaperspaceError):
-    """A request that changes something has no usable answer: whether it was carried out is not known.
+    """A changing request got no usable answer, so it is unknown whether it was carried out.
 
     cause: what came in place of the answer, for example a ServerError.
     """
@@ -143,6 +143,6 @@ class LostAnswerError(PaperspaceError):
 
 
 class EventError(PaperspaceError):
-    """An operation was accepted and then failed, or did not end in time."""
+    """An accepted operation failed, or did not end in time."""
 
     hint = "See the machine's events in the Paperspace console."

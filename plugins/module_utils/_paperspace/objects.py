@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects of the Paperspace API v1 as its document types them, as far as this collection reads them.
+"""The objects of the Paperspace API v1 as documented, as far as this collection reads them.
 
-Private to this collection. A field may be missing all the same, and sizes and regions come in more than one form (see
-values.py): only the key of an item of a list is certain, because the client has looked at it. Times are RFC 3339 text.
+Private to this collection. Any field may still be missing, except for the key of a list's items, which the client has
+checked. Sizes and regions come in several forms (see values.py). Times are RFC 3339 text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 
 class Team(TypedDict, total=False):
-    """The team that a key belongs to. maxMachines: machines that it may have at a time, those that are off included."""
+    """The team that a key belongs to. maxMachines: most machines at a time, including those that are off."""
 
     id: str
     namespace: str
@@ -22,14 +22,14 @@ class Team(TypedDict, total=False):
 
 
 class Session(TypedDict, total=False):
-    """Who the key is."""
+    """The user and team of the key."""
 
     team: Team
     user: dict[str, Any]
 
 
 class Machine(TypedDict, total=False):
-    """A machine. usageRate: US dollars an hour while it is not off. storageRate: of the disk, its unit is unknown."""
+    """A machine. usageRate: US dollars per hour while it is not off. storageRate: the disk's, in an unknown unit."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class Machine(TypedDict, total=False):
 
 
 class MachineEvent(TypedDict, total=False):
-    """What becomes of a change of a machine."""
+    """The progress of a change to a machine."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class MachineEvent(TypedDict, total=False):
 
 
 class PrivateNetwork(TypedDict, total=False):
-    """A private network. network, netmask: its block of addresses, for example 10.64.92.0 and 255.255.255.0."""
+    """A private network. network, netmask: its address block, for example 10.64.92.0 and 255.255.255.0."""
 
     id: str
     name: str
@@ -70,7 +70,7 @@ class PrivateNetwork(TypedDict, total=False):
 
 
 class SharedDrive(TypedDict, total=False):
-    r"""A network drive. mountPoint: as Windows writes it, \\ADDRESS\SHARE. size: in a unit that is not certain."""
+    r"""A network drive. mountPoint: in Windows form, \\ADDRESS\SHARE. size: in an uncertain unit."""
 
     id: str
     name: str
@@ -104,7 +104,7 @@ class Template(TypedDict, total=False):
 
 
 class PublicIp(TypedDict, total=False):
-    """A static address. assignedMachineId is missing where no machine has it."""
+    """A static address. assignedMachineId is missing if no machine has it."""
 
     ip: str
     region: str
@@ -124,7 +124,7 @@ class StartupScript(TypedDict, total=False):
 
 
 class Snapshot(TypedDict, total=False):
-    """A snapshot of a machine's disk; it goes with the machine."""
+    """A snapshot of a machine's disk; it is deleted with the machine."""
 
     id: str
     name: str
@@ -133,7 +133,7 @@ class Snapshot(TypedDict, total=False):
 
 
 class MachineChange(NamedTuple):
-    """Reply to a change of a machine: the event to wait for (None: done at once), and the machine as it is now."""
+    """Reply to a change of a machine: the event to wait for (None: done at once), and the machine's current state."""
 
     event: MachineEvent | None
     machine: Machine

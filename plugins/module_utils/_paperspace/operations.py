@@ -4,9 +4,9 @@
 
 """The operations of the Paperspace API v1 that this collection uses, one function each. Private to this collection.
 
-Names are not unique and the API's own filter by name is not documented, so that lists come whole and are compared here.
-Every function raises what Client.request() raises. One that changes something raises LostAnswerError where it may have
-been carried out without a usable answer: whoever called it looks at what is there, and never just calls it again.
+Names are not unique and the API's filter by name is undocumented, so complete lists are fetched and compared here.
+Every function raises what Client.request() raises. A changing one raises LostAnswerError if it may have been carried
+out without a usable answer: the caller must then check what exists, and never just repeat the call.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.object
 
 
 def session(client: Client) -> Session:
-    """Who the key is, and how many machines its team may have.
+    """The key's user, and how many machines its team may have.
 
-    Raises AuthenticationError for a wrong key: this operation answers it with null, not with 401.
+    Raises AuthenticationError for a wrong key, for which this operation returns null, not 401.
     """
     answer = client.request("GET", "/auth/session")
     if answer is None:
@@ -54,12 +54,12 @@ def session(client: Client) -> Session:
 
 
 def list_machines(client: Client) -> list[Machine]:
-    """All machines of the team, oldest first, those that are off included."""
+    """All machines of the team, oldest first, including those that are off."""
     return cast("List[Machine]", client.list_all("/machines"))
 
 
 def get_machine(client: Client, machine_id: str) -> Machine:
-    """The machine as it is now. Raises NotFoundError once it is deleted, and only that is proof of it."""
+    """The machine's current state. Raises NotFoundError once it is deleted; nothing else proves that."""
     return cast(Machine, _object(client, "/machines/" + quoted(machine_id)))
 
 
@@ -78,7 +78,7 @@ def create_machine(
 ) -> MachineChange:
     """Make a machine. disk_gb: GB, one of 50, 100, 250, 500, 1000, 2000. public_ip_type: static, dynamic or none.
 
-    Without capacity this succeeds, and the machine stays off.
+    This also succeeds without capacity; the machine then stays off.
     """
     body = {
         "name": name,
@@ -88,7 +88,7 @@ def create_machine(
         "region": region,
         "publicIpType": public_ip_type,
         "startOnCreate": start,
-        "emailPassword": False,  # its default is true
+        "emailPassword": False,  # the default is true
     }
     if network_id is not None:
         body["networkId"] = network_id
@@ -103,12 +103,12 @@ def start_machine(client: Client, machine_id: str) -> MachineChange:
 
 
 def stop_machine(client: Client, machine_id: str) -> MachineChange:
-    """Stop a machine that runs. Its dynamic public address is lost."""
+    """Stop a running machine. It loses its dynamic public address."""
     return _machine_change(client, "PATCH", f"/machines/{quoted(machine_id)}/stop")
 
 
 def delete_machine(client: Client, machine_id: str) -> MachineChange:
-    """Begin to delete a machine, its disk and its snapshots. Its static address and the templates made of it stay."""
+    """Begin to delete a machine, its disk and its snapshots. Its static address and its templates stay."""
     return _machine_change(client, "DELETE", "/machines/" + quoted(machine_id))
 
 
@@ -118,7 +118,7 @@ def machine_events(client: Client, machine_id: str) -> list[MachineEvent]:
 
 
 def is_available(client: Client, machine_type: str, region: str) -> bool:
-    """Whether a machine of the type can be had in the region now. It is no reservation."""
+    """Whether a machine type is currently available in a region. This does not reserve it."""
     path = "/machine-availability"
     answer = client.request("GET", path, {"machineType": machine_type, "region": region})
     if not isinstance(answer, dict) or not isinstance(answer.get("available"), bool):
@@ -140,7 +140,7 @@ def list_networks(client: Client) -> list[PrivateNetwork]:
 
 
 def create_network(client: Client, *, name: str, region: str) -> PrivateNetwork:
-    """Make a private network, at once. No machine is migrated: the API would take everybody's of the team."""
+    """Make a private network, at once. Migrates no machines: the API would migrate all of the team's."""
     body = {"name": name, "region": region, "migrateMachines": False}
     return cast(PrivateNetwork, _made(client, "/private-networks", body).data)
 
@@ -164,13 +164,13 @@ def get_drive(client: Client, drive_id: str) -> SharedDrive:
 
 
 def create_drive(client: Client, *, name: str, size_gb: int, region: str, network_id: str) -> SharedDrive:
-    """Make a network drive, at once. size_gb: GB, for good; region and network are for good, too."""
+    """Make a network drive, at once. size_gb: GB; size, region and network cannot be changed later."""
     body = {"name": name, "size": size_gb, "region": region, "networkId": network_id}
     return cast(SharedDrive, _made(client, "/shared-drives", body).data)
 
 
 def delete_drive(client: Client, drive_id: str) -> None:
-    """Delete a network drive and what is on it, at once."""
+    """Delete a network drive and its data, at once."""
     client.request("DELETE", "/shared-drives/" + quoted(drive_id))
 
 
@@ -178,17 +178,17 @@ def delete_drive(client: Client, drive_id: str) -> None:
 
 
 def list_os_templates(client: Client) -> list[Template]:
-    """Paperspace's own templates, by name: this list has no other order."""
+    """Paperspace's own templates, by name, the only order of this list."""
     return cast("List[Template]", client.list_all("/os-templates", order_by="name"))
 
 
 def list_templates(client: Client) -> list[Template]:
-    """The team's own templates, oldest first, each once: the API returns some twice."""
+    """The team's own templates, oldest first, without the duplicates that the API returns."""
     return cast("List[Template]", client.list_all("/custom-templates"))
 
 
 def create_template(client: Client, *, name: str, machine_id: str) -> TemplateChange:
-    """Make a template of a machine that is off. It holds the whole disk."""
+    """Make a template, with the whole disk, of a machine that is off."""
     change = _made(client, "/custom-templates", {"name": name, "machineId": machine_id})
     return TemplateChange(cast("MachineEvent | None", change.event), cast(Template, change.data))
 
@@ -202,23 +202,23 @@ def delete_template(client: Client, template_id: str) -> None:
 
 
 def list_public_ips(client: Client) -> list[PublicIp]:
-    """All static addresses of the team, oldest first. They have no id."""
+    """All static addresses of the team, oldest first. They have no ids."""
     return cast("List[PublicIp]", client.list_all("/public-ips", key="ip"))
 
 
 def claim_public_ip(client: Client, region: str) -> PublicIp:
-    """Take a static address. It costs until it is released."""
+    """Claim a static address, which costs money until it is released."""
     return cast(PublicIp, _made(client, "/public-ips", {"region": region}, key="ip").data)
 
 
 def assign_public_ip(client: Client, address: str, machine_id: str | None) -> PublicIp:
-    """Give a static address to a machine, or take it away from its machine (None)."""
+    """Assign a static address to a machine, or remove it from its machine (None)."""
     path = "/public-ips/" + quoted(address)
     return cast(PublicIp, client.change("PUT", path, {"machineId": machine_id}).data)
 
 
 def release_public_ip(client: Client, address: str) -> None:
-    """Give a static address back for good."""
+    """Release a static address for good."""
     client.request("DELETE", "/public-ips/" + quoted(address))
 
 
@@ -231,7 +231,7 @@ def list_startup_scripts(client: Client) -> list[StartupScript]:
 
 
 def create_startup_script(client: Client, *, name: str, script: str, run_once: bool = True) -> StartupScript:
-    """Keep a script with the provider, who can read it. run_once: at first boot, not at each."""
+    """Store a script with the provider, who can read it. run_once: run it at first boot, not at every boot."""
     body = {"name": name, "script": script, "isRunOnce": run_once}
     return cast(StartupScript, _made(client, "/startup-scripts", body).data)
 
@@ -251,7 +251,7 @@ def _object(client: Client, path: str) -> Mapping[str, Any]:
 def _made(
     client: Client, path: str, body: Mapping[str, Any] | None, *, key: str = "id", method: str = "POST"
 ) -> Change:
-    """Send a change whose reply must tell which object it is about: without its key nothing can be done with it."""
+    """Send a change whose reply must name the object: without its key, nothing can be done with it."""
     change = client.change(method, path, body)
     if not isinstance(change.data.get(key), str) or not change.data[key]:
         raise LostAnswerError(AnswerError(f"{method} {path}: HTTP 200, but the object has no {key}", status=200))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One request to the Paperspace API over HTTP, and the seam where tests put another way. Private to this collection."""
+"""One request to the Paperspace API over HTTP, replaceable in tests. Private to this collection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
 class Response(NamedTuple):
-    """What came back. Header names are lower case."""
+    """An HTTP response. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,7 +37,7 @@ class Response(NamedTuple):
 
 
 class Transport(Protocol):
-    """Sends one request and returns the response whatever its status.
+    """Sends one request and returns the response, whatever its status.
 
     timeout: seconds for the whole exchange. Raises TlsError and ConnectionFailedError.
     """
@@ -50,10 +50,10 @@ class Transport(Protocol):
 def open_url_transport(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float
 ) -> Response:
-    """Transport over ansible's own urls: proxies and certificates as everywhere in Ansible.
+    """Transport over Ansible's urls module: proxies and certificates as everywhere in Ansible.
 
-    Redirects are not followed, so that the key goes nowhere but to the address it was given for; ~/.netrc is not
-    read, because a machine entry there would replace the key.
+    Redirects are not followed, so that the key is sent only to its own address; ~/.netrc is not read, because an entry
+    there would replace the key.
     """
     deadline = time.monotonic() + timeout
     try:
@@ -79,7 +79,7 @@ def open_url_transport(
 
 
 def _read_body(reply: Any, headers: Mapping[str, str], deadline: float, timeout: float) -> bytes:
-    """The body up to its announced length: the socket's own timeout restarts with every byte, the deadline does not."""
+    """The body up to its announced length. Needs a deadline, since the socket's timeout restarts with every byte."""
     parts = []
     size = 0
     while True:
@@ -113,9 +113,9 @@ def _transport_error(error: BaseException, timeout: float) -> PaperspaceError:
     text = one_line(getattr(reason, "strerror", None) or reason) or type(reason).__name__
     if isinstance(reason, socket.gaierror):
         failure = ConnectionFailedError(f"the name of the server cannot be resolved: {text}")
-        failure.passing = False  # seconds of waiting do not mend a misspelt name or a missing network
+        failure.passing = False  # waiting does not fix a misspelled name or a missing network
         failure.refused = True
         return failure
     failure = ConnectionFailedError(f"the connection failed: {text}")
-    failure.refused = getattr(reason, "errno", None) == errno.ECONNREFUSED  # nobody listens: nothing was sent
+    failure.refused = getattr(reason, "errno", None) == errno.ECONNREFUSED  # no listener, so nothing was sent
     return failure

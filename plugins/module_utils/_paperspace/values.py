@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Values that the Paperspace API is known to write in more than one way. Private to this collection."""
+"""Values that the Paperspace API writes in more than one form. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Mapping
 
 
 def integer(value: Any) -> int | None:
-    """Sizes and counts come as integers or as decimal strings. None if the value is neither."""
+    """A size or count, given as an integer or a decimal string. None if the value is neither."""
     if isinstance(value, bool):
         return None
     try:
@@ -27,7 +27,7 @@ def region_code(region: str) -> str:
 
 
 def gpu_count(machine: Mapping[str, Any]) -> int:
-    """GPUs of a machine: the sum of its accelerators, else the xN that its type ends with, else 1; 0 for C1, C2 ..."""
+    """A machine's GPU count: the sum of its accelerators, else N if its type ends in xN, else 1; 0 for C1, C2 ..."""
     accelerators = machine.get("accelerators")
     counted = sum(
         max(0, integer(accelerator.get("count")) or 0)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is present: interpreters, packages, and what was installed for which layer.
+"""What is present: interpreters, packages, and what was installed for each layer.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -17,7 +17,7 @@ import subprocess
 
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, normal, read
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -27,7 +27,7 @@ VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 
 
 def find_python(name: str) -> tuple[str, str]:
-    """Path and version of an interpreter of this system, by name, path or version; both empty if there is none."""
+    """Path and version of a system interpreter, by name, path or version; both empty if there is none."""
     for candidate in (name, f"python{name}"):
         path = shutil.which(candidate)
         if path:
@@ -38,12 +38,12 @@ def find_python(name: str) -> tuple[str, str]:
 
 
 def version_in(place: Place) -> str:
-    """The version of the environment's interpreter, empty if there is none that starts."""
+    """The version of the environment's interpreter, empty if none starts."""
     return find_python(place.python)[1] if os.path.exists(place.python) else ""
 
 
 def packages_in(place: Place) -> dict[str, str]:
-    """Names and versions of what is installed in the environment."""
+    """Names and versions of the packages in the environment."""
     found = {}
     for path in glob.glob(os.path.join(place.environment, "lib", "python3*", "site-packages", "*.dist-info")):
         name, _dash, version = os.path.basename(path)[: -len(".dist-info")].rpartition("-")
@@ -52,7 +52,7 @@ def packages_in(place: Place) -> dict[str, str]:
 
 
 def record_of(place: Place, layer: str) -> Data:
-    """What was installed here for a layer: the key of its lock, all that it needs, and what it has put there itself."""
+    """The record of a layer on this node: its lock's key, all packages it needs, and those it installed itself."""
     text = read(place.installed(layer))
     record: Data = json.loads(text) if text.startswith("{") else {"key": text, "needs": None, "put": []}
     return record
@@ -64,12 +64,12 @@ def layers_in(place: Place) -> list[str]:
 
 
 def names_in(lock: Data) -> set[str]:
-    """The names of all distributions of a lock, those of source trees too."""
+    """The names of all distributions in a lock, including source trees."""
     return {one["name"] for one in lock["packages"]} | set(lock.get("trees", []))
 
 
 def unneeded_in(place: Place, lock: Data) -> list[str]:
-    """What the layer of a lock has installed here, and neither it nor another layer needs now."""
+    """Packages that a lock's layer has installed here, and that no layer needs any longer."""
     others = [record_of(place, layer)["needs"] for layer in layers_in(place) if layer != lock["layer"]]
     if None in others:  # installed before such records were kept
         return []
@@ -78,7 +78,7 @@ def unneeded_in(place: Place, lock: Data) -> list[str]:
 
 
 def missing_in(place: Place, lock: Data) -> list[str]:
-    """What a lock has and the environment has not."""
+    """Packages that are in a lock but not in the environment."""
     here = packages_in(place)
     names = [one["name"] for one in lock["packages"] if here.get(one["name"]) != one["version"]]
     if not version_in(place):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Users and passwords of indexes: in a file that nobody else can read, and in no argument.
+"""Users and passwords of package indexes: kept in a private file, never in an argument.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -20,18 +20,18 @@ import urllib.request
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place, read
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator
 
     Data = Dict[str, Any]
 
-# Those of git+https:// are git's business, which does not look where we put them.
+# git handles those of git+https:// itself, and does not read our file.
 CREDENTIALS = re.compile(r"(?<!\+)\b(https?://)([^/\s@]+)@([^/\s:@]+)")
 
 
 def take_credentials(asked: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
-    """What is asked for with all addresses as they may be shown, and users and passwords by host."""
+    """The request without credentials in its URLs, and users and passwords by host."""
     logins: dict[str, tuple[str, str]] = {}
 
     def without(found: re.Match[str]) -> str:
@@ -63,7 +63,7 @@ def take_credentials(asked: Data) -> tuple[Data, dict[str, tuple[str, str]]]:
 
 @contextlib.contextmanager
 def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None]:
-    """Have pip, conda and ourselves find these credentials, beside those of ~/.netrc, in a file and in no argument."""
+    """Let pip, conda and this program find these credentials, and those in ~/.netrc, in a file, not in an argument."""
     if not logins:
         yield
         return
@@ -73,7 +73,7 @@ def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None
     lines = [read(before), *(f"machine {host} {login}" for host, login in zip(logins, words)), ""]
     os.makedirs(place.root, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # of one that was killed
+        os.unlink(path)  # left by a process that was killed
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     os.environ["NETRC"] = path
@@ -85,7 +85,7 @@ def logged_in(place: Place, logins: dict[str, tuple[str, str]]) -> Iterator[None
 
 
 def opened(url: str) -> Any:
-    """The answer of a server, who is told the credentials that there are for it."""
+    """A server's response to a request with its credentials, if there are any."""
     request = urllib.request.Request(url)
     try:
         login = netrc.netrc(os.environ.get("NETRC", os.path.expanduser("~/.netrc"))).hosts.get(

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.plac
 from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import asked_of, run
 from ansible_collections.muster.training.plugins.module_utils._python_layer.tools import get, stored
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
-    """Make the environment, unless it exists. Returns files that other nodes need for theirs."""
+    """Make the environment, unless it exists. Returns the files that other nodes need to make theirs."""
     manager = read(os.path.join(place.environment, ".muster"))
     if version_in(place) and manager == given["manager"]:
         return [one for one in files if one["kind"] != "tool"]
@@ -48,7 +48,7 @@ def make_environment(place: Place, given: Data, files: list[Data]) -> list[Data]
 
 
 def uv_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
-    """An environment of uv's; where the system lacks the interpreter, uv brings one, once for all nodes."""
+    """Make an environment with uv; if the system lacks the interpreter, uv downloads it, once for all nodes."""
     for one in files:
         if not os.path.isdir(os.path.join(place.pythons, one["name"])):
             with tarfile.open(os.path.join(place.store, one["file"])) as archive:
@@ -66,26 +66,26 @@ def uv_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
 
 
 def uv_variables(place: Place) -> dict[str, str]:
-    """The environment in which uv runs: its cache lies beside the environment, so that files are linked, not copied."""
+    """uv's environment variables: its cache is next to the environment, so that files are linked, not copied."""
     ours = {
         "UV_CACHE_DIR": os.path.join(place.root, "cache"),
         "UV_PYTHON_INSTALL_DIR": place.pythons,
         "UV_NO_PROGRESS": "1",
-        # flash-attention's wheels are renamed after they were built
+        # flash-attention's wheels are renamed after the build
         "UV_SKIP_WHEEL_FILENAME_CHECK": "1",
     }
     return {**os.environ, **ours}
 
 
 def venv_environment(place: Place, given: Data, _files: list[Data]) -> list[Data]:
-    """An environment of Python's own; without pip, so that a system without ensurepip can make one too."""
+    """Make an environment with Python's venv; without pip, so that it works without ensurepip."""
     path, _version = find_python(given["python"])
     run([path, "-m", "venv", "--without-pip", place.environment])
     return []
 
 
 def get_conda_installer(given: Data, path: str) -> None:
-    """Have the installer of conda, of which it is known what it must be."""
+    """Get conda's installer, and verify its known hash."""
     url, digest = given["conda_installer_url"], given["conda_installer_sha256"]
     if not digest:
         raise Fault(
@@ -100,13 +100,13 @@ def get_conda_installer(given: Data, path: str) -> None:
 
 
 def conda_environment(place: Place, given: Data, files: list[Data]) -> list[Data]:
-    """An environment of conda's: the first node asks the channels, the others take its packages."""
+    """Make an environment with conda: the first node queries the channels, the others take its packages."""
     program = os.path.join(place.conda, "bin", "conda")
     name = given["conda_installer_url"].rpartition("/")[2]
     installer = os.path.join(place.store, name)
     if not os.path.exists(program):
         get_conda_installer(given, installer)
-        shutil.rmtree(place.conda, ignore_errors=True)  # an installation that was interrupted
+        shutil.rmtree(place.conda, ignore_errors=True)  # left by an interrupted installation
         run(["bash", installer, "-b", "-p", place.conda])
     if given["conda_accept_terms"]:
         run([program, "tos", "accept"])

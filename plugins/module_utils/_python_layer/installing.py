@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Installing, on each node, what a lock names.
+"""Install a lock's packages on each node.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.plac
 from ansible_collections.muster.training.plugins.module_utils._python_layer.programs import run
 from ansible_collections.muster.training.plugins.module_utils._python_layer.tools import download, pip_words, put_tools
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def check(given: Data) -> Data:
-    """What is missing on this node of a lock; the lock is empty if the first node has not solved it yet."""
+    """Which parts of a lock are missing on this node; the lock is empty if the first node has not solved it yet."""
     place = Place(given)
     lock = given["lock"]
     path, version = find_python(given["python"])
@@ -78,13 +78,13 @@ def check(given: Data) -> Data:
 
 
 def fetch(place: Place, given: Data, lock: Data) -> None:
-    """Get the files of a lock that are not here from the first node."""
-    files = {one["file"]: one for one in lock["files"]}  # a tool may be installed too
+    """Get a lock's missing files from the first node."""
+    files = {one["file"]: one for one in lock["files"]}  # a tool may also be installed as a package
     wanted = [one for name, one in files.items() if not os.path.exists(os.path.join(place.store, name))]
     if not wanted:
         return
     os.makedirs(place.store, exist_ok=True)
-    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))  # no detour to a peer
+    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))  # no proxy to a peer
     say(f"Getting {len(wanted)} files from {given['from']}")
 
     def one_file(one: Data) -> None:
@@ -103,7 +103,7 @@ def fetch(place: Place, given: Data, lock: Data) -> None:
 
 
 def install(given: Data) -> Data:
-    """Bring this node to a lock."""
+    """Install a lock on this node."""
     place = Place(given)
     lock = given["lock"]
     missing = missing_in(place, lock)
@@ -137,7 +137,7 @@ def install(given: Data) -> Data:
         run([*uninstall, *unneeded], env=variables)
     if wheels:
         say(f"Installing {len(wheels)} packages")
-    # A pip that runs from its wheel takes itself for the environment's, and would not install the same version.
+    # A pip running from its wheel considers itself installed, and would not install the same version.
     own = [file for file in wheels if file.startswith("pip-") and given["manager"] != "uv" and "pip" not in here]
     for files, more in ((own, ["--ignore-installed"]), ([file for file in wheels if file not in own], [])):
         if files:
@@ -151,12 +151,12 @@ def install(given: Data) -> Data:
             f"these were installed but are missing: {', '.join(left)}. Run this again; else remove {place.root}"
         )
     record = {"key": lock["key"], "needs": sorted(names_in(lock)), "put": sorted(put & names_in(lock))}
-    record["project"] = lock.get("project", "")  # for a launch, which says when it has changed since
+    record["project"] = lock.get("project", "")  # so that a launch can report a later change
     write(place.installed(lock["layer"]), json.dumps(record))
-    if given["url"]:  # a copy; the first node keeps its own for nodes that come later
+    if given["url"]:  # a copy; the first node keeps the original for nodes added later
         for name in {one["file"] for one in lock["files"]}:
             os.unlink(os.path.join(place.store, name))
     answer = {"changed": True, "installed": missing, "removed": unneeded}
-    if unneeded and not given["url"]:  # told once, by the first node
+    if unneeded and not given["url"]:  # reported once, by the first node
         answer["notice"] = f"{', '.join(unneeded)} removed from all nodes, since nothing requires it any more"
     return answer

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where things are, below one directory that is the same on all nodes.
+"""Paths below one directory that is the same on all nodes.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -32,7 +32,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
@@ -49,12 +49,12 @@ def sha256_of(path: str) -> str:
 
 
 def normal(name: str) -> str:
-    """The name of a distribution as all tools agree on it."""
+    """The normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 class Place:
-    """Where things are, below one directory that is the same on all nodes."""
+    """Paths below one directory that is the same on all nodes."""
 
     def __init__(self, given: Data) -> None:
         self.root = given["directory"]

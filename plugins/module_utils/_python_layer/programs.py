@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Running programs, and the progress shown meanwhile.
+"""Run programs, and show their progress.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -13,13 +13,13 @@ import subprocess
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import ProgramFault
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 
 def run(words: list[str], **options: Any) -> None:
-    """Run a program that prints why it fails. Raises ProgramFault if it does."""
+    """Run a program that prints its errors. Raises ProgramFault if it fails."""
     code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False, **options).returncode
     if code:
         end = f"exit code {code}" if code > 0 else f"signal {-code}"
@@ -27,7 +27,7 @@ def run(words: list[str], **options: Any) -> None:
 
 
 def asked_of(words: list[str]) -> str:
-    """What a program prints. Raises ProgramFault if it fails."""
+    """Return a program's output. Raises ProgramFault if it fails."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise ProgramFault(f"`{' '.join(words[:6])} ...` failed (exit code {done.returncode})")

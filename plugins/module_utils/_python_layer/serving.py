@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Serving files from the first node to the others.
+"""Serve files from the first node to the others.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -18,17 +18,17 @@ import urllib.request
 
 from ansible_collections.muster.training.plugins.module_utils._python_layer.place import Place
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
-IDLE = 600  # seconds without a request after which the server of the files ends by itself
+IDLE = 600  # seconds without a request until the file server ends by itself
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of the store to whoever knows the token, and ends when told to."""
+    """Serves the store's files to clients with the token, and ends on request."""
 
     protocol_version = "HTTP/1.1"
     token = ""
@@ -46,11 +46,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().do_GET()
 
     def log_message(self, *_words: Any) -> None:
-        """Nobody reads it."""
+        """Log nothing: nobody would read it."""
 
 
 def serve(given: Data) -> Data:
-    """Begin to serve the files of the store to whoever knows the token, in a separate process."""
+    """Start serving the store's files to clients with the token, in a separate process."""
     place = Place(given)
     os.makedirs(place.store, exist_ok=True)
     Handler.token = given["token"]
@@ -73,10 +73,10 @@ def serve(given: Data) -> Data:
 
 
 def end(given: Data) -> Data:
-    """End it."""
+    """End the server."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         opener.open(f"{given['url']}/end", timeout=10).close()
     except OSError:
-        return {"changed": False}  # the answer is that there is no such file, or no server any more
+        return {"changed": False}  # the server answers "not found", or has already ended
     return {"changed": False}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Solving, on the first node: the lock of a layer, with the wheels that it names.
+"""Solve a layer on the first node: make its lock and get the wheels in it.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -30,7 +30,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.tool
     stored,
 )
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -43,26 +43,26 @@ UNSOLVED = (
 
 
 def source_words(given: Data) -> list[str]:
-    """Where pip finds packages, in addition to its own configuration."""
+    """pip's options for package sources, in addition to its own configuration."""
     words = ["--index-url", given["index_url"]] if given["index_url"] else []
     words += [word for url in given["extra_index_urls"] for word in ("--extra-index-url", url)]
     return words + [word for url in given["find_links"] for word in ("--find-links", url)]
 
 
 def earlier_locks(place: Place, given: Data) -> list[Data]:
-    """The locks of layers that come before this one: what they have is not changed."""
+    """The locks of earlier layers, whose packages must not change."""
     locks = [json.loads(read(path)) for path in sorted(glob.glob(place.lock("*")))]
     return sorted((one for one in locks if one["order"] < given["order"]), key=lambda one: one["order"])
 
 
 def build_files(path: str) -> list[str]:
-    """The files of a source tree that say how it is built and what it needs."""
+    """The files of a source tree that define its build and requirements."""
     names = ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt")
     return [os.path.join(path.partition("[")[0], name) for name in names]
 
 
 def key_of(place: Place, given: Data) -> str:
-    """What a lock depends on, as one text."""
+    """All inputs of a lock, as one text."""
     names = [*given["files"], *(name for path in given["editable"] for name in build_files(path))]
     parts = [
         given[name] for name in ("manager", "python_asked", "requirements", "editable", "pip_version", "uv_version")
@@ -92,7 +92,7 @@ def check_sources(given: Data) -> None:
 
 
 def fetched(place: Place, requirement: str) -> str:
-    """A requirement that names the address of a wheel, as the path of that wheel: pip would download it twice."""
+    """Download the wheel of a requirement with a URL, and return its path: pip would download it twice."""
     name, at, url = requirement.partition(" @ ")
     address, _hash, digest = url.partition("#sha256=")
     file = urllib.parse.unquote(address.rpartition("/")[2])
@@ -106,18 +106,18 @@ def fetched(place: Place, requirement: str) -> str:
 
 
 def project_files(place: Place, given: Data) -> list[str]:
-    """The requirements file of the project, written as it is on the controller, with those that it names."""
+    """Write the project's requirements file, and the files that it includes, as on the controller."""
     shutil.rmtree(place.project, ignore_errors=True)
     if not given["project"]:
         return []
-    os.makedirs(place.project, 0o700)  # an address in it may have credentials
+    os.makedirs(place.project, 0o700)  # URLs in it may hold credentials
     for name, text in given["project"]["texts"].items():
         write(os.path.join(place.project, name), text)
     return [os.path.join(place.project, given["project"]["main"])]
 
 
 def check_torch(given: Data, earlier: dict[str, Data]) -> None:
-    """Tell a project that requires another torch than the one installed before it which setting that is."""
+    """Raise Fault if the project requires a torch other than the one already installed, and name the setting."""
     here = earlier.get("torch", {}).get("version", "")
     for name, text in given["project"].get("texts", {}).items():
         wanted = re.search(r"(?m)^\s*torch\s*==\s*([\w.]+(?:\+\w+)?)", text)
@@ -129,7 +129,7 @@ def check_torch(given: Data, earlier: dict[str, Data]) -> None:
 
 
 def solution(place: Place, given: Data, constraints: str) -> list[Data]:
-    """What pip would install, with all that it needs."""
+    """The packages that pip would install, with their dependencies."""
     report = os.path.join(place.root, "report.json")
     words = [*pip_words(place), "install", "--dry-run", "--ignore-installed", "--report", report]
     words += [*source_words(given), *given["options"]]
@@ -147,7 +147,7 @@ def solution(place: Place, given: Data, constraints: str) -> list[Data]:
 
 
 def pinned(one: Data) -> str:
-    """The requirement that gives exactly this package again."""
+    """The requirement that reproduces exactly this package."""
     info, name = one["download_info"], one["metadata"]["name"]
     if "vcs_info" in info:
         return f"{name} @ {info['vcs_info']['vcs']}+{info['url']}@{info['vcs_info']['commit_id']}"
@@ -155,13 +155,13 @@ def pinned(one: Data) -> str:
 
 
 def stored_name(place: Place, one: Data) -> str:
-    """The wheel of the store by whose path a package was asked for; its name may tell another version than it has."""
+    """The store's wheel that was requested by path, whose file name may give a wrong version; "" if none was."""
     path = urllib.parse.unquote(one["download_info"]["url"][len("file://") :])
     return os.path.basename(path) if one["is_direct"] and os.path.dirname(path) == place.store else ""
 
 
 def wheels_in(directory: str) -> dict[tuple[str, str], str]:
-    """The wheels of a directory by name and version."""
+    """The wheels in a directory, by name and version."""
     found = {}
     for path in glob.glob(os.path.join(directory, "*.whl")):
         name, version = os.path.basename(path).split("-")[:2]
@@ -170,7 +170,7 @@ def wheels_in(directory: str) -> dict[tuple[str, str], str]:
 
 
 def gather(place: Place, given: Data, pins: list[str]) -> dict[tuple[str, str], str]:
-    """Have wheels in the store: downloaded, or built where there is none."""
+    """Get wheels into the store: downloaded, or built if none is available."""
     if pins:
         new = os.path.join(place.store, "new")
         shutil.rmtree(new, ignore_errors=True)
@@ -183,7 +183,7 @@ def gather(place: Place, given: Data, pins: list[str]) -> dict[tuple[str, str], 
 
 
 def build_requirements(place: Place, given: Data) -> list[str]:
-    """What the editable trees need to be built."""
+    """The build requirements of the editable trees."""
     wanted: list[str] = []
     for path in given["editable"]:
         text = "import sys, json; sys.path.insert(0, sys.argv[1]); from pip._vendor import tomli\n"
@@ -197,7 +197,7 @@ def build_requirements(place: Place, given: Data) -> list[str]:
 
 
 def look(given: Data) -> Data:
-    """The lock of a layer; empty if there is none yet for what is wanted now."""
+    """The lock of a layer; empty if there is none yet for the current request."""
     place = Place(given)
     lock = json.loads(read(place.lock(given["layer"])) or "{}")
     there = all(os.path.exists(os.path.join(place.store, one["file"])) for one in lock.get("files", []))
@@ -213,7 +213,7 @@ def solve(given: Data) -> Data:
     base = json.loads(read(place.lock("base")) or "{}")
     files = get_tools(place, given)
     put_tools(place, files)
-    # what an environment that is there was made of stands in the lock of the layer that made it
+    # the lock of the layer that made an existing environment lists its files
     files += make_environment(
         place, given, [one for one in base.get("files", []) if one["kind"] not in ("tool", "wheel")]
     )

@@ -4,9 +4,9 @@
 
 """The steps of the role python_env on a node.
 
-Packages are solved once, and installed everywhere from the same wheels. The first node solves what will be installed,
-in which versions, from which files. The result is a lock, one per layer. Each node, including the first, installs the
-files of a lock. The others get them from the first one, by HTTP over the private network, and compare their hashes.
+Packages are solved once, and installed everywhere from the same wheels. The first node determines which packages,
+versions and files to install. The result is a lock, one per layer. Each node, including the first, installs a lock's
+files. The others get them from the first one, by HTTP over the private network, and verify their hashes.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -27,7 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.serv
 from ansible_collections.muster.training.plugins.module_utils._python_layer.solving import look, solve
 from ansible_collections.muster.training.plugins.module_utils._python_layer.trust import refuse_what_others_can_change
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -44,7 +44,7 @@ STEPS = {
 
 
 def carry_out(asked: Data) -> Data:
-    """Do what is requested. Raises Fault if that is impossible."""
+    """Carry out a request. Raises Fault if that is impossible."""
     asked = dict(asked)
     for kind in ("files", "editable"):
         asked[kind] = [os.path.expanduser(path) for path in asked[kind]]
@@ -57,5 +57,5 @@ def carry_out(asked: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """What a step answers, or why it cannot: {"step": its name, ...}, with all options of the module python_layer."""
+    """A step's answer or error. request: {"step": its name, ...}, with all options of the module python_layer."""
     return answered(carry_out, request)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tools needed before all others, pip and uv, from their wheels; and files from servers that are not ours.
+"""The tools needed first, pip and uv, from their wheels; and downloads from external servers.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.module_utils._python_layer.plac
     write,
 )
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def pip_setting(name: str) -> str:
-    """A setting of pip's on this machine, by its files and its environment."""
+    """pip's value for a setting on this machine, from its files and environment."""
     found = ""
     for path in ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf"):
         for line in read(os.path.expanduser(path)).splitlines():
@@ -47,7 +47,7 @@ def pip_setting(name: str) -> str:
 
 
 def wheel_on_index(index: str, name: str, version: str) -> tuple[str, str]:
-    """The URL and hash of a wheel that runs here, from a simple index."""
+    """The URL and hash of a compatible wheel, from a simple index."""
     page_url = f"{index.rstrip('/')}/{name}/"
     machine = os.uname().machine
     try:
@@ -70,9 +70,9 @@ def wheel_on_index(index: str, name: str, version: str) -> tuple[str, str]:
 
 
 def download(url: str, path: str, digest: str, setting: str) -> None:
-    """Get a file, and refuse one whose hash is another; as root, also one whose hash is not known beforehand.
+    """Download a file, and refuse a wrong hash; as root, also refuse one without a known hash.
 
-    setting says where the hash can be given.
+    setting: where the user can give the hash.
     """
     if not digest and os.geteuid() == 0:
         raise Fault(
@@ -94,7 +94,7 @@ def download(url: str, path: str, digest: str, setting: str) -> None:
 
 
 def get(url: str, path: str, digest: str, setting: str) -> None:
-    """Download from a server that is not ours. Raises Fault if it does not answer."""
+    """Download from an external server. Raises Fault if it does not answer."""
     try:
         download(url, path, digest, setting)
     except OSError as problem:
@@ -105,12 +105,12 @@ def get(url: str, path: str, digest: str, setting: str) -> None:
 
 
 def stored(place: Place, kind: str, file: str, **more: str) -> Data:
-    """An entry of a lock for a file of the store."""
+    """A lock's entry for a file in the store."""
     return {"kind": kind, "file": file, "sha256": sha256_of(os.path.join(place.store, file)), **more}
 
 
 def get_tools(place: Place, given: Data) -> list[Data]:
-    """The installers themselves: pip, and uv if wanted. As wheels, so nothing of the system is needed."""
+    """Get the installers: pip, and uv if wanted. As wheels, so that nothing is needed from the system."""
     os.makedirs(place.store, exist_ok=True)
     entries = []
     for name in ["pip", *(["uv"] if given["manager"] == "uv" else [])]:
@@ -128,7 +128,7 @@ def get_tools(place: Place, given: Data) -> list[Data]:
 
 
 def put_tools(place: Place, entries: list[Data]) -> None:
-    """Make the tools ready to be run, out of their wheels."""
+    """Unpack the tools from their wheels, ready to run."""
     for entry in entries:
         if entry["kind"] != "tool":
             continue
@@ -151,5 +151,5 @@ def put_tools(place: Place, entries: list[Data]) -> None:
 
 
 def pip_words(place: Place) -> list[str]:
-    """Words of a command of pip's for the environment."""
+    """The words of a pip command for the environment."""
     return [place.python, os.path.join(place.tools, "pip", "pip")]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whom root trusts: programs are run only from a directory that nobody else can change.
+"""As root, run programs only from a directory that nobody else can change.
 
 Private to this collection. Runs on the node as the owner of the environment, standard library only, Python >= 3.8.
 """
@@ -31,7 +31,7 @@ def has_others(gid: int) -> bool:
 
 
 def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
-    """Who besides root can change what lies at a path, in words; empty if nobody can."""
+    """Who besides root can replace or change a path, in words; empty if nobody can."""
     info = os.lstat(path)
     if info.st_uid != 0:
         try:
@@ -48,7 +48,7 @@ def who_else_can_change(path: str, sticky_will_do: bool = False) -> str:
 
 
 def parents_of(path: str) -> list[str]:
-    """The directories above a path that exist, and those that links on the way lead to."""
+    """The existing directories above a path, including targets of links on the way."""
     found = []
     for way in sorted({os.path.abspath(path), os.path.realpath(path)}):
         while way != "/":
@@ -59,10 +59,10 @@ def parents_of(path: str) -> list[str]:
 
 
 def refuse_what_others_can_change(place: Place) -> None:
-    """As root, refuse a directory into which somebody else can put programs, or has put some.
+    """As root, refuse a directory into which anyone else can put programs, or has put some.
 
-    Everything in it is examined once. Afterwards a mark in it says so, which nobody else could have made or moved
-    there: it belongs to root and names the directory by its number.
+    Everything in it is examined once. Then a mark is left in it that nobody else could make or move there: it belongs
+    to root and contains the directory's inode number.
     """
     if os.geteuid() != 0 or not os.path.isdir(place.root):
         return

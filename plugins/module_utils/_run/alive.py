@@ -26,8 +26,8 @@ def owner_of(path: str) -> int:
 def may_supervise(pid: int, directory: str) -> bool:
     """Whether a process whose command line names a run directory can be that run's supervisor.
 
-    Everybody may write what they like into their command line. So it must run in a unit of ours, which only root makes,
-    or belong to root, to us, or to the owner of the directory.
+    Any user can write anything into a command line. So the process must run in one of our units, which only root can
+    create, or belong to root, to us, or to the owner of the directory.
     """
     try:
         user = os.stat(f"/proc/{pid}").st_uid
@@ -56,7 +56,7 @@ def supervisors() -> list[Data]:
 
 def is_alive(directory: str) -> bool:
     noted = read_json(os.path.join(directory, "supervisor.json"))
-    if noted:  # most of the time that settles it, and costs less than to look at every process
+    if noted:  # usually enough, and cheaper than looking at every process
         try:
             with open(f"/proc/{noted['pid']}/cmdline", "rb") as stream:
                 if os.fsencode(directory) in stream.read().split(b"\0") and may_supervise(noted["pid"], directory):
@@ -84,7 +84,7 @@ def marked_processes(directory: str) -> list[int]:
 def unit_of(pid: int) -> str:
     """Return the name of our unit that a process runs in, without ".service"; "" if it runs in none.
 
-    According to the kernel: the user can write everything in a run directory, and root stops what is named here.
+    Ask the kernel, not the run directory: the user can write that, and root stops the unit returned here.
     """
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as stream:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a run directory: how they are read and written, whatever a job has left there.
+"""Read and write the files of a run directory safely, whatever a job has left there.
 
 Private to this collection.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-TAIL_BYTES = 65536  # what is read of a log's end to find an error
-TOLD_BYTES = 1048576  # what is read of a file in which a rank tells how it ended, or what ended it
+TAIL_BYTES = 65536  # read from the end of a log to find an error
+TOLD_BYTES = 1048576  # read from a file in which a rank tells how or why it ended
 
 
 def read_json(path: str) -> Any:
@@ -33,7 +33,7 @@ def read_json(path: str) -> Any:
 
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
-    """Write a JSON file so that a reader sees the old or the new one, never half of it."""
+    """Write a JSON file atomically: a reader sees the old or the new content, never half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
     try:
@@ -42,7 +42,7 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # half of it would keep the room that the next needs
+            os.unlink(temporary)  # a partial file would take disk space that the next write needs
         raise
 
 
@@ -55,7 +55,7 @@ def write_private(path: str, text: str) -> None:
 def private(path: str, flags: int) -> int:
     """Open a file, private to its user if it is new: an opener for open().
 
-    Raise OSError if there is a pipe, which could wait forever for a reader.
+    Raise OSError if it is a pipe, on which opening could wait forever for a reader.
     """
     return os.open(path, flags | os.O_NONBLOCK, 0o600)
 
@@ -63,7 +63,7 @@ def private(path: str, flags: int) -> int:
 def regular(path: str, flags: int) -> int:
     """Open a file that the job may have replaced with anything: an opener for open().
 
-    Raise OSError if it is not a regular file; others may wait forever, such as a pipe, or have no end.
+    Raise OSError if it is not a regular file: a pipe may block forever, and a device may have no end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -73,7 +73,7 @@ def regular(path: str, flags: int) -> int:
 
 
 def read_told(path: str) -> Data:
-    """Return the JSON object that a job has left in a file; empty if there is none, or anything else."""
+    """Return the JSON object that a job has left in a file; empty if the file is missing or holds anything else."""
     try:
         with open(path, "rb", opener=regular) as stream:
             told = json.loads(stream.read(TOLD_BYTES).decode("utf-8"))
@@ -94,7 +94,7 @@ def read_tail(path: str, size: int = TAIL_BYTES) -> str:
 
 
 def make_private(path: str) -> None:
-    """Make a directory private to this user; an existing one must be so. Raise OSError if it is not."""
+    """Make a directory private to this user. Raise OSError if it exists and is not private."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)

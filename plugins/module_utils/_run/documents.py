@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The documents of a run, as type checkers know them. Private to this collection.
 
-No node imports this file: wherever it is used, it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
-clock of the node that wrote them, durations are seconds, exit codes are as Popen gives them.
+No node imports this file: every import of it is behind ``TYPE_CHECKING``. Times are seconds since 1970 by the
+clock of the node that wrote them, durations are in seconds, exit codes are as Popen gives them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class PlanNode(TypedDict):
 class Hardware(TypedDict):
     """The GPUs of a node."""
 
-    gpu: str  # their model as nvidia-smi calls it, without the maker; several with commas between; "" without GPUs
+    gpu: str  # model as nvidia-smi names it, without the vendor; several are comma-separated; "" without GPUs
     gpus: int  # how many there are
-    memory_mib: int | None  # memory of one, of the smallest where they differ
+    memory_mib: int | None  # memory of one GPU, the smallest if they differ
     driver: str | None  # version of the NVIDIA driver
 
 
 class Software(TypedDict):
-    """Versions that the job's interpreter has, None for what is not there."""
+    """Versions in the job's interpreter; None for what is not installed."""
 
     python: str | None
     torch: str | None
@@ -45,19 +45,19 @@ class Code(TypedDict):
     """The git checkout in which a job starts."""
 
     commit: str
-    dirty: bool | None  # whether a file that git knows has been changed since; None where no git could be asked
+    dirty: bool | None  # whether a tracked file has been changed since; None if git could not be run
 
 
 class Machine(TypedDict):
-    """What plan.json says about a node besides its place. None: not known."""
+    """What plan.json says about a node besides its rank and address. None: not known."""
 
     hardware: Hardware | None
     software: Software | None
-    price_per_hour: float | None  # in the currency of the plan
+    price_per_hour: float | None  # in the plan's currency
 
 
 class PlanPeer(Machine):
-    """A node of the run, itself among them, in the order of their ranks."""
+    """A node of the run in plan.json, which lists all nodes in rank order, its own included."""
 
     name: str
     address: str
@@ -66,14 +66,14 @@ class PlanPeer(Machine):
 
 
 class Lifeline(TypedDict):
-    """Where rank 0 listens."""
+    """Where rank 0's supervisor listens."""
 
     address: str
     port: int
 
 
 class Timeouts(TypedDict):
-    """How long to wait, and how often to do something."""
+    """Timeouts and intervals."""
 
     start: float  # for all nodes to check in
     heartbeat: float
@@ -83,9 +83,9 @@ class Timeouts(TypedDict):
 
 
 class Container(TypedDict, total=False):
-    """What a plan holds in addition where the job runs in a container."""
+    """Additional fields of a plan whose job runs in a container."""
 
-    wrap: list[str]  # the words of the container engine before the command
+    wrap: list[str]  # the container engine's words before the command
     remove: list[str]  # the command that removes the container
 
 
@@ -100,45 +100,45 @@ class Plan(Container):
     rank_logs: str  # who writes the logs of ranks: torchrun | ranks (bin/muster-rank) | launcher
     node: PlanNode
     nodes: list[PlanPeer]
-    code: Code | None  # of the node of rank 0, None where the job does not start in a checkout
+    code: Code | None  # on rank 0's node; None if the job does not start in a checkout
     currency: str
     world_size: int
     elastic: bool
     max_restarts: int
     min_nnodes: int
     command: list[str]
-    remote_start: bool  # rank 0's launcher starts what runs on the other nodes
-    bare_launcher: bool  # it gets none of the user's variables
+    remote_start: bool  # rank 0's launcher starts the processes on the other nodes
+    bare_launcher: bool  # the launcher gets none of the user's variables
     launcher_environment: dict[str, str]
-    files: dict[str, str]  # of the run directory, by their names
-    programs: list[str]  # of bin
+    files: dict[str, str]  # content of files in the run directory, by name
+    programs: list[str]  # names of programs in bin
     path_prefix: str
     working_directory: str
     environment: dict[str, str]
-    variables: list[str]  # names of the user's
+    variables: list[str]  # names of the user's variables
     temporary_directory: str
     mounts: list[str]  # mount points that are watched
-    gpu_samples: list[str]  # the command that takes one; [] where no GPU can be asked
-    log_limit: int  # bytes of disk; 0: none
-    outputs: list[str]  # where the job writes what is brought home: paths and patterns
+    gpu_samples: list[str]  # the command that takes one sample; [] if no GPU can be queried
+    log_limit: int  # bytes of disk; 0: no limit
+    outputs: list[str]  # paths and patterns of the job's output to fetch to the controller
     lifeline: Lifeline
     timeouts: Timeouts
 
 
 class RankMarks(TypedDict, total=False):
-    """What is said of a rank only if it is true."""
+    """Fields of a rank that are present only if true."""
 
-    closed: bool  # torchrun has ended it, since another one had failed
-    first: bool  # it was the first of its node that failed
+    closed: bool  # torchrun ended it because another rank had failed
+    first: bool  # it was the first rank on its node to fail
     ended_by_us: bool
 
 
 class RankReport(RankMarks):
-    """How one rank has ended."""
+    """How one rank ended."""
 
     rank: int
     local_rank: int
-    exit_code: int | None  # None: not known
+    exit_code: int | None  # None: unknown
     error: str
     log: str
 
@@ -147,22 +147,22 @@ class Report(TypedDict):
     """How a node's part of a run ended: what it reports to rank 0."""
 
     exit_code: int | None  # the launcher's
-    reason: str  # why the node ended its part, "" where the launcher ended by itself
+    reason: str  # why the node ended its part, "" if the launcher ended by itself
     state: str  # ended | not started
     ended: float | None
     ranks: list[RankReport]
     launcher_error: str
     launcher_log: str
-    oom_kills: int  # processes that the kernel ended for lack of memory on this machine during the run
-    limit_hits: int  # how often meanwhile the memory limit of a container or service on it was reached
-    stuck: list[int]  # processes that SIGKILL did not end
-    mounts: dict[str, str]  # mount points that have died, and the error of each
+    oom_kills: int  # processes on this machine that the kernel killed for lack of memory during the run
+    limit_hits: int  # how often a container or service on it reached its memory limit meanwhile
+    stuck: list[int]  # pids that SIGKILL did not end
+    mounts: dict[str, str]  # error by mount point that has died
     gpus: str  # what is wrong with them
     ended_by_us: bool
-    container: str  # why it may still be there
-    unwritten: str  # why the run directory could not be written, where it could not
-    shortened: str  # what was done to logs that took more than log_limit
-    last_log: str  # of the rank that failed first, or the launcher's; "" where nothing has failed
+    container: str  # why the container may still exist
+    unwritten: str  # why the run directory could not be written; "" if it could
+    shortened: str  # how logs beyond log_limit were shortened
+    last_log: str  # log of the rank that failed first, or the launcher's; "" if nothing failed
     last_lines: str  # of that log
 
 
@@ -179,22 +179,22 @@ class NodeResult(NodeStatus):
     """Rank 0's view of a node at the end of the run."""
 
     report: Report | None
-    why: str  # it was lost
-    survived: bool  # an elastic run has gone on without it
+    why: str  # why it was lost
+    survived: bool  # an elastic run went on without it
     launcher_log: str
 
 
 class NodeView(NodeResult):
     """What rank 0's supervisor knows of a node."""
 
-    broken: float | None  # since when its wire is down, by the monotonic clock
+    broken: float | None  # when its wire went down, by the monotonic clock
     heard: float
-    remote_started: bool  # of a launcher that starts all nodes: whether this one was started
-    answered: bool  # and its launcher's bin/ssh has got the exit code
+    remote_started: bool  # with a launcher that starts all nodes: whether it started this one
+    answered: bool  # and whether bin/ssh has received its exit code
 
 
 class RankZeroStatus(TypedDict, total=False):
-    """What rank 0's status holds in addition."""
+    """Additional fields of rank 0's status."""
 
     nodes: list[NodeStatus]
 
@@ -215,12 +215,12 @@ class Status(RankZeroStatus):
 
 
 class Result(TypedDict):
-    """result.json: how the run has ended, as rank 0 knows it."""
+    """result.json: how the run ended, as rank 0 knows it."""
 
     run_id: str
     state: str  # succeeded | failed | stopped
     reason: str
-    first_node: str | None  # the one that ended the run
+    first_node: str | None  # the node that ended the run
     world_size: int
     nnodes: int
     started: float

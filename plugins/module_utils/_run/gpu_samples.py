@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
@@ -27,30 +27,30 @@ COLUMNS = {
     "power_watts": "power.draw",
     "power_limit_watts": "power.limit",
 }
-# What the driver keeps of each process over its whole life, where accounting is on (nvidia-smi -am 1, by root): a line
-# a GPU that says whether it is, then a line a process. Of a process that runs on the time is 0.
+# The driver's account of each process over its whole life, if accounting is on (root: nvidia-smi -am 1): one line per
+# GPU that says whether it is on, then one line per process. A process that is still running has time 0.
 ACCOUNTING_FILE = "accounting.csv"
 ACCOUNTING_ON = "Enabled"
 ACCOUNTING_QUERIES = (
     "--query-gpu=index,uuid,accounting.mode",
     "--query-accounted-apps=gpu_uuid,pid,gpu_utilization,mem_utilization,max_memory_usage,time",
 )
-FORMER_COLUMNS = 7  # of a file that was begun without the limit
+FORMER_COLUMNS = 7  # of a file begun before the power limit had a column
 HEADER = ", ".join(COLUMNS) + "\n"
 
 
 def sample_command(facts: Mapping[str, Any]) -> list[str]:
-    """Return the command that prints one sample, a line a GPU, from a node's facts; [] if no GPU can be asked."""
+    """Return the command that prints one sample, one line per GPU, from a node's facts; [] if it has no usable GPU."""
     gpus = facts.get("gpus") or {"count": 0}
     smi = gpus["smi"].get("path") if gpus["count"] else None
     return [smi, f"--query-gpu={','.join(COLUMNS.values())}", "--format=csv,noheader,nounits"] if smi else []
 
 
 def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
-    """Return when the last sample was taken, in seconds since 1970, and the last of each GPU, by index.
+    """Return when the last sample was taken, in seconds since 1970, and each GPU's last values, by index.
 
-    text: the end of gpus.csv, read on the node that wrote it. None stands for what the driver omits. Lines that
-    are no sample are left out: what nvidia-smi says where it fails, and half of a line.
+    text: the end of gpus.csv, read on the node that wrote it. None: a value that the driver omits. Skips lines
+    that are not samples, such as nvidia-smi's errors and incomplete lines.
     """
     newest = 0.0
     found: dict[int, dict[str, float | None]] = {}
@@ -64,9 +64,9 @@ def last_sample(text: str) -> tuple[float, list[dict[str, float | None]]]:
 
 
 def read_line(line: str) -> tuple[str, dict[str, float | None]] | None:
-    """Return when a sample was taken, as nvidia-smi writes it, and its values by column; None if a line is none.
+    """Return a sample's time, as nvidia-smi writes it, and its values by column; None if the line is not a sample.
 
-    The limit of power is None in a file of a former version, too, which has no such column.
+    The power limit is also None in files of earlier versions, which lack that column.
     """
     fields = line.split(", ")
     if len(fields) not in (FORMER_COLUMNS, len(COLUMNS)) or not fields[1].isdigit():
@@ -86,7 +86,7 @@ def time_fields(timestamp: str) -> tuple[int, int, int, int, int, float] | None:
 
 
 def seconds(timestamp: str) -> float | None:
-    """Return a time as nvidia-smi writes it, of this machine's clock, in seconds since 1970; None if it is none."""
+    """Return nvidia-smi's local time, by this machine's clock, in seconds since 1970; None if it is not a time."""
     fields = time_fields(timestamp)
     if fields is None:
         return None

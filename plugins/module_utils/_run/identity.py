@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whose rights our code has on a node: root's, or those of the run's user. Private to this collection."""
+"""Switch between root's rights and those of the run's user on a node. Private to this collection."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pwd
 import shutil
 import subprocess
 
-# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
 
 class RunError(Exception):
-    """What is wrong, in words for a person."""
+    """A problem, described for a person."""
 
 
 def act_as(user: str) -> None:
-    """Have the run's user's rights from now on, where we are root: whatever that user owns may be a link to anything.
+    """If we are root, act with the run's user's rights from now on: that user's files may be links to anything.
 
-    Root stays within reach of as_root().
+    as_root() can still regain root's rights.
     """
     entry = user_entry(user)
     if os.geteuid() != 0 or entry.pw_uid == 0:
@@ -64,7 +64,7 @@ def be_the_user() -> None:
 
 
 def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command as root; return how it ended, None if we cannot become root."""
+    """Run a command as root; return the completed process, None if we cannot become root."""
 
     def run(words: list[str]) -> subprocess.CompletedProcess[str]:
         regain = None if os.getuid() == os.geteuid() else be_root
@@ -77,5 +77,5 @@ def as_root(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     if not shutil.which("sudo"):
         return None
     done = run(["sudo", "-n", *command])
-    # only where it failed is it worth a process to ask who failed
+    # after a failure only, spend a process on finding out whether sudo or the command failed
     return None if done.returncode != 0 and run(["sudo", "-n", "true"]).returncode != 0 else done

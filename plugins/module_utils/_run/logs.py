@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pack what a node has of a run, and send the archive in pieces. Private to this collection."""
+"""Pack a run's files on a node, and send the archive in pieces. Private to this collection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def archive_of(path: str) -> str:
 
 
 def pack(request: Data) -> Data:
-    """Write what there is of a run into one archive on the node: all logs, or what shows how it went.
+    """Pack a run's files into one archive on the node: all logs, or only what shows how it went.
 
     Return its size in bytes, None if there is no such run, its first piece, and what was left out.
     """
@@ -36,9 +36,9 @@ def pack(request: Data) -> Data:
     path, plan = found[0]
     first = plan["node"]["node_rank"] == 0
     if first and not is_alive(path):
-        keep_reports(path, plan)  # which are then a file
+        keep_reports(path, plan)  # writes them to a file, which is packed
     descriptor = os.open(archive_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    import tarfile  # costs as much as all else that is imported here, and no other call needs it
+    import tarfile  # costs as much as all other imports here, and no other call needs it
 
     with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as tar:
         left_out = pack_run(tar, path, plan, request["what"] == "logs", rank_logs(plan, path, 0) if first else ())

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The clock by which a node writes down times: clock.json among its packed files. Private to this collection.
+"""The clock behind a node's recorded times: clock.json among its packed files. Private to this collection.
 
 Runs on the node, standard library only, Python >= 3.8. nvidia-smi writes the node's local time without a zone,
 which the controller, in another zone, could not interpret.
@@ -13,16 +13,16 @@ from __future__ import annotations
 import os
 import time
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import TypedDict
 
     class Clock(TypedDict):
         """How to read the times of a node."""
 
-        utc_offset: int  # seconds by which its time is ahead of UTC, east of Greenwich
-        now: float  # seconds since 1970 at which that was so
-        zone: str  # name of its time zone, such as Europe/Berlin; "" where the node does not tell
+        utc_offset: int  # seconds ahead of UTC, positive east of Greenwich
+        now: float  # seconds since 1970 when utc_offset was read
+        zone: str  # name of the time zone, such as Europe/Berlin; "" if unknown
 
 
 FILE = "clock.json"
@@ -30,7 +30,7 @@ LOCALTIME = "/etc/localtime"
 
 
 def zone_name(path: str = LOCALTIME) -> str:
-    """Return the name of this machine's time zone, by the link that glibc follows; "" if it is no such link."""
+    """Return the name of this machine's time zone, from the link that glibc follows; "" if there is no such link."""
     given = os.environ.get("TZ", "").lstrip(":")
     if given:
         return given
@@ -38,6 +38,6 @@ def zone_name(path: str = LOCALTIME) -> str:
 
 
 def read_clock() -> Clock:
-    """Return how to read the times that this node writes now."""
+    """Return this node's current clock."""
     now = time.time()
     return {"utc_offset": time.localtime(now).tm_gmtoff, "now": now, "zone": zone_name()}

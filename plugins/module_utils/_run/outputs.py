@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the job of a run has written on this node: listed, compared and sent in pieces. Private to this collection.
+"""List, compare and send in pieces the files that a run's job has written on this node. Private to this collection.
 
 Runs on the node as the run's user, standard library only, Python >= 3.8. A file's name says where it is: run/PATH
 below the run directory, work/PATH below the job's working directory, root/PATH elsewhere.
@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._run import packed
 from ansible_collections.muster.training.plugins.module_utils._run.identity import RunError, act_as
 from ansible_collections.muster.training.plugins.module_utils._run.runs import node_directories
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Dict, TypedDict
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
         mtime: int  # nanoseconds since 1970
 
 
-MOST_FILES = 100_000  # of a node
-MOST_LOOKED_AT = 2_000_000  # files in a directory, those that are not the job's included
-PIECE = 16 * 2**20  # bytes of files that one answer carries
+MOST_FILES = 100_000  # listed per node
+MOST_LOOKED_AT = 2_000_000  # files in a directory, including those that are not the job's
+PIECE = 16 * 2**20  # bytes of file data in one answer
 BLOCK = 2**20  # bytes read at a time
-# What lies in a run directory and is not the job's, besides logs.
+# Files in a run directory that are not the job's, besides logs.
 OURS = {"bin", "environment.json", "left_out.json", "logs.tar.gz", "reserve", "stop", "token"}
 OURS.update((packed_files.PICTURE, *packed_files.LOGS))
 
 
 def is_ours(path: str, plan: Data) -> bool:
-    """Whether a path in a run directory is none of the job's: a log, a file of ours, or a cache with a dot ahead."""
+    """Whether a path in a run directory is not the job's: a log, a file of ours, or a hidden cache."""
     first = path.split(os.sep)[0]
     return (
         first in OURS
@@ -55,13 +55,13 @@ def is_ours(path: str, plan: Data) -> bool:
 
 
 def path_of(name: str, directory: str, plan: Data) -> str:
-    """Return where a file of this name is. directory: of the run."""
+    """Return the path of the file with this name. directory: the run directory."""
     where, _slash, rest = name.partition("/")
     return os.path.join({"run": directory, "work": plan["working_directory"], "root": "/"}[where], rest)
 
 
 def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield what the job has written: name and what lstat says. No link is followed but one that is named itself."""
+    """Yield name and lstat result of each file that the job has written. Follow only links named explicitly."""
     for path, found in packed_files.files_below(directory, MOST_LOOKED_AT):
         if not is_ours(path, plan):
             yield f"run/{path}", found
@@ -70,13 +70,13 @@ def written_files(directory: str, plan: Data, more: list[str]) -> Iterator[tuple
 
 
 def tell(directory: str, plan: Data, request: Data) -> Data:
-    """Answer which files there are: `files`, and whether there are `more` than can be listed."""
+    """Return the job's files as `files`, and `more`: whether there are more than can be listed."""
     files: list[Listed] = []
     more = False
     for name, found in written_files(directory, plan, request["outputs"]):
         try:
             name.encode("utf-8")
-        except UnicodeEncodeError:  # no name in another system's encoding is the same here
+        except UnicodeEncodeError:  # a name in another encoding cannot be sent unchanged
             more = True
             continue
         if len(files) == MOST_FILES:
@@ -110,7 +110,7 @@ def hashed(path: str) -> str | None:
 
 
 def compare(directory: str, plan: Data, request: Data) -> Data:
-    """Answer the SHA-256 of each requested file."""
+    """Return the SHA-256 of each requested file."""
     return {"hashes": {name: hashed(path_of(name, directory, plan)) for name in request["names"]}}
 
 
@@ -126,7 +126,7 @@ def part_of(path: str, part: Data) -> str:
 
 
 def hand_out(directory: str, plan: Data, request: Data) -> Data:
-    """Answer `parts` of files, each with data in base64, or with the problem that it has."""
+    """Return `parts` of files, each with its data in base64, or with its problem."""
     answers = []
     for part in request["parts"]:
         try:

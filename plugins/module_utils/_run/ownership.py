@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who owns the directories of a run: nobody else may replace what we write there and run.
+"""Check who owns a run's directories: nobody else may replace the programs that we write and run there.
 
 Private to this collection.
 """
@@ -20,11 +20,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from collections.abc import Iterator
 
-MAX_LINKS = 40  # as the kernel has it
+MAX_LINKS = 40  # the kernel's own limit
 
 
 def steps_to(path: str) -> Iterator[str]:
-    """Yield each directory and each link on the way from the root to an absolute path, in this order."""
+    """Yield each directory and each link on an absolute path, from the root down."""
     here, left, links = "/", path.split("/"), 0
     yield here
     while left:
@@ -38,7 +38,7 @@ def steps_to(path: str) -> Iterator[str]:
         yield step
         try:
             target = os.readlink(step)
-        except OSError:  # a directory, or nothing yet
+        except OSError:  # a directory, or it does not exist yet
             here = step
             continue
         links += 1
@@ -50,9 +50,9 @@ def steps_to(path: str) -> Iterator[str]:
 
 
 def others_may_write(found: os.stat_result) -> bool:
-    """Whether somebody else than the owner and root may add and remove names in a directory.
+    """Whether anyone but the owner and root may add and remove names in a directory.
 
-    The group that has the name of its only user, and that user as its owner, is nobody else.
+    The owner's private group, with the owner's name and no other member, does not count.
     """
     if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(found.st_mode):
         return False
@@ -64,7 +64,7 @@ def others_may_write(found: os.stat_result) -> bool:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a directory is our own and nobody else may write it."""
+    """Whether we own a directory and nobody else may write to it."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -73,19 +73,19 @@ def is_ours(path: str) -> bool:
 
 
 def is_ours_with_run(directory: str) -> bool:
-    """Whether a node's directory of a run is our own, and the run's directory above it."""
+    """Whether we own both a node's run directory and the run's directory above it."""
     return is_ours(os.path.dirname(directory)) and is_ours(directory)
 
 
 def refuse_others(path: str) -> None:
-    """Raise RunError if somebody else may replace what lies below a path, as far as it exists.
+    """Raise RunError if anyone else may replace what is below a path, as far as it exists.
 
-    From the root down, so that a directory found safe cannot be replaced by the owner of one above it.
+    Checks from the root down, so that nobody who owns a parent can replace a directory already found safe.
     """
     for step in steps_to(path):
         try:
             found = os.lstat(step)
-        except FileNotFoundError:  # we make what is not there yet, and look again
+        except FileNotFoundError:  # the missing directories are made later, then checked again
             return
         mine = user_name(os.geteuid())
         if found.st_uid not in (0, os.geteuid()):
@@ -102,14 +102,14 @@ def refuse_others(path: str) -> None:
 
 
 def make_run_directory(directory: str, run_id: str) -> None:
-    """Make the directory of a run on this node, where nobody else can replace what we write into it."""
+    """Make a run's directory on this node, in a place where nobody else can replace what we write into it."""
     above = os.path.dirname(directory)
     runs = os.path.dirname(above)
     try:
         refuse_others(runs)
         os.makedirs(runs, mode=0o700, exist_ok=True)
         refuse_others(runs)
-        with contextlib.suppress(FileExistsError):  # another node's part of the run lies in the same directory
+        with contextlib.suppress(FileExistsError):  # another node's part of the run is in the same directory
             os.mkdir(above, 0o700)
         if not is_ours(above):
             raise RunError(

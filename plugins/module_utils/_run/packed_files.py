@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is packed of a run's directory for the controller, and what is left out. Private to this collection.
+"""Choose which files of a run directory are packed for the controller. Private to this collection.
 
 Runs on the node as the run's user, standard library only, Python >= 3.8. The job may have put anything there, and may
-still be writing: links are not followed, only regular files are opened, and each file is read once.
+still be writing, so links are not followed, only regular files are opened, and each file is read once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import stat
 
 from ansible_collections.muster.training.plugins.module_utils._run import gpu_samples, node_clock, reported
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Iterator
@@ -28,48 +28,48 @@ if TYPE_CHECKING:
     Data = Dict[str, Any]
 
     class LeftFile(TypedDict):
-        """A file that is not packed whole."""
+        """A file that is not packed completely."""
 
         file: str  # its path below the run directory
-        size: int  # bytes that it has
-        kept: int  # bytes of its end that are packed
+        size: int  # bytes in the file
+        kept: int  # bytes packed, from its end
 
     class LeftOut(TypedDict):
         """Content of left_out.json."""
 
-        limit: int  # bytes that are taken of what a job has measured
-        files: list[LeftFile]  # at most MOST_TOLD of them
-        count: int  # how many there are
-        size: int  # bytes of them that are not packed
+        limit: int  # most bytes packed of what the job has measured
+        files: list[LeftFile]  # at most MOST_TOLD
+        count: int  # number of all such files
+        size: int  # bytes not packed, of all of them
 
 
 FILE = "left_out.json"
-MEASURED = "measured"  # the directory in which a job puts what it has measured
-MEASURED_LIMIT = 64 * 2**20  # bytes of what a job has measured, of a node
-NAMED_LIMIT = 32 * 2**20  # bytes of the end of a file of ours, where not all logs are asked for
-LOG_LIMIT = 8 * 2**20  # the same of a log of rank 0
+MEASURED = "measured"  # the directory for files with the job's measurements
+MEASURED_LIMIT = 64 * 2**20  # bytes of measurements packed per node
+NAMED_LIMIT = 32 * 2**20  # bytes packed from the end of one of our files, unless all logs are requested
+LOG_LIMIT = 8 * 2**20  # the same for a log of rank 0
 MOST_LOOKED_AT = 100_000  # files in a run directory
 MOST_TOLD = 1000
-PICTURE = "nvidia-smi.txt"  # all that nvidia-smi has shown, once in the middle of the run
-PICTURE_LIMIT = 65536  # bytes of it; 16 GPUs take some 8 KB
+PICTURE = "nvidia-smi.txt"  # nvidia-smi's full output, taken once in the middle of the run
+PICTURE_LIMIT = 65536  # bytes; 16 GPUs take about 8 KB
 OURS = ("events.jsonl", gpu_samples.FILE, reported.FILE)
 LOGS = (*OURS, "plan.json", "status.json", "result.json", "ranks")
-# Files with a curve in them, wherever they lie: of TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
+# Files with curves, in any directory: from TensorBoard, Lightning's CSVLogger, Transformers' Trainer.
 CURVES = re.compile(r"events\.out\.tfevents\..*|metrics\.csv|trainer_state\.json", re.DOTALL)
 
 
 def is_log(name: str) -> bool:
-    """Whether a name in a run directory is one of those that are packed with all logs."""
+    """Whether a file name in a run directory is packed when all logs are requested."""
     return name.endswith(".log") or name.startswith("flight_recorder_rank_") or name in LOGS
 
 
 def files_below(directory: str, most: int = 0) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the regular files below a directory, in the order of their names: relative path, what lstat says.
+    """Yield the relative path and lstat result of each regular file below a directory, in name order.
 
-    most: how many are looked at, MOST_LOOKED_AT where it is 0.
+    most: how many files to look at; 0 means MOST_LOOKED_AT.
     """
     most, looked_at = most or MOST_LOOKED_AT, 0
-    for place, directories, names in os.walk(directory):  # it follows no link
+    for place, directories, names in os.walk(directory):  # does not follow links
         directories.sort()
         for name in sorted(names):
             looked_at += 1
@@ -85,7 +85,7 @@ def files_below(directory: str, most: int = 0) -> Iterator[tuple[str, os.stat_re
 
 
 def told_places(plan: Data, more: list[str]) -> list[str]:
-    """Return the paths that launch_outputs names, absolute, each once. more: such besides those in the plan."""
+    """Return the absolute paths in launch_outputs, each once. more: paths in addition to the plan's."""
     work = plan["working_directory"]
     patterns = [os.path.join(work, os.path.expanduser(one)) for one in dict.fromkeys([*plan.get("outputs", ()), *more])]
     found = [place for pattern in patterns for place in sorted(glob.glob(pattern, recursive=True))]
@@ -93,9 +93,9 @@ def told_places(plan: Data, more: list[str]) -> list[str]:
 
 
 def told_files(directory: str, plan: Data, more: list[str], most: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files in these places, each once: absolute path, what lstat says. Not those of the run directory.
+    """Yield the absolute path and lstat result of each file in these places, once, except for the run directory's.
 
-    most: how many are looked at in each place.
+    most: how many files to look at in each place.
     """
     seen = set()
     for place in told_places(plan, more):
@@ -112,16 +112,16 @@ def told_files(directory: str, plan: Data, more: list[str], most: int) -> Iterat
 
 
 def name_of(path: str, plan: Data) -> str:
-    """Return what a file outside of the run directory is called: work/PATH in the working directory, else root/PATH."""
+    """Return the name of a file outside the run directory: work/PATH in the working directory, else root/PATH."""
     work = plan["working_directory"].rstrip("/") + "/"
     return f"work/{path[len(work) :]}" if path.startswith(work) else f"root{path}"
 
 
 def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, int, str]]:
-    """Return what a job has measured, the smallest first: name, bytes, absolute path.
+    """Return name, bytes and absolute path of each file of measurements, the smallest first.
 
-    All of MEASURED, and files with curves wherever they lie in the run directory, or where launch_outputs says: those
-    are called outputs/NAME. logs: whether what lies in `ranks` is packed anyway.
+    These are all files in MEASURED, and files with curves in the run directory or in a place of launch_outputs, which
+    are named outputs/NAME. logs: whether the files in `ranks` are packed anyway.
     """
     found = [
         (path, one.st_size, os.path.join(directory, path))
@@ -136,7 +136,7 @@ def measured_files(directory: str, plan: Data, logs: bool) -> list[tuple[str, in
 
 
 def read_end(path: str, limit: int) -> tuple[bytes, int]:
-    """Return the end of a file, of whole lines where it is longer than so many bytes, and its size.
+    """Return the end of a file, at most `limit` bytes and whole lines only if it is longer, and its size.
 
     Raise OSError if it is not a regular file.
     """
@@ -156,7 +156,7 @@ class Packing:
     def __init__(self, tar: tarfile.TarFile, directory: str, base: str) -> None:
         self.tar = tar
         self.directory = directory
-        self.base = base  # the name of the directory in the archive
+        self.base = base  # name of the top directory in the archive
         self.left: list[LeftFile] = []
 
     def write(self, name: str, data: bytes) -> None:
@@ -178,7 +178,7 @@ class Packing:
             self.left.append({"file": name, "size": size, "kept": len(data)})
 
     def add_measured(self, plan: Data, logs: bool) -> None:
-        """Put what a job has measured into the archive, each file whole, as far as there is room."""
+        """Put the job's measurements into the archive, whole files only, as far as the limit allows."""
         room = MEASURED_LIMIT
         for name, size, path in measured_files(self.directory, plan, logs):
             if size > room:
@@ -186,7 +186,7 @@ class Packing:
                 continue
             try:
                 data = read_end(path, size)[0]
-            except OSError:  # it is gone
+            except OSError:  # the file is gone
                 continue
             room -= len(data)
             self.write(name, data)
@@ -202,9 +202,9 @@ class Packing:
 
 
 def pack_run(tar: tarfile.TarFile, path: str, plan: Data, logs: bool, rank_logs: tuple[str, ...]) -> LeftOut:
-    """Pack the run whose directory on this node is `path`; return what was left out.
+    """Pack the run in the directory `path` on this node; return what was left out.
 
-    logs: all logs, otherwise only what shows how it went. rank_logs: those of rank 0; at least their ends are packed.
+    logs: pack all logs, not only what shows how the run went. rank_logs: rank 0's, whose ends are always packed.
     """
     packing = Packing(tar, path, f"node{plan['node']['node_rank']}")
     packing.write(node_clock.FILE, json.dumps(node_clock.read_clock()).encode())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting times that both a supervisor and whoever starts it use. Private to this collection."""
+"""Waiting times shared by a supervisor and the code that starts it. Private to this collection."""
 
 from __future__ import annotations
 

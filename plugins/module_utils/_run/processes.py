@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes on a node: the descendants of one, how one ended, and how to say it.
+"""Processes on a node: find the descendants of one, and tell how one ended.
 
 Private to this collection.
 """
@@ -20,37 +20,37 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from collections.abc import Iterable
 
-# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
 KILL_PATIENCE = 5.0  # seconds after SIGKILL until a process counts as stuck
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter where a shell or a container engine tells of it
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter is how a shell or container engine reports it
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def become_subreaper() -> None:
-    """Have the kernel hand orphaned descendants to this process (Linux >= 3.4)."""
+    """Make the kernel reparent orphaned descendants to this process (Linux >= 3.4)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def process_table() -> dict[int, tuple[int, str]]:
-    """Return {pid: (parent pid, state letter)} of every process that can be seen."""
+    """Return {pid: (parent pid, state letter)} of every visible process."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as stream:
                     fields = stream.read().rpartition(b")")[2].split()
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 continue
             table[int(name)] = (int(fields[1]), fields[0].decode())
     return table
 
 
 def descendants(root: int) -> list[int]:
-    """Return the pids below root that still run (zombies left out)."""
+    """Return the pids of all descendants of root that are still running (no zombies)."""
     table = process_table()
     children: dict[int, list[int]] = {}
     for pid, (parent, _state) in table.items():
@@ -65,37 +65,37 @@ def descendants(root: int) -> list[int]:
 
 
 def is_rank(pid: int, directory: str) -> bool:
-    """Return whether a process is a rank of the run in this directory, or one that a rank has started.
+    """Return whether a process is a rank of the run in this directory, or was started by one.
 
-    Judging by the environment it was given: in a container neither its parent nor its number helps.
+    Decided by its environment: in a container, neither the parent nor the pid helps.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
             words = stream.read().split(b"\0")
-    except OSError:  # it has ended, or is somebody else's
+    except OSError:  # it has ended, or belongs to another user
         return False
     mine = b"MUSTER_RUN_DIRECTORY=" + os.fsencode(directory) in words
     return mine and any(word.startswith(b"LOCAL_RANK=") for word in words)
 
 
 def run_quietly(command: list[str], log: str) -> int:
-    """Start a command of ours beside us, its output in a log; return its pid, 0 if it cannot be started."""
+    """Start a command in the background, with its output in a log; return its pid, 0 if it cannot be started."""
     with contextlib.suppress(OSError), open(log, "ab", opener=private) as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
-        process.returncode = 0  # subprocess would collect what it takes for alive, and reap() would never see its end
+        process.returncode = 0  # otherwise subprocess would reap the process itself, and reap() would never see its end
         return process.pid
     return 0
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
     for pid in pids:
-        # gone, or root's: the unit's cgroup takes those
+        # gone, or root's, which the unit's cgroup ends
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def reap() -> dict[int, int]:
-    """Collect ended children that were handed to us; return {pid: wait status}."""
+    """Reap ended children, including adopted ones; return {pid: wait status}."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -108,12 +108,12 @@ def reap() -> dict[int, int]:
 
 
 def exit_code(status: int) -> int:
-    """Return a wait status as Python gives it: the exit code, or minus the signal's number."""
+    """Return a wait status in Popen's form: the exit code, or minus the signal's number."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def describe_exit(code: int | None) -> str:
-    """Return an exit code as Popen gives it in words."""
+    """Describe in words an exit code as Popen gives it."""
     if code is None:
         return "no exit code"
     if code < 0:
@@ -125,9 +125,9 @@ def describe_exit(code: int | None) -> str:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for memory since boot, None if it is not told.
+    """Return how many processes the kernel has killed for lack of memory since boot, None if unknown.
 
-    For lack of the machine's memory, or at the limit of a container or a service: see limit_hits().
+    Counts kills because the machine ran out, and at the limit of a container or service: see limit_hits().
     """
     try:
         with open("/proc/vmstat", encoding="ascii") as stream:
@@ -140,10 +140,10 @@ def oom_kills() -> int | None:
 
 
 def limit_hits(groups: str = "/sys/fs/cgroup") -> int | None:
-    """Return how often the memory limit of a container or service has been reached, None if it is not told.
+    """Return how often a container or service has reached its memory limit, None if unknown.
 
-    Of cgroup v2 (admin-guide/cgroup-v2, memory.events): what happens in a group counts in all above it, so it is still
-    known when the container is gone. A lack of the machine's own memory does not count there.
+    From cgroup v2 (admin-guide/cgroup-v2, memory.events): events in a group also count in its ancestors, so the count
+    survives the container. It does not include the machine itself running out of memory.
     """
     hits = None
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the logs of a node's ranks are in a run directory.
+"""Find the logs of a node's ranks in a run directory.
 
 Private to this collection.
 """
@@ -19,7 +19,7 @@ ATTEMPT = re.compile(r"attempt_([0-9]{1,9})")
 
 
 def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple[str, str]:
-    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log where ranks have none."""
+    """Return the (stdout, stderr) paths of a local rank; both are the launcher's log if ranks have no own logs."""
     if plan["rank_logs"] == "torchrun":
         attempt = attempt_directory(os.path.join(directory, "ranks"), local_rank)
         if attempt:
@@ -33,7 +33,7 @@ def rank_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> tuple
 
 
 def earlier_logs(plan: Mapping[str, Any], directory: str, local_rank: int) -> list[str]:
-    """Return the logs of a local rank's attempts before its newest, which torchrun has started again."""
+    """Return the logs of a local rank's attempts before the newest, after torchrun has restarted it."""
     if plan["rank_logs"] != "torchrun":
         return []
     attempts = attempt_directories(os.path.join(directory, "ranks"), local_rank)[:-1]
@@ -48,7 +48,7 @@ def attempt_directory(ranks_directory: str, local_rank: int) -> str | None:
 def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
     """Return the directories of a local rank's attempts below torchrun's --log-dir, the newest last.
 
-    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; whatever else a job has left there is left out.
+    They are RUN_ID_RANDOM/attempt_N/LOCAL_RANK; anything else that a job has left there is ignored.
     """
     found = []
     for attempt in [
@@ -63,7 +63,7 @@ def attempt_directories(ranks_directory: str, local_rank: int) -> list[str]:
 
 
 def directories(path: str) -> list[str]:
-    """Return the directories in a directory, links left out; none if it cannot be looked into."""
+    """Return the directories in a directory, without links; none if it cannot be read."""
     try:
         with os.scandir(path) as entries:
             return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

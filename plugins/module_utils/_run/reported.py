@@ -16,19 +16,19 @@ import os
 from ansible_collections.muster.training.plugins.module_utils._run.directory import read_tail, regular, write_private
 from ansible_collections.muster.training.plugins.module_utils._run.rank_logs import earlier_logs, rank_logs
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
-FILE = "said.jsonl"  # in the run directory of rank 0's node: each report of a run that is over, one JSON object a line
-LIMIT = 2**20  # bytes of it; of more, the last ones are kept
-MARK = b"MUSTER_RESULT "  # begins a line in which a job reports what it has reached
+FILE = "said.jsonl"  # in the run directory on rank 0's node: the reports of a finished run, one JSON object per line
+LIMIT = 2**20  # bytes of the file; the last reports are kept
+MARK = b"MUSTER_RESULT "  # begins a line in which a job reports results
 REPORT = MARK.decode()
-LONGEST = 65536  # bytes of such a line; a longer one is output like any other
-BLOCK = 262144  # bytes of a log that are read at a time
-DEEPEST = 20  # objects and lists within each other in what a job reports: whoever reads it calls itself for each
+LONGEST = 65536  # bytes of such a line; a longer line counts as ordinary output
+BLOCK = 262144  # bytes of a log read at a time
+DEEPEST = 20  # nesting depth of a job's report: its readers are recursive
 
 
 def depth(value: Any) -> int:
@@ -43,15 +43,15 @@ def depth(value: Any) -> int:
 
 
 def reported(line: str) -> Data | None:
-    """Return what a job reports in a line ``MUSTER_RESULT {...}``; None if it is none, or is not to be trusted.
+    """Return the report in a line ``MUSTER_RESULT {...}``; None if there is none, or it is not safe to use.
 
-    A job may print anything. It must never be able to crash what shows it, or what reads the record later.
+    A job may print anything, and must never crash the code that shows the report or reads the record later.
     """
     return read_object(line[len(REPORT) :]) if line.startswith(REPORT) and len(line) <= LONGEST else None
 
 
 def read_object(text: str) -> Data | None:
-    """Return the JSON object of a report, None if it is none, or too deep."""
+    """Return the JSON object of a report, None if it is not an object, or nested too deeply."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def merged(lines: str) -> Data:
 
 
 def results_between(path: str, start: int, end: int, most: int) -> bytes:
-    """Return the reports in a part of a log that begins with a whole line; the last `most` bytes of them."""
+    """Return the last `most` bytes of the reports in a part of a log; the part starts at the beginning of a line."""
     found = []
     rest = b"\n"
     with contextlib.suppress(OSError), open(path, "rb", opener=regular) as stream:
@@ -90,7 +90,7 @@ def results_between(path: str, start: int, end: int, most: int) -> bytes:
 
 
 def keep_reports(path: str, plan: Data) -> str:
-    """Return the lines of said.jsonl of a run that is over; pick them out of rank 0's logs the first time.
+    """Return the lines of a finished run's said.jsonl; the first time, extract them from rank 0's logs.
 
     path: the run's directory on rank 0's node.
     """
@@ -109,7 +109,7 @@ def keep_reports(path: str, plan: Data) -> str:
     try:
         write_private(temporary, lines)
         os.replace(temporary, file)
-    except OSError:  # a full disk: who asks again has it looked for again
+    except OSError:  # a full disk: the next request extracts them again
         with contextlib.suppress(OSError):
             os.unlink(temporary)
     return lines

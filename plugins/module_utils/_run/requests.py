@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A request to a node about a run, and its answer. Private to this collection.
 
-Runs on the node, standard library only. A run is in ``RUNS_DIRECTORY/RUN_ID/nodeRANK`` on its node, readable only by
-its user.
+Runs on the node, standard library only. A run's directory on a node is ``RUNS_DIRECTORY/RUN_ID/nodeRANK``, readable
+only by its user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def carry_out(request: Data) -> Data:
-    """Carry out the request's operation, and import what that one needs: all that is imported is compiled each time."""
+    """Carry out the request's operation; import only what it needs, since each import is compiled each time."""
     operation = request["operation"]
     if operation == "start":
         from ansible_collections.muster.training.plugins.module_utils._run.start import start

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runs on a node: found by their plans, removed with everything that belongs to them.
+"""Find the runs on a node by their plans, and remove them with everything that belongs to them.
 
 Private to this collection.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def runs_directory(request: Data) -> str:
-    """Return where the runs of the request's user are, as an absolute path."""
+    """Return the absolute path of the directory that holds the runs of the request's user."""
     path = request["runs_directory"]
     user = request.get("user")
     if user and path.startswith("~/"):
@@ -35,7 +35,7 @@ def runs_directory(request: Data) -> str:
 
 
 def node_directories(request: Data) -> list[tuple[str, Data]]:
-    """Return the run directories of this node (by name: several nodes may share a machine or a home), newest first."""
+    """Return this node's run directories, newest first; by node name, since nodes may share a machine or a home."""
     run_id = request.get("run_id") or "*"
     found = []
     for path in glob.glob(
@@ -48,7 +48,7 @@ def node_directories(request: Data) -> list[tuple[str, Data]]:
 
 
 def may_list(directory: str) -> bool:
-    """Whether we see what is in the directory of a run."""
+    """Whether we may list the directory of a run."""
     try:
         os.listdir(directory)
     except OSError:
@@ -57,7 +57,7 @@ def may_list(directory: str) -> bool:
 
 
 def is_removed(directory: str) -> bool:
-    """Whether there is no such directory; False also if that cannot be seen."""
+    """Whether the directory does not exist; False also if that cannot be determined."""
     try:
         os.lstat(directory)
     except FileNotFoundError:
@@ -68,9 +68,9 @@ def is_removed(directory: str) -> bool:
 
 
 def alive_elsewhere(request: Data) -> None:
-    """Raise RunError if the run of the request lives on this machine, but not in a directory that was looked in.
+    """Raise RunError if the request's run is alive on this machine, but in none of the directories that were searched.
 
-    It has another one, or none any more.
+    Its directory is elsewhere, or no longer exists.
     """
     looked_in = runs_directory(request)
     alive = supervisors()
@@ -88,7 +88,7 @@ def alive_elsewhere(request: Data) -> None:
             )
         try:
             user = pwd.getpwuid(os.stat(f"/proc/{one['pid']}").st_uid).pw_name
-        except (OSError, KeyError):  # it ended in this moment, or has a user of elsewhere
+        except (OSError, KeyError):  # it has just ended, or its user is not known on this machine
             user = "another user"
         raise RunError(
             f"run {one['run_id']} is still running here, in {one['directory']} of {user}, which was not searched: "
@@ -97,11 +97,11 @@ def alive_elsewhere(request: Data) -> None:
 
 
 def remove_directory(directory: str) -> None:
-    """Remove a run directory with all that belongs to it elsewhere, and the run's own where no other node lies there.
+    """Remove a node's run directory and its files elsewhere, and the run's directory if no other node is left in it.
 
     Raise OSError if something in it cannot be removed.
     """
     forget_secrets(directory)
     shutil.rmtree(directory)
-    with contextlib.suppress(OSError):  # another node of this machine lies there too
+    with contextlib.suppress(OSError):  # another node on this machine is in there, too
         os.rmdir(os.path.dirname(directory))

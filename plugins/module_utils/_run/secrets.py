@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What only a running run needs, such as its token: it goes away with the run or at the next boot.
+"""Secrets that only a running run needs, such as its token: removed with the run or at the next boot.
 
 Private to this collection.
 """
@@ -11,17 +11,17 @@ from __future__ import annotations
 import contextlib
 import os
 
-SECRETS = ("token", "environment.json")  # files that are not needed after the end of a run, as the supervisor has them
-IN_MEMORY = "/run/muster"  # root's; the same: where a machine has lost its power, nothing of it is left
+SECRETS = ("token", "environment.json")  # files that are not needed after the run
+IN_MEMORY = "/run/muster"  # owned by root; in memory, so nothing is left after a loss of power
 
 
 def place_in_memory() -> str:
-    """Where this user can keep what should not survive this boot, such as the secrets of a run."""
+    """Return this user's directory for files that must not survive a reboot, such as a run's secrets."""
     return os.path.join(IN_MEMORY, str(os.geteuid()))
 
 
 def forget_secrets(directory: str) -> None:
-    """Remove the secrets of a run: the files in its directory, or what its links lead to in memory and the links."""
+    """Remove a run's secrets: the files in its directory, or its links and their targets in memory."""
     for name in SECRETS:
         path = os.path.join(directory, name)
         with contextlib.suppress(OSError):

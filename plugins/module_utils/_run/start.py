@@ -45,15 +45,15 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-LEFT_BEHIND = 600.0  # seconds after which a run that has no supervisor yet will never have one
-START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor can be seen
-START_PATIENCE = 120.0  # seconds that a start waits for another one of the same user on this machine
+LEFT_BEHIND = 600.0  # seconds after which a run without a supervisor counts as abandoned
+START_LOCK = "/tmp/.muster-start-{uid}.lock"  # held by a start until its supervisor is visible
+START_PATIENCE = 120.0  # seconds that a start waits for another start by the same user on this machine
 
 
 def start(request: Data) -> Data:
     """Write the run directory and start the supervisor in its unit.
 
-    The plan has been checked against the node's facts. Of two starts at one moment the second one sees the first.
+    The plan has been checked against the node's facts. Of two simultaneous starts, the second sees the first.
     """
     with one_start_at_a_time():
         return start_alone(request)
@@ -76,7 +76,7 @@ def start_alone(request: Data) -> Data:
     remove_old_secrets(request, [one["directory"] for one in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
     for one in [] if request.get("share") else supervisors() if stopped else alive:
-        # nodes of one machine have addresses of their own there, or are of the same run
+        # nodes that share a machine have their own addresses, or belong to the same run
         here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):
             raise RunError(
@@ -89,7 +89,7 @@ def start_alone(request: Data) -> Data:
         make_place_in_memory()
     make_run_directory(directory, plan["run_id"])
     try:
-        for name in ("ranks", "measured"):  # the latter is for what the job wants to have kept of it
+        for name in ("ranks", "measured"):  # "measured" is for files that the job wants to keep
             os.mkdir(os.path.join(directory, name), 0o700)
         write_private(os.path.join(directory, "plan.json"), json.dumps(plan, indent=1, sort_keys=True))
         environment = dict(request["environment"], MUSTER_RUN_DIRECTORY=directory)
@@ -98,7 +98,7 @@ def start_alone(request: Data) -> Data:
         for name, content in plan.get("files", {}).items():
             write_private(os.path.join(directory, name), content)
         for name, source in request.get("programs", {}).items():
-            # the image of a container has a Python of its own
+            # a container image has its own Python
             python = "/usr/bin/env -S python3" if plan.get("wrap") else sys.executable
             write_program(os.path.join(directory, "bin", name), python, source)
     except OSError as error:
@@ -131,9 +131,9 @@ def start_alone(request: Data) -> Data:
 
 @contextlib.contextmanager
 def one_start_at_a_time() -> Iterator[None]:
-    """Let a start of this user on this machine wait until the supervisor of the one before it can be seen.
+    """Make a start by this user on this machine wait until the supervisor of the previous start is visible.
 
-    In a place that no two machines share. Without a lock where another account has taken its name.
+    The lock is in a directory that machines do not share. Goes on without it if another account owns that name.
     """
     uid, deadline = os.geteuid(), time.monotonic() + START_PATIENCE
     path = START_LOCK.format(uid=uid)
@@ -161,19 +161,19 @@ def one_start_at_a_time() -> Iterator[None]:
 
 
 def make_place_in_memory() -> None:
-    """Make this user's place in memory, in a directory in which nobody but root makes any."""
+    """Make this user's directory in memory, below one in which only root can create directories."""
     place = place_in_memory()
     if not os.path.isdir(place) and os.path.isdir("/run/systemd/system"):
         script = 'umask 022; mkdir -p "$1" && mkdir -m 0700 "$2" && chown "$3" "$2"'
-        # without root they lie in the run directory
+        # without root, secrets stay in the run directory
         as_root(["/bin/sh", "-c", script, "sh", IN_MEMORY, place, f"{os.geteuid()}:{os.getegid()}"])
 
 
 def remove_old_secrets(request: Data, alive: list[str]) -> None:
-    """Remove what earlier runs of this node have left of their secrets when the machine went down during them.
+    """Remove the secrets of this node's earlier runs that the machine went down under.
 
-    alive: the directories of runs that are alive on this machine. A home shared by several nodes has those of others,
-    too, and one that is being started has no supervisor yet, which would have left its supervisor.json.
+    alive: the directories of runs that are alive on this machine. A home shared by several nodes also holds the others'
+    runs, and a run that is just starting has no supervisor.json yet.
     """
     runs = glob.escape(runs_directory(request))
     for secret in [path for name in SECRETS for path in glob.glob(os.path.join(runs, "*", "node*", name))]:
@@ -187,9 +187,9 @@ def remove_old_secrets(request: Data, alive: list[str]) -> None:
 
 
 def write_secrets(directory: str, secrets: dict[str, str]) -> None:
-    """Write what only a running run needs: into memory, with links in its directory, if there is a place for it."""
+    """Write a run's secrets: into memory with links in the run directory if possible, else into the run directory."""
     place = directory
-    with contextlib.suppress(OSError):  # there is none
+    with contextlib.suppress(OSError):  # no place in memory
         place = tempfile.mkdtemp(prefix="run-", dir=place_in_memory())
     for name, text in secrets.items():
         if place != directory:
@@ -198,7 +198,7 @@ def write_secrets(directory: str, secrets: dict[str, str]) -> None:
 
 
 def write_supervisor(directory: str, files: dict[str, str]) -> None:
-    """Write the supervisor's own files, by their paths in a run directory, for its user alone."""
+    """Write the supervisor's own files, given by path in a run directory, readable only by its user."""
     for name, source in files.items():
         folder = directory
         for part in name.split("/")[:-1]:
@@ -209,14 +209,14 @@ def write_supervisor(directory: str, files: dict[str, str]) -> None:
 
 
 def write_program(path: str, python: str, source: str) -> None:
-    """Write a Python program that can be called by its name."""
+    """Write an executable Python program."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     write_private(path, f"#!{python} -IS\n{source}")
     os.chmod(path, 0o700)
 
 
 def spawn_detached(arguments: list[str]) -> None:
-    """Start a process that outlives this one and its terminal, and says nothing; return once it runs."""
+    """Start a silent process that outlives this one and its terminal; return once it runs."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -232,13 +232,13 @@ def spawn_detached(arguments: list[str]) -> None:
                 os.dup2(null, standard)
             os.chdir("/")
             os.closerange(3, writer)
-            os.set_inheritable(writer, False)  # closed by a successful exec: that is what the parent waits for
+            os.set_inheritable(writer, False)  # a successful exec closes it, which is what the parent waits for
             os.execv(arguments[0], arguments)
         except OSError as error:
             os.write(writer, str(error).encode())
         os._exit(127)
     os.close(writer)
-    os.waitpid(child, 0)  # and no other child of whoever calls
+    os.waitpid(child, 0)  # only this child, not others of the caller
     with os.fdopen(reader, "rb") as stream:
         problem = stream.read().decode()
     if problem:
@@ -246,5 +246,5 @@ def spawn_detached(arguments: list[str]) -> None:
 
 
 def supervision(unit: str) -> str:
-    """What ends a run's processes should its supervisor be killed; unit: "" without one."""
+    """Return what ends a run's processes if its supervisor is killed; unit: "" without one."""
     return f"unit {unit}" if unit else "process group"

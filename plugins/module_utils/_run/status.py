@@ -22,10 +22,10 @@ ACTIVE_STATES = ("starting", "running", "stopping")
 
 
 def read(request: Data) -> Data:
-    """Return the facts of a run on this node, or of its newest run where none is named.
+    """Return the status of a run on this node, or of the newest run if none is named.
 
-    ``run`` is None if there is none.
-    ``wait``: seconds to wait for its end first.
+    ``run`` in the answer is None if there is none.
+    ``wait`` in the request: seconds to wait for its end first.
     """
     found = node_directories(request)
     if not found:
@@ -44,7 +44,7 @@ def describe(path: str, plan: Data) -> Data:
         "since": os.stat(path).st_mtime,
     }
     state, message = status["state"], status["message"]
-    if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # ended: it waited for rank 0's last word
+    if state in (*ACTIVE_STATES, "ended") and not is_alive(path):  # "ended": it was waiting for rank 0's result
         state = "died"
         message = (
             "the supervisor died without reporting a result (killed, stopped because it hung, or the node went down)"
@@ -74,7 +74,7 @@ def describe(path: str, plan: Data) -> Data:
 
 
 def said(path: str, plan: Data) -> Data:
-    """Return what the job has reported in a run that is over, as rank 0's node has it; nothing on the others."""
+    """Return the job's reports in a finished run, from rank 0's node; nothing on other nodes."""
     from ansible_collections.muster.training.plugins.module_utils._run import reported
 
     return reported.merged(reported.keep_reports(path, plan)) if plan["node"]["node_rank"] == 0 else {}
@@ -86,7 +86,7 @@ def last_line(path: str) -> str:
 
 
 def silence_of(paths: list[str]) -> float | None:
-    """Return the seconds since one of these files was written last, None if there is none of them."""
+    """Return the seconds since any of these files was last written, None if none exists."""
     written = []
     for path in paths:
         with contextlib.suppress(OSError):

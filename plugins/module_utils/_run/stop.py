@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def stop(request: Data) -> Data:
-    """End a run on this node and return once nothing of it is left."""
+    """Stop a run on this node and return once none of its processes is left."""
     stopped, left = [], []
     found = node_directories(request)
     if not found:
@@ -42,7 +42,7 @@ def stop(request: Data) -> Data:
             if not request["check"]:
                 left += stop_one(path, plan, alive)
         if not request["check"]:
-            forget_secrets(path)  # left where the supervisor was killed, and its guard or machine with it
+            forget_secrets(path)  # they remain if the supervisor was killed along with its guard or machine
     if left:
         pids = ", ".join(str(pid) for pid in left)
         raise RunError(
@@ -57,20 +57,20 @@ def stop_one(path: str, plan: Data, alive: bool) -> list[int]:
     deadline = time.monotonic() + plan["timeouts"]["grace"] + 15.0
     if alive:
         with contextlib.suppress(OSError), open(os.path.join(path, "stop"), "w", encoding="ascii"):
-            pass  # tells a person's wish from the end of the machine, after which an elastic run goes on elsewhere
+            pass  # tells a requested stop from a shutdown of the machine, which an elastic run survives
         pids = [one["pid"] for one in supervisors() if one["directory"] == path]
-        in_unit = plan["unit"] in map(unit_of, pids)  # both say so: a job in a unit may start a run that has none
+        in_unit = plan["unit"] in map(unit_of, pids)  # ask the kernel: a job in a unit may start a run without one
         if not in_unit or as_root(["systemctl", "stop", f"{plan['unit']}.service"]) is None:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended in this moment, or is root's
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended, or is root's
                     os.kill(pid, signal.SIGTERM)  # the guard ignores it, the supervisor obeys
         while is_alive(path) and time.monotonic() < deadline:
             time.sleep(0.05)
         for one in supervisors():
-            if one["directory"] == path:  # its guard too, which waits for a container engine
+            if one["directory"] == path:  # including its guard, which waits for a container engine
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(one["pid"], signal.SIGKILL)
-    # where supervisor and guard were both killed there is no unit left to end: only what carries this run's mark
+    # if supervisor and guard were both killed without a unit, only this run's mark identifies its processes
     deadline = time.monotonic() + 5.0
     while True:
         left = marked_processes(path)

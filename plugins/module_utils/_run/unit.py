@@ -18,17 +18,17 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 LIMITS = ("LimitMEMLOCK=infinity", "LimitNOFILE=1048576", "TasksMax=infinity")
-# What systemd knows since 240 and 243: without it a supervisor that hangs is ended later, after its stop timeout.
+# Supported since systemd 240 and 243. Without them, a hung supervisor is ended later, after its stop timeout.
 SINCE_243 = ("WatchdogSignal=SIGKILL", "TimeoutAbortSec=5")
 LOGIND = "/run/systemd/logind.conf.d/50-muster.conf"  # lasts until the next boot, as runs do
 
 
 def keep_shared_memory() -> None:
-    """Make logind keep what the run's user shares by name when that user's last login ends.
+    """Make logind keep the run's user's named IPC objects when that user's last login ends.
 
-    RemoveIPC=yes, the default (logind.conf(5)), takes a user's /dev/shm, semaphores and queues 10 s after the last
-    connection is gone, even from a unit that is still running: workers of a data loader that open one by name would
-    die. No setting of a unit or a user prevents it.
+    RemoveIPC=yes, the default (logind.conf(5)), removes a user's /dev/shm files, semaphores and queues 10 s after the
+    last connection closes, even under a running unit: data loader workers that open one by name would die. No setting
+    of a unit or a user prevents it.
     """
     if os.path.exists(LOGIND) or not os.path.isdir("/run/systemd/system"):
         return
@@ -36,13 +36,13 @@ def keep_shared_memory() -> None:
         'umask 022; mkdir -p "${1%/*}" && printf "[Login]\\nRemoveIPC=no\\n" > "$1" '
         '&& { systemctl kill --signal=HUP systemd-logind.service || rm -f "$1"; }'
     )
-    as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind, or root, there is nothing that could be done
+    as_root(["/bin/sh", "-c", script, "sh", LOGIND])  # without logind or root, nothing can be done
 
 
 def may_raise_limits() -> bool:
     """Whether systemd itself may raise limits.
 
-    In many containers it may not, and a unit that asks for it would not start.
+    In many containers it may not, and a unit that requests it would not start.
     """
     with open("/proc/1/status", encoding="ascii") as stream:
         for line in stream:

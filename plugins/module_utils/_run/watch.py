@@ -22,9 +22,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data
 
-CHUNK = 262144  # bytes of one log that one answer carries
-BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; of more, only the end is
-COLLECTING = 0.5  # seconds for which output is collected before it is handed on: each answer costs a new process
+CHUNK = 262144  # bytes of one log per answer
+BACKLOG = 8 * CHUNK  # bytes of a log that may wait to be shown; beyond that, only its end is shown
+COLLECTING = 0.5  # seconds to collect output before answering: each answer costs a new process
 
 
 def watch(request: Data) -> Data:
@@ -39,7 +39,7 @@ def watch(request: Data) -> Data:
         status = read_json(os.path.join(path, "status.json")) or {"state": "starting", "message": ""}
         active = status["state"] in ACTIVE_STATES or (status["state"] == "ended" and is_alive(path))
         if active and not is_alive(path):
-            time.sleep(0.2)  # its last word may be on the way to the disk
+            time.sleep(0.2)  # its last output may still be on its way to the disk
             status = read_json(os.path.join(path, "status.json")) or status
             active = False
             if status["state"] in ACTIVE_STATES:
@@ -62,10 +62,10 @@ def watch(request: Data) -> Data:
             if text:
                 outputs[log] = text
                 if log in earlier and os.path.getsize(log) > cursors[log]:
-                    break  # what came after it waits for the next answer
+                    break  # leave the rest to the next answer
         events = []
         for line in read_new(os.path.join(path, "events.jsonl"), cursors, False).splitlines():
-            with contextlib.suppress(ValueError):  # a full disk takes half a line
+            with contextlib.suppress(ValueError):  # a full disk may cut a line
                 events.append(json.loads(line))
         more = any(os.path.exists(log) and os.path.getsize(log) > cursors[log] for log in outputs)
         if outputs or events or not active or time.monotonic() >= began + request["wait"]:
@@ -90,7 +90,7 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     offset = cursors.get(path, 0)
     try:
         with open(path, "rb", opener=regular) as stream:
-            with contextlib.suppress(OSError):  # there is nothing more, or no way to tell
+            with contextlib.suppress(OSError):  # no more data, or the file system cannot tell
                 offset = os.lseek(stream.fileno(), offset, os.SEEK_DATA)  # the middle of a log may have been removed
             stream.seek(offset)
             data = stream.read(CHUNK)
@@ -99,17 +99,17 @@ def read_new(path: str, cursors: dict[str, int], final: bool) -> str:
     if not final or len(data) == CHUNK:
         end = data.rfind(b"\n") + 1
         if end == 0 and len(data) == CHUNK:
-            end = CHUNK  # one line of 256 KiB: hand it on in pieces
+            end = CHUNK  # a single line of 256 KiB: send it in pieces
         data = data[:end]
     if data:
         cursors[path] = offset + len(data)
-    return data.replace(b"\0", b"").decode("utf-8", "replace")  # what was removed reads as zeros
+    return data.replace(b"\0", b"").decode("utf-8", "replace")  # removed parts read as zeros
 
 
 def skip_backlog(path: str, cursors: dict[str, int]) -> int:
-    """Move the cursor close to the end of a log that has grown far beyond it; return the number of bytes left out.
+    """If a log has grown far beyond the cursor, move it close to the log's end; return the number of bytes skipped.
 
-    The log begins with a whole line there, unless its last line alone is longer than an answer.
+    The new position is the start of a line, unless the last line alone is longer than an answer.
     """
     offset = cursors.get(path, 0)
     try:
@@ -126,7 +126,7 @@ def skip_backlog(path: str, cursors: dict[str, int]) -> int:
 
 
 def unfinished(path: str, cursors: dict[str, int]) -> str:
-    """Return the end of a log after its last whole line as a terminal shows it, such as a progress bar; or ""."""
+    """Return an unfinished last line, such as a progress bar, as a terminal shows it; or ""."""
     try:
         with open(path, "rb", opener=regular) as stream:
             stream.seek(max(cursors.get(path, 0), os.path.getsize(path) - 4096))

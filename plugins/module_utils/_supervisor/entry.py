@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program ``supervisor.py`` of a run directory: starts the supervisor that lies beside it, or its guard.
+"""The program ``supervisor.py`` of a run directory: starts the supervisor next to it, or its guard.
 
 Private to this collection.
 """
@@ -12,11 +12,11 @@ import os
 import sys
 
 PACKAGE = "ansible_collections.muster.training.plugins.module_utils"
-FOLDER = "program"  # of the files that the supervisor consists of, in the run directory
+FOLDER = "program"  # holds the supervisor's source files in the run directory
 
 
 def make_importable(folder: str) -> None:
-    """Have the files in a folder imported by their names in the collection, which this node need not have."""
+    """Make the files in a folder importable by their names in the collection, which this node may not have."""
     words = PACKAGE.split(".")
     for depth in range(1, len(words) + 1):
         package = type(sys)(".".join(words[:depth]))
@@ -25,7 +25,7 @@ def make_importable(folder: str) -> None:
 
 
 def write_to(log: str) -> None:
-    """Have this process and its children write to a log, opened with the rights of the run's user."""
+    """Redirect the output of this process and its children to a log, opened with the run's user's rights."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
@@ -33,7 +33,7 @@ def write_to(log: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the supervisor of a run directory; ``--guard`` before it: below a guard."""
+    """Run the supervisor of a run directory; with ``--guard`` first, below a guard."""
     guarded = arguments[1:2] == ["--guard"]
     write_to(os.path.join(arguments[2 if guarded else 1], "supervisor.log"))
     if guarded:
@@ -46,6 +46,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True  # in the run directory lies what a start has written, and what the run tells
+    sys.dont_write_bytecode = True  # keep __pycache__ out of the run directory
     make_importable(os.path.join(os.path.dirname(os.path.abspath(__file__)), FOLDER))
     raise SystemExit(main(sys.argv))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Without systemd: end what a supervisor leaves behind when it is killed or hangs.
+"""Without systemd: end the processes that a supervisor leaves behind when it is killed or hangs.
 
 Private to this collection.
 """
@@ -36,13 +36,13 @@ REMOVE_PATIENCE = 30.0  # seconds that a guard waits for the container engine to
 
 
 def guard(arguments: list[str]) -> int:
-    """Without systemd: run the supervisor as a child, and end what it leaves behind if it is killed.
+    """Without systemd: run the supervisor as a child, and end its remaining processes if it is killed or hangs.
 
-    Also if it hangs. What it waits for may make us wait as well, so the job is ended before we touch any file.
+    Whatever blocks a hung supervisor may block us too, so end the job before touching any file.
     """
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the supervisor is told to stop
+        signal.signal(number, signal.SIG_IGN)  # only the supervisor reacts to a stop
     directory = arguments[1]
     plan: Data = read_json(os.path.join(directory, "plan.json")) or {}
     silence = (plan.get("timeouts") or {}).get("silence", 10.0)
@@ -67,7 +67,7 @@ def guard(arguments: list[str]) -> int:
 
 
 def start_guarded(arguments: list[str]) -> tuple[int, int]:
-    """Start the supervisor as a child; return its pid, and the pipe on which it shows that it lives."""
+    """Start the supervisor as a child; return its pid, and the pipe for its signs of life."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -81,16 +81,16 @@ def start_guarded(arguments: list[str]) -> tuple[int, int]:
 
 
 def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
-    """Wait until the supervisor has ended and return its wait status, None if it has shown no life for so long.
+    """Wait until the supervisor has ended and return its wait status, None if its signs of life stop.
 
-    patience: in seconds. Touches no file, since none may answer.
+    patience: seconds without a sign of life. Touches no file: its file system may hang.
     """
-    silent = 0.0  # counted, not read from the clock: a machine that was halted has halted both
+    silent = 0.0  # counted, not read from the clock: a suspended machine stops guard and supervisor alike
     while silent < patience:
         ready, _writable, _other = select.select([pipe], [], [], 1.0)
         if ready and os.read(pipe, 4096):
             silent = 0.0
-        elif ready:  # it is ending: nobody else holds the pipe
+        elif ready:  # end of file: the supervisor is ending, since nobody else holds the pipe
             time.sleep(0.01)
             silent += 0.01
         else:
@@ -102,7 +102,7 @@ def wait_for_end(child: int, pipe: int, patience: float) -> int | None:
 
 
 def remove_container(plan: Data, log: str) -> None:
-    """Have the container engine remove this node's container, where the run has one."""
+    """Make the container engine remove this node's container, if the run has one."""
     if plan.get("remove"):
         run_quietly(plan["remove"], log)
         deadline = time.monotonic() + REMOVE_PATIENCE
@@ -113,6 +113,6 @@ def remove_container(plan: Data, log: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    import shutil  # a start would wait for it, and nobody waits at the end
+    import shutil  # imported late: it would delay a start, but nobody waits at the end
 
     shutil.rmtree(path, ignore_errors=True)

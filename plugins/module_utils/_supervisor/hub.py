@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of rank 0: hears all nodes, and decides when the run starts, who failed first, and when all end.
+"""Rank 0's end of the lifeline: hears all nodes, and decides when the run starts, who failed first, and when all end.
 
 Private to this collection.
 """
@@ -44,25 +44,25 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     )
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; of 0.05, 0.1 and 0.2 the best
-MAX_STRANGERS = 64  # connections that have not shown the token yet
+HEAD_START = 0.1  # seconds by which rank 0's launcher starts before the others; the best of 0.05, 0.1 and 0.2
+MAX_STRANGERS = 64  # most connections that have not yet proved they hold the token
 
 
 class Hub(Link):
-    """Listens for the other nodes, follows the state of each, and judges the run."""
+    """Listens for the other nodes, tracks the state of each, and decides how the run goes on."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         super().__init__(plan, token, journal, selector)
         self.listener: socket.socket | None = None
         self.go = False
-        self.go_deadline = 0.0  # until when a launcher that starts all nodes has to have done so
+        self.go_deadline = 0.0  # by when a launcher that starts all nodes must have started them
         self.first_node: str | None = None  # the node that ended the run
         self.deadline: float | None = None  # when rank 0 stops waiting for the last reports
         self.nodes = first_views(self.names, journal.path("launcher.log"))
         self.remote_start = RemoteStart(journal, self.nodes)
 
     def known(self) -> list[Wire]:
-        """Return the wires to nodes that have shown the token."""
+        """Return the wires to nodes that have proved they hold the token."""
         return [wire for wire in self.wires if wire.node_rank is not None]
 
     # - who is on the lifeline
@@ -76,7 +76,7 @@ class Hub(Link):
             reason = f"{self.names[0]} cannot listen on {lifeline['address']} port {lifeline['port']}: {error}"
             self.journal.event("failure", reason)
             self.stop_everywhere(reason)
-            self.deadline = 0.0  # nobody can have checked in
+            self.deadline = 0.0  # no node can have checked in, so wait for none
 
     def listen(self) -> None:
         self.listener = socket.socket(self.family(), socket.SOCK_STREAM)
@@ -97,10 +97,10 @@ class Hub(Link):
                 connection, _address = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # out of descriptors: strangers time out and make room
+            except OSError:  # out of descriptors until strangers time out
                 return
             strangers = [wire for wire in self.wires if wire.node_rank is None]
-            if len(strangers) >= MAX_STRANGERS:  # a peer shows the token at once: who has been here longest is none
+            if len(strangers) >= MAX_STRANGERS:  # a peer proves the token at once, so the oldest is none
                 self.drop(strangers[0])
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire = Wire(connection, now)
@@ -109,7 +109,7 @@ class Hub(Link):
             wire.send({"nonce": wire.nonce})
 
     def admit(self, wire: Wire, message: Data, now: float) -> None:
-        """Let a stranger in if it shows the token, else drop it."""
+        """Admit a stranger that proves it holds the token; drop any other."""
         run_id = self.plan["run_id"]
         rank = shown_rank(wire, message, self.token, run_id, len(self.nodes))
         if rank is None:
@@ -123,7 +123,7 @@ class Hub(Link):
         wire.open(rank, proof(self.token, "key", run_id, rank, wire.nonce, message["nonce"]))
         if self.go:
             wire.send({"type": "go"})
-        if self.nodes[rank]["remote_started"]:  # the wire may have broken with the command on it
+        if self.nodes[rank]["remote_started"]:  # the wire may have broken before the command arrived
             self.remote_start.send_command(wire)
         if self.stop_reason:
             wire.send({"type": "stop", "reason": self.stop_reason})
@@ -131,11 +131,11 @@ class Hub(Link):
     def on_message(self, wire: Wire, message: Data, now: float) -> None:
         if wire.node_rank is None:
             self.admit(wire, message, now)
-        else:  # its last words count, also where it has hung up since
+        else:  # messages count even if the peer has hung up since
             self.peer_message(wire, message, now)
 
     def peer_message(self, wire: Wire, message: Data, now: float) -> None:
-        """A message of a peer to rank 0."""
+        """Handle a message from a peer."""
         wire.heard = now
         node = self.nodes[wire.node_rank or 0]
         node["heard"] = time.time()
@@ -156,7 +156,7 @@ class Hub(Link):
             self.stop_everywhere(str(message.get("reason", "")), wanted=True)
 
     def tend_wires(self, now: float) -> None:
-        """Send strangers away that do not show the token, and give up nodes that have hung up or fallen silent."""
+        """Drop strangers that fail to prove the token in time, and give up nodes that hung up or fell silent."""
         silence = self.timeouts["silence"]
         for wire in list(self.wires):
             if wire.node_rank is None and now - wire.opened > STRANGER_PATIENCE:
@@ -183,7 +183,7 @@ class Hub(Link):
                 wire.send({"type": "beat"})
 
     def forward_commands(self, now: float) -> None:
-        """Make a launcher that starts all nodes do so, and end the run if it does not."""
+        """Forward the commands of a launcher that starts all nodes; end the run if it leaves out a node."""
         waiting = self.remote_start.forward(self.wires)
         if waiting and self.stop_reason is None and (self.own_report is not None or now > self.go_deadline):
             what = f"the launcher on {self.names[0]} started nothing on {', '.join(waiting)}"
@@ -212,12 +212,12 @@ class Hub(Link):
             self.node_failed(node, report.get("reason") or f"the launcher on {node['name']} ended with {code}")
 
     def on_failing(self, node: NodeView, what: str) -> None:
-        """End the run everywhere while a node that has failed still ends its part; an elastic run awaits its report."""
+        """End the run everywhere while a failed node is still ending its part; an elastic run waits for its report."""
         if not self.stop_reason and not self.plan["elastic"]:
             self.node_failed(node, what)
 
     def lose(self, node: NodeView, why: str) -> None:
-        """Take a node for lost: powered off, cut off the network, or without its supervisor."""
+        """Mark a node as lost: powered off, cut off from the network, or without its supervisor."""
         if node["state"] in ("lost", "ended"):
             return
         self.set_node(node, "lost")
@@ -236,7 +236,7 @@ class Hub(Link):
                 node=node["name"],
             )
             node["survived"] = True
-            if node["state"] == "lost":  # of one that has ended the others hear by themselves
+            if node["state"] == "lost":  # ranks notice one that has ended by themselves
                 self.orders.append(RestartRanks(node["heard"]))
         else:
             self.first_node = node["name"]
@@ -267,7 +267,7 @@ class Hub(Link):
         self.judge(now)
 
     def judge(self, now: float) -> None:
-        """Start the run once the nodes are there, end it once they are done."""
+        """Start the run once the nodes have checked in, finish it once they are done."""
         if not self.go and self.stop_reason is None:
             self.judge_start(now)
         if self.go and self.plan.get("remote_start"):
@@ -277,7 +277,7 @@ class Hub(Link):
             self.finish()
 
     def judge_start(self, now: float) -> None:
-        """Start the run where all nodes have checked in, or enough of them after their time; else give it up then."""
+        """Start the run once all nodes have checked in; after the start timeout, start with enough nodes or give up."""
         ready = [node for node in self.nodes if node["state"] == "ready"]
         missing = [node for node in self.nodes if node["state"] != "ready"]
         late = now - self.started > self.timeouts["start"]
@@ -304,10 +304,10 @@ class Hub(Link):
         self.orders.append(Start(self.plan["command"]))
 
     def after_start(self, started: bool) -> None:
-        """Have the others start, too.
+        """Tell the other nodes to start.
 
-        Rank 0's launcher opens the store: a torch that finds it closed waits 0.25 to 0.75 s, and all others for that
-        one.
+        Rank 0's launcher opens the store first: a torch that finds it closed waits 0.25 to 0.75 s, and all other nodes
+        wait for that one.
         """
         if started:
             self.set_node(self.nodes[0], "running")
@@ -316,7 +316,7 @@ class Hub(Link):
             wire.send({"type": "go"})
 
     def finish(self) -> None:
-        """Write the result, tell the peers and end."""
+        """Write the result, and send it to the peers."""
         if self.stop_wanted:
             state = "stopped"
         else:
@@ -329,7 +329,7 @@ class Hub(Link):
         self.result_state = state
 
     def result(self, state: str) -> Result:
-        """Return what result.json holds."""
+        """Return the content of result.json."""
         return {
             "run_id": self.plan["run_id"],
             "state": state,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor writes into its run directory: events.jsonl, status.json, result.json.
+"""The files that a supervisor writes into its run directory: events.jsonl, status.json, result.json.
 
 Private to this collection.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan
 
-RESERVE = 262144  # bytes of disk that are kept for the last words of a run that has filled it
+RESERVE = 262144  # bytes of disk reserved for the final records of a run that fills the disk
 
 
 class Journal:
@@ -34,30 +34,30 @@ class Journal:
         self.state = "starting"
         self.message = ""
         self.started = time.monotonic()
-        self.since = time.time()  # of the state
+        self.since = time.time()  # when the state began
         self.status_due = 0.0
-        self.unwritten = ""  # why the run directory could not be written, if that has happened
+        self.unwritten = ""  # the error if the run directory could not be written
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
     @contextlib.contextmanager
     def however_full_the_disk(self) -> Iterator[None]:
-        """Note that the run directory could not be written, and carry on: a job may not need what is there."""
+        """Note that the run directory could not be written, and carry on: the job may not need that disk."""
         try:
             yield
         except OSError as error:
             self.unwritten = error.strerror or str(error)
 
     def write(self, name: str, value: Any) -> bool:
-        """Write a JSON file of the run directory; return whether it could be."""
+        """Write a JSON file in the run directory; return whether that succeeded."""
         with self.however_full_the_disk():
             write_json(self.path(name), value)
             return True
         return False
 
     def event(self, kind: str, text: str, **more: Any) -> None:
-        """Append to events.jsonl what a person who watches should read."""
+        """Append to events.jsonl an event for the person who watches the run."""
         record = {"time": time.time(), "event": kind, "text": text}
         record.update(more)
         path = self.path("events.jsonl")
@@ -70,7 +70,7 @@ class Journal:
             self.status_due = 0.0
 
     def write_status(self, now: float, more: Data) -> None:
-        """Write status.json; more: what the launcher and this node's end of the lifeline have to say."""
+        """Write status.json; more: fields from the launcher and this node's end of the lifeline."""
         status = {
             "run_id": self.plan["run_id"],
             "node_rank": self.plan["node"]["node_rank"],
@@ -86,15 +86,15 @@ class Journal:
         self.write("status.json", status)
 
     def started_at(self) -> float:
-        """Return when this supervisor was started, in seconds since 1970 by the clock as it is set now."""
+        """Return when this supervisor was started, in seconds since 1970 by the clock's current setting."""
         return time.time() - (time.monotonic() - self.started)
 
     def keep_room(self) -> None:
-        """Keep disk for the last words of a run that fills it."""
+        """Reserve disk space for the final records of a run that fills the disk."""
         with self.however_full_the_disk(), open(self.path("reserve"), "wb", opener=private) as reserve:
             os.posix_fallocate(reserve.fileno(), 0, RESERVE)
 
     def make_room(self) -> None:
-        """Give back the space kept for the last messages, once no process of the job is left to take it."""
+        """Free the reserved disk space, once no process of the job is left to use it up."""
         with contextlib.suppress(OSError):
             os.unlink(self.path("reserve"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher of a node's job: its processes, from their start until none of them is left.
+"""The launcher of a node's job, and its processes from their start until none is left.
 
 Private to this collection.
 """
@@ -47,36 +47,36 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan, RankReport, Report
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-    Notice = Tuple[str, str]  # its kind, as on the lifeline, and its text
+    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-# This runs alone on a node: there is no AnsibleModule whose run_command could be called instead of subprocess.
+# This runs on a node without an AnsibleModule, so its run_command is not available.
 # pylint: disable=ansible-bad-function
 
 BASE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ")
-LAST_WORD_PATIENCE = 1.0  # seconds that a launcher has to end by itself once its ranks have ended or are being ended
-# What a container engine says that is asked to remove what is gone, or what somebody is removing already.
+LAST_WORD_PATIENCE = 1.0  # seconds for a launcher to end by itself once its ranks have ended or are being ended
+# A container engine's answer if the container is already gone or being removed.
 GONE_ALREADY = re.compile(r"no such container|no container with|removal of container .* is already in progress", re.I)
 
 
 class Waiting:
-    """It has not been started yet."""
+    """The launcher has not been started yet."""
 
 
 class Running:
-    """Its processes are left alone."""
+    """The launcher runs, and its processes are left alone."""
 
 
 class Ending:
-    """Its processes are being ended, each by SIGTERM."""
+    """The launcher's processes have been sent SIGTERM."""
 
     def __init__(self, since: float, awaited: int | None = None) -> None:
         self.since = since
-        self.at = time.monotonic()  # the moment itself, as bin/muster-rank writes down when a rank ended
-        self.awaited = awaited  # a launcher that is ending by itself, and has yet to say how its ranks ended
+        self.at = time.monotonic()  # read anew, to compare with the times that bin/muster-rank records for ranks
+        self.awaited = awaited  # pid of a launcher that is ending by itself and has yet to report how its ranks ended
 
 
 class Killing:
-    """The grace is over: by SIGKILL."""
+    """The grace period is over: the processes are sent SIGKILL."""
 
     def __init__(self, ending: Ending, since: float) -> None:
         self.ending = ending
@@ -84,16 +84,16 @@ class Killing:
 
 
 class Ended:
-    """No process of it is left, or none that SIGKILL ends."""
+    """No process of the launcher is left, except those that SIGKILL cannot end."""
 
     def __init__(self, ending: Ending, stuck: list[int], container: str) -> None:
         self.ending = ending
         self.stuck = stuck
-        self.container = container  # why the container may still be there, and what to do; "" where it is gone
+        self.container = container  # why the container may still exist, and what to do; "" if it is gone
 
 
 class Launcher:
-    """The command that starts this node's ranks, and all that descends from it."""
+    """The command that starts this node's ranks, and all its descendants."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
@@ -104,30 +104,30 @@ class Launcher:
         self.phase: Waiting | Running | Ending | Killing | Ended = Waiting()
         self.process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
-        self.stop_reason: str | None = None  # why it was told to end
-        self.ended_by_us = False  # whether this node's part was well when it was told to end
+        self.stop_reason: str | None = None  # why it was told to stop
+        self.ended_by_us = False  # whether this node had not failed when it was told to stop
         self.rank_failed = ""  # the rank that made this node end its part
-        self.failing = ""  # why this node ends its part: told ahead of its report where that takes time
-        self.closing: dict[int, float] = {}  # ranks that torchrun ends, since another one has failed: pid, since when
+        self.failing = ""  # why this node ends its part, announced before the report if that takes time
+        self.closing: dict[int, float] = {}  # ranks that torchrun is ending because another failed: since when, by pid
         self.noticed = False  # whether torchrun has noticed that a rank failed
-        self.log_size = 0  # of the launcher's log when it was read for them
-        self.remover: int | None = None  # pid of what removes the container of this node, 0 where it did not start
-        self.removed: int | None = None  # the exit code of that
+        self.log_size = 0  # of the launcher's log when it was last searched for those ranks
+        self.remover: int | None = None  # pid of the process that removes this node's container, 0 if it did not start
+        self.removed: int | None = None  # the remover's exit code
         self.oom_before = oom_kills()
         self.hits_before = limit_hits()
 
     def ending(self) -> Ending | None:
-        """Return since when its processes are being ended, None if they are not."""
+        """Return the phase that says since when its processes are being ended, None if they are not."""
         return self.phase if isinstance(self.phase, Ending) else getattr(self.phase, "ending", None)
 
     # - start
 
     def environment(self) -> dict[str, str]:
-        """Return all variables of the launcher. Raise OSError or ValueError if the user's own cannot be read."""
+        """Return the launcher's environment. Raise OSError or ValueError if the user's variables cannot be read."""
         environment = {name: os.environ[name] for name in BASE_ENVIRONMENT if name in os.environ}
         environment.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         environment["PATH"] = self.plan["path_prefix"] + os.pathsep + environment["PATH"]
-        if not self.plan.get("bare_launcher"):  # one that would write what it finds there into command lines
+        if not self.plan.get("bare_launcher"):  # a bare launcher would copy them into command lines
             environment.update(self.plan["environment"])
             with open(self.journal.path("environment.json"), encoding="utf-8") as stream:
                 environment.update(json.load(stream))
@@ -148,7 +148,7 @@ class Launcher:
         return words
 
     def start(self, command: list[str]) -> bool:
-        """Start the job, once; return whether it runs now. Where it cannot, its log says why and it has ended."""
+        """Start the job, once; return whether it runs. If it cannot start, its log says why and it counts as ended."""
         if not isinstance(self.phase, Waiting):
             return False
         log_path = self.journal.path("launcher.log")
@@ -164,7 +164,7 @@ class Launcher:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        except (OSError, ValueError) as error:  # ValueError: a NUL, or what the file system's encoding does not know
+        except (OSError, ValueError) as error:  # ValueError: a NUL, or a character outside the file system's encoding
             what = f"muster: cannot start {command[0]} in {self.plan['working_directory']}: {error}\n"
             with self.journal.however_full_the_disk(), open(log_path, "a", encoding="utf-8", opener=private) as log:
                 log.write(what)
@@ -178,7 +178,7 @@ class Launcher:
     # - end
 
     def stop(self, reason: str) -> None:
-        """End its processes: SIGTERM now, SIGKILL after the grace."""
+        """End its processes: SIGTERM now, SIGKILL after the grace period."""
         if self.stop_reason is None:
             self.stop_reason = reason
         if self.ending() is None:
@@ -186,33 +186,32 @@ class Launcher:
             self.end(time.monotonic(), self.process.pid if self.closing and self.process is not None else None)
 
     def end(self, now: float, awaited: int | None = None) -> None:
-        """Begin to end its processes; awaited: a launcher that does so itself."""
+        """Begin to end its processes; awaited: pid of a launcher that ends its own ranks."""
         self.phase = Ending(now, awaited)
         signal_all([pid for pid in descendants(os.getpid()) if pid != awaited], signal.SIGTERM)
 
     @staticmethod
     def has_ended(child: int) -> bool:
-        """Return whether a child has ended that was not reaped yet; it stays to be."""
+        """Return whether a child has ended, without reaping it."""
         try:
             return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
 
     def restart_ranks(self, heard: float) -> None:
-        """Have torchrun start again at once when a node has fallen silent that was heard last at this time.
+        """Make torchrun restart its ranks at once after a node has fallen silent; heard: when it was last heard.
 
-        Its peers' collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. One ended rank
-        on rank 0's node is enough: its agent calls all others together. Not where they have noticed and started again
-        already.
+        Otherwise collectives would wait for the dead peer until TCP or NCCL gives up, 2 to 30 minutes. Ending one rank
+        on rank 0's node is enough: its agent starts a new rendezvous. Does nothing if the ranks were already restarted.
         """
         directory = self.journal.directory
         newest = attempt_directory(os.path.join(directory, "ranks"), 0)
         if newest is None or self.process is None:
             return
-        with contextlib.suppress(OSError):  # the job has just removed it
+        with contextlib.suppress(OSError):  # the job may have just removed it
             if os.stat(newest).st_mtime > heard:
                 return
-        if self.plan.get("wrap"):  # the engine's children, not the launcher's
+        if self.plan.get("wrap"):  # in a container, ranks are the engine's children, not the launcher's
             ranks = [int(name) for name in os.listdir("/proc") if name.isdigit() and is_rank(int(name), directory)]
         else:
             table = process_table()
@@ -222,9 +221,9 @@ class Launcher:
     # - each turn
 
     def step(self, now: float, ended: dict[int, int], beside: list[int]) -> list[Notice]:
-        """Notice its end and see it through; return what the other nodes should hear about it before the report.
+        """Notice the launcher's end and see it through; return notices that other nodes need before the report.
 
-        ended: the wait statuses of what was just reaped. beside: processes that do not belong to it.
+        ended: wait statuses just reaped, by pid. beside: pids of our children that are not the launcher's.
         """
         if self.remover in ended:
             self.removed = exit_code(ended[self.remover])
@@ -241,7 +240,7 @@ class Launcher:
         return self.see_through(now, ending, beside) if ending is not None else []
 
     def end_after_failed_rank(self, now: float) -> None:
-        """End what is left beside a rank that has failed: a launcher may take its time, or never notice."""
+        """End the remaining processes after a rank has failed: the launcher may be slow to notice, or never do so."""
         ends = [rank_end(self.journal.directory, number) for number in range(self.plan["node"]["slots"])]
         failed = first_to_fail(ends, math.inf)
         if failed is not None:
@@ -250,16 +249,16 @@ class Launcher:
             self.end(now)
 
     def kill_late_ranks(self, now: float) -> list[Notice]:
-        """Give the ranks beside one that has failed our own grace: torchrun waits 30 s for one that does not end."""
+        """Kill the ranks that outlive a failed one by our grace period: torchrun waits 30 s for them."""
         path = self.journal.path("launcher.log")
         size = os.path.getsize(path) if os.path.exists(path) else 0
         if size != self.log_size:
             self.log_size = size
             for pid in CLOSING.findall(read_tail(path)):
                 self.closing.setdefault(int(pid), now)
-                # else it may start them again
+                # otherwise torchrun may restart them
                 self.noticed = self.plan["max_restarts"] == 0 and not self.plan["elastic"]
-        if self.closing and self.process is not None and not self.plan.get("wrap"):  # in a container pids are others
+        if self.closing and self.process is not None and not self.plan.get("wrap"):  # pids differ in a container
             launcher, table = self.process.pid, process_table()
             there = [pid for pid, (parent, state) in table.items() if parent == launcher and state not in "ZX"]
             self.closing = {pid: since for pid, since in self.closing.items() if pid in there}
@@ -271,17 +270,17 @@ class Launcher:
         return []
 
     def announce_failure(self, text: str) -> list[Notice]:
-        """Let the other nodes begin to end: what is left here may take all of its grace. Told once."""
+        """Return a notice, once, that lets other nodes begin to end while processes here use up their grace period."""
         if self.failing == text:
             return []
         self.failing = text
         return [("failing", text)]
 
     def see_through(self, now: float, ending: Ending, beside: list[int]) -> list[Notice]:
-        """End what is left of it by force once its grace is over, with the container it may have."""
+        """Kill the remaining processes once the grace period is over, and remove the container if there is one."""
         late = now - ending.since > self.grace
         if self.plan.get("remove") and self.remover is None and (self.process is None or self.code is not None or late):
-            # the engine has the container's processes, not we
+            # the container's processes are the engine's children, not ours
             self.remover = run_quietly(self.plan["remove"], self.journal.path("supervisor.log"))
             self.removed = None if self.remover else 127
         left = [pid for pid in descendants(os.getpid()) if pid not in beside]
@@ -301,12 +300,12 @@ class Launcher:
         if left and not stuck:
             return notices
         if self.process is not None and self.code is None:
-            # it ended between reaping and counting: its status comes with the next turn
+            # it ended after reap() and before descendants(): the next turn has its status
             if self.process.pid not in left:
                 return notices
             self.code = -signal.SIGKILL
         if self.remover and self.removed is None and self.remover not in left:
-            return notices  # the same
+            return notices  # the remover, too
         self.phase = Ended(ending, killed, self.container_left(self.remover in left))
         return notices
 
@@ -324,7 +323,7 @@ class Launcher:
         return bool(self.code or self.rank_failed)
 
     def make_report(self, stuck: list[int], container: str = "") -> Report:
-        """Return how it ended, rank by rank, without what the watchers know; stuck: pids that SIGKILL did not end."""
+        """Return the report, rank by rank, without the watchers' fields; stuck: pids that SIGKILL did not end."""
         code = self.code
         oom_after = oom_kills()
         started = self.process is not None or code is not None
@@ -335,7 +334,7 @@ class Launcher:
             ranks = rank_reports(self.plan, self.journal.directory, code, self.ended_by_us, ending_at)
         said = launcher_error(code, read_tail(self.journal.path("launcher.log")))
         unwell = [str(rank["rank"]) for rank in ranks if rank["exit_code"] != 0]
-        if code == 0 and unwell:  # launchers end with 0 although a signal ended a rank, or where they started none
+        if code == 0 and unwell:  # launchers may exit with 0 after a rank died of a signal, or was never started
             code, said = 1, f"the launcher ended with exit code 0, but rank {', '.join(unwell)} did not"
         return {
             "exit_code": code,

@@ -35,19 +35,19 @@ MAX_BACKLOG = 262144  # bytes a peer may leave unread before it is dropped
 
 
 def proof(token: str, side: str, run_id: str, node_rank: int, server_nonce: str, peer_nonce: str) -> str:
-    """Return the hex HMAC-SHA256 by which one side shows that it holds the run's token."""
+    """Return the hex HMAC-SHA256 by which one side proves that it holds the run's token."""
     text = "|".join((side, run_id, str(node_rank), server_nonce, peer_nonce))
-    # a stranger's nonce may hold half a surrogate pair, which JSON can spell and UTF-8 cannot
+    # a stranger's nonce may hold half a surrogate pair, which JSON can encode and UTF-8 cannot
     return hmac.new(token.encode(), text.encode("utf-8", "backslashreplace"), hashlib.sha256).hexdigest()
 
 
 def line_mac(key: bytes, side: str, number: int, line: bytes) -> bytes:
-    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many its side has said before it."""
+    """Return the hex HMAC-SHA256 of one line of a lifeline; number: how many lines its side sent before it."""
     return hmac.digest(key, f"{side}|{number}|".encode() + line, "sha256").hex().encode()
 
 
 def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) -> int | None:
-    """Return the node_rank of a stranger whose message shows that it holds the token, None if it does not."""
+    """Return the node_rank of a stranger whose message proves that it holds the token, None if it does not."""
     rank, nonce, mac = message.get("node_rank"), message.get("nonce"), message.get("mac")
     if not isinstance(rank, int) or isinstance(rank, bool) or not 0 < rank < nnodes:
         return None
@@ -58,9 +58,9 @@ def shown_rank(wire: Wire, message: Data, token: str, run_id: str, nnodes: int) 
 
 
 class Wire:
-    """One lifeline connection: lines in, lines out, bounded both ways.
+    """One lifeline connection: lines in, lines out, with bounded buffers.
 
-    Until it is opened with a key the lines are a stranger's, and one is read at a time: it may be the last without one.
+    Until it is opened with a key, lines are a stranger's and are read one at a time: the next may already have a MAC.
     """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
@@ -68,21 +68,21 @@ class Wire:
         self.connection = connection
         self.inbox = b""
         self.outbox = b""
-        self.events = selectors.EVENT_READ  # what its supervisor waits for
+        self.events = selectors.EVENT_READ  # the events that the supervisor's selector waits for
         self.opened = now
         self.heard = now
         self.nonce = os.urandom(16).hex()
-        self.node_rank: int | None = None  # set once the other side has shown the token
+        self.node_rank: int | None = None  # set once the other side has proved the token
         self.stage = "nonce"  # of a peer's wire to rank 0: nonce | mac | open
-        self.expected = ""  # the proof that rank 0 has to show
-        self.lines_key = ""  # of the lines behind that
+        self.expected = ""  # the proof that rank 0 must send
+        self.lines_key = ""  # the key for lines after that
         self.key: bytes | None = None
         self.side, self.other_side = "", ""
-        self.sent = self.received = 0  # lines with the key
+        self.sent = self.received = 0  # counts of lines with a MAC
         self.closed = False
 
     def open(self, node_rank: int, key: str) -> None:
-        """Know the other side from now on; key: the proof that both sides make for it, and nobody else can."""
+        """Trust the other side from now on; key: a proof that both sides can compute, and nobody else can."""
         self.node_rank, self.key = node_rank, key.encode()
         self.side, self.other_side = ("server", "peer") if node_rank else ("peer", "server")
 
@@ -109,7 +109,7 @@ class Wire:
             self.outbox = self.outbox[sent:]
 
     def receive(self) -> list[Data]:
-        """Return the messages that have arrived; anything that is not one of ours closes the connection."""
+        """Return the messages that have arrived; anything else closes the connection."""
         messages = self.lines()
         while not self.closed and not (messages and self.node_rank is None):
             try:
@@ -124,12 +124,12 @@ class Wire:
                 break
             self.inbox += data
             messages += self.lines()
-            if self.node_rank is None:  # a stranger is read one gulp at a time
+            if self.node_rank is None:  # read only one chunk from a stranger
                 break
         return messages
 
     def lines(self) -> list[Data]:
-        """Return the messages in the inbox, of a stranger the first."""
+        """Return the messages in the inbox; only the first one from a stranger."""
         messages: list[Data] = []
         while b"\n" in self.inbox and not self.closed and not (messages and self.node_rank is None):
             line, self.inbox = self.inbox.split(b"\n", 1)
@@ -146,7 +146,7 @@ class Wire:
         return messages
 
     def proven(self, line: bytes) -> bytes:
-        """Return what a line says. Raise ValueError if its MAC is not that of the other side's next line."""
+        """Return the content of a line. Raise ValueError if its MAC is not that of the other side's next line."""
         if self.key is None:
             return line
         mac, _blank, said = line.partition(b" ")

@@ -21,16 +21,16 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeline import Wire
 
 RECONNECT_PATIENCE = 2.0  # seconds a broken connection may take to come back before its node counts as lost
-STRANGER_PATIENCE = 5.0  # seconds a stranger has to show the token
+STRANGER_PATIENCE = 5.0  # seconds a stranger has to prove the token
 
-# What an end of the lifeline orders of the supervisor, which carries it out in this order.
+# Orders from an end of the lifeline to its supervisor, which carries them out in sequence.
 Start = collections.namedtuple("Start", "command")  # the job; command: a list of words
-Stop = collections.namedtuple("Stop", "reason leaving")  # the job; leaving: this machine goes down, and the run goes on
-RestartRanks = collections.namedtuple("RestartRanks", "heard")  # those beside a lost node, heard last at this time
+Stop = collections.namedtuple("Stop", "reason leaving")  # the job; leaving: this machine goes down, the run goes on
+RestartRanks = collections.namedtuple("RestartRanks", "heard")  # after a node was lost; heard: when it was last heard
 
 
 class Link:
-    """What Hub, on rank 0, and Peer, on all other nodes, have in common; each has what raises NotImplementedError."""
+    """Base of Hub, on rank 0, and Peer, on all other nodes; both override what raises NotImplementedError."""
 
     def __init__(self, plan: Plan, token: str, journal: Journal, selector: selectors.BaseSelector) -> None:
         self.plan = plan
@@ -44,9 +44,9 @@ class Link:
         self.wires: list[Wire] = []
         self.orders: list[Start | Stop | RestartRanks] = []
         self.stop_reason: str | None = None
-        self.stop_wanted = False  # told by a person
-        self.own_report: Report | None = None  # of this node
-        self.result_state: str | None = None  # how the run has ended, as far as can be known here
+        self.stop_wanted = False  # whether a person requested the stop
+        self.own_report: Report | None = None  # this node's
+        self.result_state: str | None = None  # how the run ended, as far as this node knows
 
     def take_orders(self) -> list[Start | Stop | RestartRanks]:
         orders, self.orders = self.orders, []
@@ -61,7 +61,7 @@ class Link:
             self.wires.remove(wire)
 
     def close(self) -> None:
-        """Send what is left to be sent, for a second at most, and hang up."""
+        """Flush the outgoing messages, for at most one second, and close the connections."""
         deadline = time.monotonic() + 1.0
         while any(wire.outbox and not wire.closed for wire in self.wires) and time.monotonic() < deadline:
             for wire in self.wires:
@@ -74,27 +74,27 @@ class Link:
         return socket.AF_INET6 if ":" in self.plan["lifeline"]["address"] else socket.AF_INET
 
     def open(self) -> None:
-        """Begin, once this supervisor is ready."""
+        """Open this end of the lifeline, once the supervisor is ready."""
         raise NotImplementedError
 
     def on_message(self, wire: Wire, message: Data, now: float) -> None:
-        """Handle what the other side of a wire says."""
+        """Handle a message from the other side of a wire."""
         raise NotImplementedError
 
     def on_stop_signal(self, name: str) -> None:
-        """This node was asked to stop: by stop.yml, systemctl stop, a shutdown of the machine; name: the signal's."""
+        """Handle a request to stop this node: stop.yml, systemctl stop, or a shutdown; name: the signal's."""
         raise NotImplementedError
 
     def after_start(self, started: bool) -> None:
-        """Go on after a Start was carried out; started: whether this node's job runs since."""
+        """Go on after a Start was carried out; started: whether this node's job is running."""
         raise NotImplementedError
 
     def say(self, kind: str, text: str) -> None:
-        """Have whoever watches the run know what happens on this node."""
+        """Tell those who watch the run about an event on this node."""
         raise NotImplementedError
 
     def report(self, report: Report) -> None:
-        """Tell how this node's part has ended."""
+        """Report how this node's part ended."""
         raise NotImplementedError
 
     def step(self, now: float) -> None:
@@ -106,9 +106,9 @@ class Link:
         raise NotImplementedError
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing is left to learn or do here."""
+        """Whether nothing is left to wait for or do here."""
         raise NotImplementedError
 
     def status(self) -> Data:
-        """What status.json holds of it."""
+        """Return its fields of status.json."""
         raise NotImplementedError

@@ -18,13 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the name that type checkers know; importing typing would cost each node some milliseconds
     from typing import Any, Mapping
 
-LOG_INTERVAL = 10.0  # seconds between two looks at how much the logs take
-LOG_HEAD = 1048576  # bytes of a log's beginning that stay when it is shortened
+LOG_INTERVAL = 10.0  # seconds between checks of the logs' size
+LOG_HEAD = 1048576  # bytes kept at the beginning of a shortened log
 PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 
 def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
-    """Return the paths of all logs that the job of a node may have."""
+    """Return the paths of all logs that a node's job may have."""
     logs = [os.path.join(directory, "launcher.log")]
     for local_rank in range(plan["node"]["slots"]):
         logs += [*earlier_logs(plan, directory, local_rank), *rank_logs(plan, directory, local_rank)]
@@ -32,7 +32,7 @@ def all_logs(plan: Mapping[str, Any], directory: str) -> list[str]:
 
 
 def disk_use(path: str) -> int:
-    """Return how many bytes of disk a log takes; 0 if it is no file of its own."""
+    """Return how many bytes of disk a log uses; 0 if it is not a regular file of its own."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -41,9 +41,9 @@ def disk_use(path: str) -> int:
 
 
 def bound_logs(logs: list[str], limit: int) -> list[str]:
-    """Shorten the longest of these logs where together they take more than so many bytes of disk; return which.
+    """Shorten the longest of these logs if they use more than `limit` bytes of disk in total; return those shortened.
 
-    Half of the limit is left to what comes. Raise OSError if the file system cannot do so.
+    Leaves half of the limit for new output. Raise OSError if the file system does not support it.
     """
     use = {log: disk_use(log) for log in logs}
     if sum(use.values()) <= limit:
@@ -57,9 +57,9 @@ def bound_logs(logs: list[str], limit: int) -> list[str]:
 
 
 def remove_middle(path: str, head: int, tail: int) -> None:
-    """Free the disk space of a file between its first and last bytes, which stay where they are.
+    """Free the disk space of a file between its first `head` and last `tail` bytes, which stay where they are.
 
-    Whoever writes it continues as before. Raise OSError if the file system cannot do so.
+    Writers continue as before. Raise OSError if the file system does not support it.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

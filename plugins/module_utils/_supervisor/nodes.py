@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rank 0's view of the nodes of a run, at first and as reports come in. Pure. Private to this collection."""
+"""Rank 0's view of the nodes of a run. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 def first_views(names: list[str], launcher_log: str) -> list[NodeView]:
-    """Return the view of each node before any has checked in, by node_rank; launcher_log: rank 0's."""
+    """Return the view of each node, by node_rank, before any has checked in; launcher_log: rank 0's."""
     return [
         {
             "name": name,
@@ -30,7 +30,7 @@ def first_views(names: list[str], launcher_log: str) -> list[NodeView]:
             "heard": 0.0,
             "why": "",
             "survived": False,
-            "launcher_log": launcher_log if rank == 0 else "",  # each has its own home
+            "launcher_log": launcher_log if rank == 0 else "",  # other nodes send theirs: homes differ
             "remote_started": rank == 0,
             "answered": rank == 0,
         }
@@ -39,18 +39,18 @@ def first_views(names: list[str], launcher_log: str) -> list[NodeView]:
 
 
 def has_failed(node: NodeView) -> bool:
-    """Return whether a node's part has ended, and not well."""
+    """Return whether a node's part has ended with a failure."""
     return node["report"] is not None and node["report"].get("exit_code") != 0
 
 
 def have_succeeded(plan: Plan, nodes: list[NodeView]) -> bool:
-    """Return whether as many nodes have ended well as the run needs."""
+    """Return whether as many nodes have succeeded as the run needs."""
     good = [node for node in nodes if node["state"] == "ended" and not has_failed(node)]
     return len(good) >= (plan["min_nnodes"] if plan["elastic"] else len(nodes))
 
 
 def status_of(nodes: list[NodeView]) -> list[NodeStatus]:
-    """Return what status.json holds of the nodes."""
+    """Return the nodes' fields of status.json."""
     return [
         {"name": node["name"], "node_rank": node["node_rank"], "state": node["state"], "since": node["since"]}
         for node in nodes
@@ -58,7 +58,7 @@ def status_of(nodes: list[NodeView]) -> list[NodeStatus]:
 
 
 def results_of(nodes: list[NodeView]) -> list[NodeResult]:
-    """Return what result.json holds of the nodes."""
+    """Return the nodes' fields of result.json."""
     return [
         {
             "name": node["name"],

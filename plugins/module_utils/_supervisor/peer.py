@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lifeline of a node that is not rank 0's: one wire to rank 0, which decides.
+"""The lifeline's end on every node but rank 0's: one wire to rank 0, which decides.
 
 Private to this collection.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Data, Plan, Report
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-BEAT_ALONE = 1.5  # heartbeats after which a node beats without having heard rank 0's
+BEAT_ALONE = 1.5  # heartbeat intervals after which a node beats without having heard rank 0
 
 
 class Peer(Link):
@@ -40,27 +40,27 @@ class Peer(Link):
         super().__init__(plan, token, journal, selector)
         self.node_rank = plan["node"]["node_rank"]
         self.heard = time.monotonic()
-        self.broken: float | None = None  # since when the wire to rank 0 is down
+        self.broken: float | None = None  # when the wire to rank 0 went down
         self.retry = 0.0
         self.connect_error = ""
-        self.has_started = False  # the job of this node
-        self.leaving = False  # this machine goes down, and an elastic run goes on without it
-        self.deadline = math.inf  # until when a node that was asked to stop waits for rank 0's last word
+        self.has_started = False  # whether this node's job has
+        self.leaving = False  # whether this machine goes down and an elastic run continues without it
+        self.deadline = math.inf  # until when a stopped node waits for rank 0's result
 
     @property
     def wire(self) -> Wire | None:
-        """The wire to rank 0, open or not."""
+        """Return the wire to rank 0, open or not."""
         return self.wires[0] if self.wires else None
 
     def open_wire(self) -> Wire | None:
-        """Return the wire to rank 0 where both sides have shown the token."""
+        """Return the wire to rank 0 if both sides have proved the token."""
         return self.wire if self.wire is not None and self.wire.stage == "open" else None
 
     def open(self) -> None:
-        """Check in with the first step."""
+        """Do nothing: the first step checks in."""
 
     def connect(self, now: float) -> None:
-        """Open the wire to rank 0; tried again until the start or silence timeout."""
+        """Connect to rank 0; retried until the start or silence timeout."""
         self.retry = now + 0.1
         lifeline = self.plan["lifeline"]
         connection = socket.socket(self.family(), socket.SOCK_STREAM)
@@ -81,7 +81,7 @@ class Peer(Link):
         return proof(self.token, side, self.plan["run_id"], self.node_rank, server_nonce, wire.nonce)
 
     def on_message(self, wire: Wire, message: Data, now: float) -> None:
-        """A message of rank 0 to this peer."""
+        """Handle a message from rank 0."""
         if wire.stage == "nonce":
             nonce = str(message.get("nonce", ""))
             wire.expected = self.proof("server", nonce, wire)
@@ -95,7 +95,7 @@ class Peer(Link):
             self.obey(wire, message, now)
 
     def check_in(self, wire: Wire, message: Data, now: float) -> None:
-        """Open the wire once rank 0 has shown the token, and tell it how this node is doing."""
+        """Open the wire once rank 0 has proved the token, and send it this node's state."""
         if not hmac.compare_digest(str(message.get("mac", "")).encode("utf-8", "replace"), wire.expected.encode()):
             self.connect_error = "it does not have this run's token"
             self.drop(wire)
@@ -113,12 +113,12 @@ class Peer(Link):
 
     def obey(self, wire: Wire, message: Data, now: float) -> None:
         kind = message.get("type")
-        if kind == "beat":  # answered at once: so rank 0 hears all nodes together, and seldom wakes for it
+        if kind == "beat":  # answer at once, so that rank 0 hears all nodes together and wakes less often
             self.beat_due = now + BEAT_ALONE * self.timeouts["heartbeat"]
             wire.send({"type": "beat"})
         elif kind == "go":
             if self.plan.get("remote_start"):
-                self.journal.set_state("running")  # rank 0's launcher will say what to start here
+                self.journal.set_state("running")  # rank 0's launcher will send the command to start here
             else:
                 self.orders.append(Start(self.plan["command"]))
             wire.send({"type": "running"})
@@ -138,7 +138,7 @@ class Peer(Link):
     def on_stop_signal(self, name: str) -> None:
         node = self.plan["node"]["name"]
         if self.plan["elastic"] and not os.path.exists(self.journal.path("stop")):
-            # this machine goes down, and the others may go on
+            # this machine goes down, and the other nodes may go on
             self.leaving = True
             self.stop(f"{node} was told to leave ({name})", leaving=True)
             return
@@ -148,7 +148,7 @@ class Peer(Link):
         if wire is not None:
             wire.send({"type": "stop", "reason": reason})
         self.stop(reason)
-        # rank 0 may be gone, or be ended by the same hand: do not outlive the unit's stop timeout for its last word
+        # rank 0 may be gone, or stopping as well: do not outlive the unit's stop timeout to wait for its result
         if self.result_state is None and self.wire is None:
             self.result_state = "stopped"
         self.deadline = time.monotonic() + self.timeouts["grace"] + KILL_PATIENCE + 2.0
@@ -186,9 +186,9 @@ class Peer(Link):
             wire.send({"type": "beat"})
 
     def judge(self, now: float) -> None:
-        """End this node's part where rank 0 cannot be reached any more, or never could."""
+        """End this node's part if rank 0 is no longer reachable, or never was."""
         master, silence = self.names[0], self.timeouts["silence"]
-        checked_in = self.open_wire() is not None  # then rank 0 decides, who may have begun later
+        checked_in = self.open_wire() is not None  # then rank 0 decides, whose start timeout may end later
         late = now - self.started > self.timeouts["start"] + 5.0
         if late and not checked_in and not self.has_started and self.broken is None:
             why = (

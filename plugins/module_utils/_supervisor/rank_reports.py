@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node's ranks have left behind: how each ended, and which failed first.
+"""Find out from a node's files how each rank ended, and which failed first.
 
 Private to this collection.
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import RankReport, Report
 
 TRACEBACK = "Traceback (most recent call last):"
-# torch writes it before each line of a traceback
+# torch puts it before each line of a traceback
 RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?", re.MULTILINE)
 TORCHRUN_FAILURE = re.compile(
     r"rank\s*: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)\s*\n"
     r"\s*exitcode\s*: (?P<exit_code>-?\d+) \(pid: (?P<pid>\d+)\)"
 )
-# What torchrun says (since torch 1.9) when a rank has failed and it ends the others, to which it gives 30 s.
+# What torchrun logs (since torch 1.9) when a rank has failed and it ends the others, which get 30 s.
 CLOSING = re.compile(r"Sending process (\d+) closing signal")
-# What the C++ of a rank says when Python, before 3.14, ends one of its threads by force.
+# What a rank's C++ runtime prints when Python, before 3.14, ends one of its threads by force.
 ENDED_BY_FORCE = "terminate called without an active exception"
 ABORTED_AT_ITS_END = (
     f"was aborted while its interpreter ended ({ENDED_BY_FORCE}): a thread of gloo was still there. To do: in the "
@@ -51,16 +51,16 @@ def rank_reports(
 ) -> list[RankReport]:
     """Return one dict per rank of this node: rank, local_rank, exit_code (None: not known), error, log.
 
-    And closed (true) where torchrun has ended it, since another one had failed, first (true) where it was the first of
-    this node's that failed, as far as that is known, and ended_by_us (true) where we have told it to end.
-    told_to_end: whether we have told the launcher; ending: since when we have told the ranks, by the monotonic clock.
+    Also closed (true) if torchrun ended it because another rank had failed, first (true) if it is known to be the first
+    rank on this node to fail, and ended_by_us (true) if we ended it. told_to_end: whether we ended the launcher;
+    ending: when we began to end the ranks, by the monotonic clock.
     """
     node = plan["node"]
     failures, first = {}, None
     if launcher_code != 0 and plan["rank_logs"] == "torchrun":
         said = read_tail(os.path.join(directory, "launcher.log"))
         failures, first = torchrun_failures(said), torchrun_first(said)
-    own = None  # errors by rank, where several ranks write into one log
+    own = None  # errors by rank, if several ranks write into one log
     if plan["rank_logs"] == "launcher" and node["slots"] > 1 and launcher_code:
         ranks = list(range(node["first_rank"], node["first_rank"] + node["slots"]))
         own = shared_errors(read_tail(os.path.join(directory, "launcher.log")), ranks)
@@ -71,7 +71,7 @@ def rank_reports(
     reports: list[RankReport] = []
     for local_rank in range(node["slots"]):
         rank, code, closed = failures.get(local_rank, (node["first_rank"] + local_rank, None, False))
-        by_us = False  # torchrun tells only of those that ended before it was told to end itself
+        by_us = False  # torchrun lists only ranks that ended before we ended it
         if ends:
             code, ended = ends[local_rank]
             by_us = ended > ending
@@ -83,11 +83,11 @@ def rank_reports(
         error = ""
         if own is not None:
             error = own[rank]
-            code = code if error else None  # the launcher's is that of a rank that has failed
-        elif code not in (0, *KILLED):  # who was killed has survived what it may have logged
+            code = code if error else None  # the launcher's exit code is a failed rank's
+        elif code not in (0, *KILLED):  # a killed rank survived any error it logged
             recorded = recorded_error(os.path.join(os.path.dirname(stderr), "error.json"))
             text = read_tail(stderr)
-            if code is None and not recorded:  # it may have survived what has no mark of torch's
+            if code is None and not recorded:  # it may have survived errors without torch's prefix
                 recorded = (shared_errors(text, [rank]) or {}).get(rank, "")
             error = recorded or (first_error(text) if code is not None else "")
             if not error and code == -signal.SIGABRT and ENDED_BY_FORCE in text:
@@ -108,7 +108,7 @@ def rank_reports(
 
 
 def first_error(text: str) -> str:
-    """Return the exception line ("ValueError: boom") that ended a program, from the end of what it wrote, or ""."""
+    """Return the exception line ("ValueError: boom") that ended a program, from the end of its output, or ""."""
     lines = RANK_PREFIX.sub("", text).splitlines()
     starts = [index for index, line in enumerate(lines) if line.strip() == TRACEBACK]
     for start in reversed(starts):
@@ -119,9 +119,9 @@ def first_error(text: str) -> str:
 
 
 def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
-    """Return {rank: the exception that ended it, or ""} of ranks that write into one log, None if it does not tell.
+    """Return {rank: the exception that ended it, or ""} for ranks that share a log, None if it does not say.
 
-    torch writes "[rank3]: " before each line of an exception that nobody has caught.
+    torch puts "[rank3]: " before each line of an uncaught exception.
     """
     errors = {}
     for rank in ranks:
@@ -131,12 +131,12 @@ def shared_errors(text: str, ranks: list[int]) -> dict[int, str] | None:
 
 
 def last_words(text: str) -> str:
-    """Return the exception that ended a program, or else the last line that it wrote, or ""."""
+    """Return the exception that ended a program, else its last line of output, or ""."""
     return first_error(text) or next((line.strip()[:2000] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def log_of_failure(report: Report) -> str:
-    """Return the log of the rank that failed first, or the launcher's where none has; "" if nothing has failed."""
+    """Return the log of the rank that failed first, or the launcher's if no rank failed; "" if nothing failed."""
     well = (0, None, -signal.SIGTERM)
     ranks = [rank for rank in report["ranks"] if not rank.get("closed")]
     failed = [rank for rank in ranks if rank["exit_code"] not in well or rank["error"]]
@@ -147,15 +147,15 @@ def log_of_failure(report: Report) -> str:
 
 
 def last_lines(path: str) -> str:
-    """Return the last lines of a log as a terminal leaves them: at most 20, and at most 4 KiB."""
+    """Return the last lines of a log as a terminal would show them: at most 20, and at most 4 KiB."""
     lines = read_tail(path).rstrip().split("\n")[-20:]
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)[-4096:]
 
 
 def launcher_error(code: int | None, text: str) -> str:
-    """Return why a launcher ended, as far as its output tells: after a signal no last line is the reason.
+    """Return why a launcher ended, as far as its output says; after a signal, its last line is not the reason.
 
-    One that was killed has survived whatever it may have logged; but a shell says so last.
+    A killed launcher survived any error it logged; but a shell's last line reports the kill.
     """
     if not code:
         return ""
@@ -166,7 +166,7 @@ def launcher_error(code: int | None, text: str) -> str:
 
 
 def torchrun_failures(text: str) -> dict[int, tuple[int, int, bool]]:
-    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table it prints when ranks failed."""
+    """Return {local_rank: (rank, exit code, whether torchrun ended it)} from the table of failed ranks it prints."""
     text = re.sub(r"^[EWI]\d{4} [^\]]*\] ", "", text, flags=re.MULTILINE)
     closed = set(CLOSING.findall(text))
     return {
@@ -190,9 +190,9 @@ def recorded_error(path: str) -> str:
 
 
 def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
-    """Return how a rank that bin/muster-rank ran has ended, and when; None if it did not tell.
+    """Return how a rank run by bin/muster-rank ended, and when; None if that was not recorded.
 
-    By this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
+    Times are by this machine's monotonic clock, which no time server sets; infinity for a rank that has not ended.
     """
     told = read_told(os.path.join(directory, "ranks", str(local_rank), "exit.json"))
     code, ended = told.get("exit_code"), told.get("moment")
@@ -202,10 +202,10 @@ def rank_end(directory: str, local_rank: int) -> tuple[int | None, float]:
 
 
 def first_to_fail(ends: list[tuple[int | None, float]], until: float) -> int | None:
-    """Return which local rank was the first to fail, None if none did; ends: each one's code and when it ended.
+    """Return the local rank that failed first, None if none did; ends: exit code and end time of each.
 
-    until: when this node's processes were told to end. One that was ended by SIGTERM before was so by its launcher,
-    which will say why.
+    until: when we began to end this node's processes. A rank that SIGTERM ended earlier was ended by its launcher,
+    which will report why.
     """
     failed = [
         (ended, local_rank)

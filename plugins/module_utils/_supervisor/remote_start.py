@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launcher on rank 0's node that starts what runs on the other nodes, as mpirun does: bin/ssh leaves its commands.
+"""For launchers on rank 0's node that start processes on the other nodes, as mpirun does through bin/ssh.
 
 Private to this collection.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class RemoteStart:
-    """Hands each node the command that bin/ssh has left for it, and bin/ssh the end of that; a node starts it once."""
+    """Passes bin/ssh's commands to their nodes, and the exit codes back to bin/ssh; a node starts one command, once."""
 
     def __init__(self, journal: Journal, nodes: list[NodeView]) -> None:
         self.journal = journal
@@ -34,7 +34,7 @@ class RemoteStart:
         wire.send({"type": "start", "command": str(command)})
 
     def forward(self, wires: list[Wire]) -> list[str]:
-        """Pass on what there is; return the names of the nodes that have no command yet."""
+        """Pass on new commands and exit codes; return the names of the nodes that have no command yet."""
         for node in self.nodes:
             rank = node["node_rank"]
             if not node["remote_started"]:

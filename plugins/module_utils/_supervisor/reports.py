@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node's report on its part of a run: its fields, checked on arrival, short enough to be sent.
+"""A node's report on its part of a run: check its fields on arrival, and keep it short enough to send.
 
 Private to this collection.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Report
 
-# What a report holds, and what stands there where it is missing or has another type.
+# The fields of a report, their types, and the value that replaces one that is missing or of another type.
 REPORT_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("exit_code", int, None),
     ("reason", str, ""),
@@ -47,16 +47,16 @@ RANK_FIELDS: tuple[tuple[str, type, Any], ...] = (
     ("error", str, ""),
     ("log", str, ""),
 )
-MARKS = ("closed", "first", "ended_by_us")  # of a rank, where it is so
+MARKS = ("closed", "first", "ended_by_us")  # of a rank, present only if true
 
 
 def is_exit_code(code: object) -> bool:
-    """Whether it is an exit code as Popen gives it."""
+    """Whether a value is an exit code as Popen gives it."""
     return isinstance(code, int) and not isinstance(code, bool) and -128 < code < 256
 
 
 def is_a(kind: type, value: object) -> bool:
-    """Whether a value that came as JSON is of this type; true and false are no numbers."""
+    """Whether a value from JSON is of this type; true and false are not numbers."""
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
@@ -82,14 +82,14 @@ def checked_report(told: Mapping[str, Any]) -> Report:
 
 
 def shorten_report(report: Report) -> None:
-    """Keep a report within one line of the lifeline: shorten texts, then keep only the most telling ranks."""
+    """Fit a report into one line of the lifeline: shorten texts, then keep only the most telling ranks."""
     for limit in (2000, 500, 0):
         if len(json.dumps(report)) < MAX_LINE - 1024:
             return
         report["last_lines"] = report["last_lines"][-limit:] if limit else ""
         for rank in report["ranks"]:
             rank["error"] = rank["error"][:limit]
-    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: their logs' paths alone are too long
+    if len(json.dumps(report)) >= MAX_LINE - 1024:  # hundreds of ranks: the paths of their logs alone are too long
         ended_by_others = (0, None, -signal.SIGTERM)
         report["ranks"].sort(key=lambda rank: rank["exit_code"] in ended_by_others)
         del report["ranks"][100:]

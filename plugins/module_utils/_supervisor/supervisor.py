@@ -5,14 +5,14 @@
 
 One process per node, started as ``python3 -I -S supervisor.py RUN_DIRECTORY RUN_ID ADDRESS`` (see entry), standard
 library only. It reads ``plan.json`` in the run directory, runs the launcher's command and holds the lifeline: one TCP
-connection to rank 0's supervisor, over ``node_address``, opened with the run's token, a heartbeat every ``heartbeat``
-seconds, which the node answers. A node that fails, or falls silent for ``silence`` seconds, ends the run everywhere; an
-elastic run continues while ``min_nnodes`` nodes and rank 0 are left.
+connection to rank 0's supervisor, over ``node_address``, authenticated with the run's token. Rank 0 sends a heartbeat
+every ``heartbeat`` seconds, and the node answers. A node that fails, or is silent for ``silence`` seconds, ends the run
+everywhere; an elastic run continues while ``min_nnodes`` nodes and rank 0 are left.
 
-The supervisor signals its own descendants only. It is a child subreaper: a process that detaches itself is handed to it
-by the kernel and stays within reach. With systemd, the unit's cgroup is the safety net if the supervisor itself is
-killed; elsewhere it is a guard process of ours (``--guard``). Both also end a supervisor that hangs, such as on a file
-system that does not answer, with everything it has started, when its signs of life stop.
+The supervisor signals only its own descendants. It is a child subreaper, so the kernel reparents processes that detach
+to it. If the supervisor itself is killed, the unit's cgroup is the safety net with systemd, and a guard process of ours
+(``--guard``) elsewhere. Both also end a supervisor whose signs of life stop, for example because a file system hangs,
+with everything it has started.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 
 class Supervisor:
-    """The loop of one node: waits for what happens, and hands it to the launcher, the watchers and the lifeline."""
+    """The event loop of one node: waits for events, and passes them to the launcher, the watchers and the lifeline."""
 
     def __init__(self, directory: str) -> None:
         self.pulse = Pulse()
@@ -59,13 +59,13 @@ class Supervisor:
         self.watchers = Watchers(self.journal, self.plan)
         kind = Peer if self.plan["node"]["node_rank"] else Hub
         self.link: Link = kind(self.plan, token, self.journal, self.selector)
-        self.stop_signal: int | None = None  # the one by which somebody asked this node to stop
-        self.report: Report | None = None  # of this node's part, once that has ended
-        self.tend_due = 0.0  # its processes, the lifeline and the run as a whole
+        self.stop_signal: int | None = None  # the signal that asked this node to stop
+        self.report: Report | None = None  # once this node's part has ended
+        self.tend_due = 0.0  # when to tend the processes, the lifeline and the run
         self.done = False
 
     def run(self) -> int:
-        """Live until the run has ended here and, as far as can be known, everywhere; return the exit code."""
+        """Run until the run has ended here and, as far as this node knows, everywhere; return the exit code."""
         become_subreaper()
         self.wake, wake_writer = os.pipe()
         os.set_blocking(self.wake, False)
@@ -80,7 +80,7 @@ class Supervisor:
         self.journal.keep_room()
         self.link.open()
         self.carry_out_orders()
-        self.step(0.0)  # a peer checks in without waiting first
+        self.step(0.0)  # so that a peer checks in without delay
         while not self.done:
             ending = self.report is None and self.launcher.ending() is not None
             busy = self.journal.state == "starting" or ending or self.link.is_busy()
@@ -96,20 +96,20 @@ class Supervisor:
             os.read(self.wake, 512)
 
     def step(self, timeout: float) -> None:
-        """Wait for the next thing to happen and handle it."""
+        """Wait for the next events and handle them."""
         ready = self.selector.select(min(timeout, max(0.0, self.tend_due - time.monotonic())))
         now = time.monotonic()
         self.pulse.beat(now)
         beats_alone = bool(ready)
         for key, mask in ready:
             beats_alone = self.handle(key.data, mask, now) and beats_alone
-        if beats_alone and now < self.tend_due:  # of 64 nodes 32 a second, and nothing follows from them
+        if beats_alone and now < self.tend_due:  # 64 nodes send 32 a second, and they need no action
             return
         self.tend_due = now + timeout
         for wire in self.link.wires:
             if not wire.closed:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.outbox else 0)
-                if events != wire.events:  # to ask the kernel costs more than all else that is done for a peer
+                if events != wire.events:  # this system call costs more than all other work per peer
                     self.selector.modify(wire.connection, events, wire)
                     wire.events = events
         if self.stop_signal is not None:
@@ -124,7 +124,7 @@ class Supervisor:
             self.write_status(now)
 
     def handle(self, what: Any, mask: int, now: float) -> bool:
-        """Handle what is ready: a wire, or what is called then; return whether it was heartbeats alone."""
+        """Handle a ready wire, or call a ready callback; return whether there were only heartbeats."""
         if not isinstance(what, Wire):
             what(now)
             return False
@@ -134,7 +134,7 @@ class Supervisor:
         return beats_alone and mask == selectors.EVENT_READ
 
     def hear(self, wire: Wire, now: float) -> bool:
-        """Handle all that has arrived on a wire; return whether it was heartbeats alone."""
+        """Handle all messages that have arrived on a wire; return whether they were only heartbeats."""
         messages = wire.receive()
         beats_alone = bool(messages)
         while messages:
@@ -145,7 +145,7 @@ class Supervisor:
         return beats_alone and not wire.closed
 
     def carry_out_orders(self) -> None:
-        """Do what this node's end of the lifeline has ordered."""
+        """Carry out the orders from this node's end of the lifeline."""
         for order in self.link.take_orders():
             if isinstance(order, Start):
                 self.link.after_start(self.launcher.start(order.command))
@@ -163,7 +163,7 @@ class Supervisor:
             self.journal.set_state("stopping", self.launcher.stop_reason or "")
 
     def tend_processes(self, now: float) -> None:
-        """Reap, and see this node's end through once it has begun."""
+        """Reap children, step the watchers and the launcher, and report once this node's part has ended."""
         ended = reap()
         running = isinstance(self.launcher.phase, Running)
         notices = self.watchers.step(now, ended, self.launcher.process is not None, running)
@@ -172,7 +172,7 @@ class Supervisor:
         phase = self.launcher.phase
         over = phase if self.report is None and isinstance(phase, Ended) else None
         failed = self.launcher.has_failed()
-        last = failed or self.watchers.accounts  # is there something to look at before the report?
+        last = failed or self.watchers.accounts  # whether the report needs a last look
         if over and last and self.watchers.last_look is None:
             notices += self.watchers.look_last(now, failed, gpus=not self.launcher.ended_by_us)
         for kind, text in notices:
@@ -181,7 +181,7 @@ class Supervisor:
             self.make_report(over.stuck, over.container)
 
     def make_report(self, stuck: list[int], container: str = "") -> None:
-        self.write_status(time.monotonic())  # a disk that is full now may be why the job failed
+        self.write_status(time.monotonic())  # notes a full disk, which may be why the job failed
         report = self.launcher.make_report(stuck, container)
         report["mounts"], report["gpus"] = self.watchers.mounts, self.watchers.gpus_error
         report["shortened"] = self.watchers.shortened
@@ -205,7 +205,7 @@ class Supervisor:
         message = self.journal.message or self.launcher.stop_reason or ""
         self.journal.set_state(self.link.result_state or "failed", message)
         self.write_status(time.monotonic())
-        remover = run_quietly(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # of much it may take long
+        remover = run_quietly(["/bin/rm", "-rf", "--", self.launcher.temporary], os.devnull)  # may take long
         while remover and remover not in reap():
             self.pulse.beat(time.monotonic())
             time.sleep(0.01)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is watched on a node beside the job: mounts that may die, GPUs that may fail, logs that may grow too large.
+"""Watch a node's mounts, which may die, its GPUs, which may fail, and its logs, which may grow too large.
 
 Private to this collection.
 """
@@ -38,14 +38,14 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
     from ansible_collections.muster.training.plugins.module_utils._run.documents import Plan
     from ansible_collections.muster.training.plugins.module_utils._supervisor.journal import Journal
 
-    Notice = Tuple[str, str]  # its kind, as on the lifeline, and its text
+    Notice = Tuple[str, str]  # kind, as on the lifeline, and text
 
-LOOK_INTERVAL = 10.0  # seconds between two looks at a mount
+LOOK_INTERVAL = 10.0  # seconds between looks at a mount
 LOOK_PATIENCE = 10.0  # seconds a mount may take to answer
-PICTURE_AT = 8  # how many samples of the GPUs are taken before nvidia-smi is asked once for all that it shows a person
-LAST_LOOK_PATIENCE = 2.0  # seconds that the report of a node that failed waits for a last look
+PICTURE_AT = 8  # number of GPU samples before nvidia-smi's full output is recorded, once
+LAST_LOOK_PATIENCE = 2.0  # seconds that a failed node's report waits for the last look
 
-# Exit code: the error number of looking into a directory, 0 where it answers.
+# Lists a directory; its exit code is the errno, 0 if the directory answers.
 LOOK = """
 import os, sys
 try:
@@ -55,23 +55,23 @@ except OSError as error:
     os._exit(error.errno or 5)
 """
 
-# A line of gpus.csv, and what stands there for the values of a GPU that is gone.
+# A line of gpus.csv, and the text in place of values for a GPU that is gone.
 SAMPLE = re.compile(r"[0-9/]+ [0-9:.]+, (?P<index>[0-9]+), (?P<values>.*)")
 GPU_FAILED = re.compile(r".*\[(GPU is lost|GPU requires reset)\]|[^0-9]*\[(Unknown Error)\][^0-9]*\Z")
 
 
 def mount_points() -> set[str]:
-    """Return where something is mounted; reading this never waits for a mount."""
+    """Return all mount points; reading them never waits for a mount."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
         fields = [line.split(" ")[4] for line in stream]
     return {re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields}
 
 
 def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
-    """Return the indices of the GPUs of one sample, and what is wrong with GPUs: "" if all are well.
+    """Return the indices of the GPUs in one sample, and what is wrong with them: "" if all are well.
 
-    No index and no error: it says nothing. text, code: what nvidia-smi wrote, in the columns of gpus.csv, and how it
-    ended; known: the indices that an earlier sample has shown.
+    No index and no error: the sample is inconclusive. text, code: nvidia-smi's output, in the columns of gpus.csv, and
+    its exit code; known: the indices in an earlier sample.
     """
     found, failed, words = set(), [], ""
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
             failed.append(f"GPU {row['index']}: {gone[1] or gone[2]}")
     if code:
         return found, words or f"nvidia-smi ended with {describe_exit(code)}"
-    if not found or not text.endswith("\n"):  # nothing, or half of it, as on a full disk
+    if not found or not text.endswith("\n"):  # empty or cut, as on a full disk
         return set(), ""
     missing = sorted(known - found, key=int)
     if missing:
@@ -94,62 +94,62 @@ def read_sample(text: str, code: int, known: set[str]) -> tuple[set[str], str]:
 
 
 class Watchers:
-    """Watches through child processes, since what is watched may never answer; says what has changed, once."""
+    """Watches through child processes, since a mount or GPU may never answer; reports each change once."""
 
     def __init__(self, journal: Journal, plan: Plan) -> None:
         self.journal = journal
         self.plan = plan
         self.name = plan["node"]["name"]
-        self.looks: dict[str, tuple[int, float]] = {}  # mount point: pid of what looks into it, and since when
+        self.looks: dict[str, tuple[int, float]] = {}  # by mount point: pid of its child, and since when
         self.looks_due = 0.0
-        self.mounts: dict[str, str] = {}  # mount points that have died during the run, and the error of each
-        self.sampler: int | None = None  # pid of what takes a sample of the GPUs
+        self.mounts: dict[str, str] = {}  # errors by mount point that has died during the run
+        self.sampler: int | None = None  # pid of the running nvidia-smi
         self.samples_due = 0.0
-        self.samples = 0  # how many were begun
-        self.picture: int | None = None  # pid of what has nvidia-smi show all, once
-        self.accounting: list[str] = []  # what nvidia-smi is to be asked next of processes that are over
-        self.accountant: int | None = None  # pid of what asks so; 0: it has been asked
-        self.accounts = False  # whether the driver keeps account of them
-        self.sample_start = 0  # where the newest begins in gpus.csv
-        self.gpus: set[str] = set()  # the indices of those that the first sample has shown
-        self.gpus_error = ""  # what nvidia-smi says since it no longer finds all GPUs well
+        self.samples = 0  # how many were started
+        self.picture: int | None = None  # pid of the nvidia-smi that records the full output, once
+        self.accounting: list[str] = []  # the next queries about ended processes
+        self.accountant: int | None = None  # pid of such a query; 0: it has ended
+        self.accounts = False  # whether the driver accounts for processes
+        self.sample_start = 0  # offset of the newest sample in gpus.csv
+        self.gpus: set[str] = set()  # the indices in the first sample
+        self.gpus_error = ""  # nvidia-smi's error while not all GPUs are well
         self.logs_due = 0.0
-        self.shortened = ""  # what was done to the logs, or could not be, since they took more than they may
-        self.last_look: float | None = None  # when this node, having failed, looked for the last time
+        self.shortened = ""  # how logs over the limit were shortened, or why they could not be
+        self.last_look: float | None = None  # when the last look began
 
     def step(self, now: float, ended: dict[int, int], started: bool, running: bool) -> list[Notice]:
-        """Go on watching; return what has changed.
+        """Continue watching; return notices of what has changed.
 
-        ended: the wait statuses of what was just reaped. started: whether the job was; running: and nobody ends it.
+        ended: wait statuses just reaped, by pid. started: whether the job was. running: whether nobody ends it.
         """
         notices = self.tend_mounts(now, ended, running) + self.sample_gpus(now, ended, running)
         return notices + (self.tend_logs(now) if started else [])
 
     def pids(self) -> list[int]:
-        """Return the processes below this supervisor that the end of the job does not wait for."""
+        """Return the pids of our processes that the end of the job does not wait for."""
         looks = [pid for pid, _since in self.looks.values()]
         return looks + ([self.sampler] if self.sampler and self.last_look is not None else [])
 
     def look_last(self, now: float, failed: bool, gpus: bool) -> list[Notice]:
-        """Begin to look once more: at what the GPUs' processes took, and at what may have made a node fail.
+        """Begin the last look: at the GPU use of ended processes, and at what may have made this node fail.
 
-        failed: whether it has; gpus: look also at them.
+        failed: whether the node failed; gpus: whether to sample the GPUs, too.
         """
         self.last_look = now
         notices = self.look(now) if failed else []
-        if failed and gpus and not self.sampler:  # a GPU that is lost ends the job at once
+        if failed and gpus and not self.sampler:  # a lost GPU ends the job before the next regular sample
             self.take_sample(now)
-        if self.accounts and not self.accounting:  # else the job was over before it was asked what earlier ones took
+        if self.accounts and not self.accounting:  # otherwise the job ended before earlier jobs' use was queried
             self.accounting = list(ACCOUNTING_QUERIES)
         return notices
 
     def has_looked_last(self, now: float) -> bool:
-        """Return whether all has answered since, or has had its time."""
+        """Return whether all answers of the last look are in, or its time is up."""
         waiting = self.looks or self.sampler or self.accounting
         return not waiting or now - (self.last_look or now) >= LAST_LOOK_PATIENCE
 
     def look(self, now: float) -> list[Notice]:
-        """Look into each mount that the plan names, in a child process: a dead mount may block it forever."""
+        """Look into each mount in the plan, in a child process: a dead mount may block it forever."""
         self.looks_due = now + LOOK_INTERVAL
         notices = []
         there = mount_points() if self.plan.get("mounts") else set()
@@ -163,7 +163,7 @@ class Watchers:
         return notices
 
     def tend_mounts(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Tell of mounts that die during the run, and of those that come back."""
+        """Return notices of mounts that die during the run, and of those that come back."""
         notices = self.look(now) if running and now >= self.looks_due else []
         for point, (pid, since) in list(self.looks.items()):
             error = None
@@ -182,7 +182,7 @@ class Watchers:
         return notices
 
     def note_mount(self, point: str, error: str) -> list[Notice]:
-        """Tell that a mount has died (error) or come back (no error), once."""
+        """Return a notice, once, that a mount has died (error) or come back (no error)."""
         if bool(error) == (point in self.mounts):
             return []
         if error:
@@ -192,13 +192,13 @@ class Watchers:
         return [("mount", f"the mount {point} on {self.name} answers again")]
 
     def sample_gpus(self, now: float, ended: dict[int, int], running: bool) -> list[Notice]:
-        """Have what the GPUs do written down while the job runs, by one process at a time: it may never answer."""
+        """Record the GPUs' activity while the job runs, with one process at a time, since it may never answer."""
         notices = []
         if self.sampler in ended:
             code = exit_code(ended[self.sampler])
             asked, self.sampler = self.sampler, None
             if asked == self.picture:
-                self.picture = 0  # another process may have its number
+                self.picture = 0  # its pid may be reused
             elif asked == self.accountant:
                 self.accountant = 0
                 self.heed_account()
@@ -228,12 +228,12 @@ class Watchers:
             self.sampler = run_quietly(self.plan["gpu_samples"], path)
 
     def ask_for_account(self) -> None:
-        """Make nvidia-smi write what the next query says about processes."""
+        """Start nvidia-smi with the next query about processes."""
         command = [self.plan["gpu_samples"][0], self.accounting.pop(0), "--format=csv,noheader,nounits"]
         self.accountant = self.sampler = run_quietly(command, self.journal.path(ACCOUNTING_FILE))
 
     def heed_account(self) -> None:
-        """Where the driver turns out to keep account, ask what it has of earlier jobs, so that it can be taken off."""
+        """If the driver does accounting, query the use of earlier jobs, so that it can be subtracted."""
         if not self.accounts and self.last_look is None:
             path = self.journal.path(ACCOUNTING_FILE)
             with self.journal.however_full_the_disk(), open(path, "rb", opener=regular) as stream:
@@ -241,7 +241,7 @@ class Watchers:
             self.accounting = list(ACCOUNTING_QUERIES[1:]) if self.accounts else []
 
     def heed_sample(self, code: int) -> list[Notice]:
-        """Tell what a sample shows beside its figures; code: how nvidia-smi ended."""
+        """Return notices of what a sample says about the GPUs' health; code: nvidia-smi's exit code."""
         with self.journal.however_full_the_disk(), open(self.journal.path("gpus.csv"), "rb", opener=regular) as stream:
             stream.seek(self.sample_start)
             sample = stream.read(TAIL_BYTES).decode("utf-8", "replace")
@@ -252,7 +252,7 @@ class Watchers:
         return []
 
     def note_gpus(self, error: str) -> list[Notice]:
-        """Tell that the GPUs have begun to fail (error) or are well again (no error), once."""
+        """Return a notice, once, that the GPUs have begun to fail (error) or work again (no error)."""
         if bool(error) == bool(self.gpus_error):
             return []
         self.gpus_error = error
@@ -260,7 +260,7 @@ class Watchers:
         return [("gpus", f"the GPUs on {self.name} {text}")]
 
     def tend_logs(self, now: float) -> list[Notice]:
-        """Keep the logs within their limit while the job runs, and say so once."""
+        """Keep the logs within their limit while the job runs, and return a notice once."""
         limit = self.plan.get("log_limit", 0)
         if not limit or now < self.logs_due:
             return []

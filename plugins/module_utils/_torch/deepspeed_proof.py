@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prove that DeepSpeed works on this node: its release, the ops that were built, and a step on two processes.
+"""Prove that DeepSpeed works on this node: its release, its built ops, and a training step on two processes.
 
-What was proved once is not proved again until it changes. Private to this collection. Runs on the node with the
-interpreter of the environment, standard library only, Python >= 3.8: torch and DeepSpeed are its children's.
+A proof is not repeated until something changes. Private to this collection. Runs on the node with the environment's
+interpreter, standard library only, Python >= 3.8: only its child processes import torch and DeepSpeed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered, say
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
@@ -63,15 +63,15 @@ print(json.dumps([deepspeed.__version__, built]))
 
 
 def variables() -> dict[str, str]:
-    """The environment of the proof: nothing of another job's, the environment's programs first."""
+    """The proof's environment: no variables of other jobs, the environment's programs first."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     path = os.path.dirname(sys.executable) + os.pathsep + ours.get("PATH", "/usr/bin:/bin")
-    # the CPU, where there is no GPU that torch sees: DeepSpeed does not ask torch alone
+    # the CPU without a GPU for torch: DeepSpeed does not ask only torch
     return {**ours, "PATH": path, **({} if glob.glob("/dev/nvidia[0-9]*") else {"DS_ACCELERATOR": "cpu"})}
 
 
 def check_report(given: Data) -> str:
-    """The release and the ops, as ds_report has them."""
+    """The release and the ops, as ds_report prints them."""
     words = [sys.executable, "-c", REPORT]
     done = subprocess.run(words, env=variables(), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -91,7 +91,7 @@ def check_report(given: Data) -> str:
 
 
 def check_step() -> None:
-    """A step of an optimiser on two processes, whose result is known."""
+    """Run an optimizer step with a known result on two processes."""
     with tempfile.TemporaryDirectory() as place:
         ranks = []
         for rank in range(RANKS):
@@ -108,7 +108,7 @@ def check_step() -> None:
                 out = f"no answer within {TIMEOUT} s"
                 for other in ranks:
                     other.kill()
-            # the mean of the gradients is (1 + 2) / 2, the rate a half: 1 - 0.75
+            # mean gradient (1 + 2) / 2, learning rate 0.5: 1 - 0.75
             if "weight 0.25" not in out.splitlines():
                 compiler = "deepspeed_shm_comm" in out
                 hint = (
@@ -123,7 +123,7 @@ def check_step() -> None:
 
 
 def verify(given: Data) -> Data:
-    """All of it."""
+    """Run the whole proof."""
     counts = json.dumps([given["key"], given["version"], given["built"], sys.version])
     if os.path.exists(given["marker"]):
         with open(given["marker"], encoding="utf-8") as file:
@@ -138,5 +138,5 @@ def verify(given: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """The proof, or why there is none."""
+    """Return the result of the proof, or why it failed."""
     return answered(verify, request)

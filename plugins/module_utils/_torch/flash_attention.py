@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the wheel of flash-attention that fits the environment, or what a build needs; prove that it works.
+"""Find the flash-attention wheel that fits the environment, or what a build needs; prove that it works.
 
-Private to this collection. Runs on the node with the interpreter of the environment, Python >= 3.8; outside the
-standard library it imports torch and flash-attention alone.
+Private to this collection. Runs on the node with the environment's interpreter, Python >= 3.8; outside the standard
+library it imports only torch and flash-attention.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import urllib.request
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
 AMPERE = (8, 0)  # compute capability; FlashAttention 2 has no kernels for older GPUs
-MEMORY_A_JOB = 20  # GB of memory that one job of the build takes (setup.py: 5 for each of 4 threads of nvcc)
-# Releases, the newest first, to the minor releases of torch that have wheels, the majors of CUDA with what stands for
-# them in the names, and the oldest glibc that loads them (docs/software.md). What really exists is asked of the server.
+MEMORY_A_JOB = 20  # GB of memory per build job (setup.py: 5 for each of 4 nvcc threads)
+# Releases, newest first: the torch minor releases with wheels, the CUDA majors with their spelling in wheel names, and
+# the oldest glibc that loads them (docs/software.md). The server is asked which wheels really exist.
 RELEASES = {
     "2.8.3": (("2.4", "2.5", "2.6", "2.7", "2.8"), {"12": "12"}, "2.32"),
     "2.7.4.post1": (("2.2", "2.3", "2.4", "2.5", "2.6"), {"12": "12"}, "2.31"),
@@ -49,7 +49,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def cuda_tag(release: str, cuda: str) -> str:
-    """How a release names a version of CUDA: by its major; before 2.7.0 by the version with which it was built.
+    """How a release names a version of CUDA: by its major version; before 2.7.0 by the version of its build.
 
     "" if there was none for that major yet.
     """
@@ -74,12 +74,12 @@ def wheel_name(release: str, torch: str, cuda: str, abi: bool, python: str, mach
 
 
 def wheel_url(pattern: str, release: str, name: str) -> str:
-    """The address of a wheel. A plus sign in it is not understood by all servers."""
+    """The URL of a wheel. Escapes plus signs, which not all servers understand."""
     return f"{pattern.replace('VERSION', release).rstrip('/')}/{urllib.parse.quote(name)}"
 
 
 def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]]:
-    """Releases, minor releases of torch and majors of CUDA that may have a wheel, the nearest first."""
+    """Releases, torch minor releases and CUDA majors that may have a wheel, the closest first."""
     minor, major = ".".join(torch.split(".")[:2]), cuda.partition(".")[0]
     triples = [
         (one, other, built)
@@ -90,14 +90,14 @@ def neighbours(release: str, torch: str, cuda: str) -> list[tuple[str, str, str]
 
     def distance(triple: tuple[str, str, str]) -> tuple[Any, ...]:
         away = abs(numbers(triple[1])[1] - numbers(minor)[1]) if numbers(triple[1])[0] == numbers(minor)[0] else 99
-        # another release of flash-attention is exchanged more easily than another torch
+        # changing flash-attention's release is easier than changing torch
         return (away, triple[2] != major, triple[0] != release, [-number for number in numbers(triple[0])])
 
     return sorted((triple for triple in triples if triple != (release, minor, major)), key=distance)
 
 
 def loads(release: str, glibc: str) -> bool:
-    """Whether a system with this glibc loads the wheels of a release, as far as that is known."""
+    """Whether a system with this glibc can load a release's wheels, as far as known."""
     return release not in RELEASES or not glibc or numbers(glibc) >= numbers(RELEASES[release][2])
 
 
@@ -105,7 +105,7 @@ def loads(release: str, glibc: str) -> bool:
 
 
 def exists(url: str) -> bool:
-    """Whether a server has a file. Raises Fault if the server cannot be asked."""
+    """Whether a server has a file. Raises Fault if the server cannot be queried."""
     try:
         with urllib.request.build_opener().open(urllib.request.Request(url, method="HEAD"), timeout=30):
             return True
@@ -123,12 +123,12 @@ def exists(url: str) -> bool:
 
 
 def glibc_version() -> str:
-    """The version of this system's C library, "" if it is another one than glibc."""
+    """The version of this system's glibc, "" if it has another C library."""
     return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
 
 
 def environment() -> Data:
-    """All by which a wheel is chosen."""
+    """Everything that determines the choice of a wheel."""
     try:
         import torch
     except ImportError:
@@ -148,7 +148,7 @@ def environment() -> Data:
 
 
 def capabilities(given: Data) -> Data:
-    """The compute capabilities of this node's GPUs; older ones than Ampere are refused."""
+    """The compute capabilities of this node's GPUs; refuses GPUs older than Ampere."""
     try:
         words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -163,7 +163,7 @@ def capabilities(given: Data) -> Data:
         said = " ".join((done.stdout + done.stderr).split())[-300:]
         if "not a valid field" not in said:
             raise unknown(f"fails: {said or f'code {done.returncode}'}")
-        text = told_by_torch()  # drivers before 510 do not know the field
+        text = told_by_torch()  # drivers before 510 do not have the field
     found = set()
     for line in text.splitlines():
         name, _comma, capability = line.rpartition(", ")
@@ -180,7 +180,7 @@ def capabilities(given: Data) -> Data:
 
 
 def unknown(said: str) -> Fault:
-    """What is told where there is an nvidia-smi that does not tell the GPUs."""
+    """The error if nvidia-smi exists but does not report the GPUs."""
     return Fault(
         f"nvidia-smi {said}. Needed: the GPUs of this node, of which older ones than Ampere are refused. Look at the "
         "driver (dmesg; the role nvidia_driver), or set flash_attention_enabled to false for this node"
@@ -188,7 +188,7 @@ def unknown(said: str) -> Fault:
 
 
 def told_by_torch() -> str:
-    """The GPUs as nvidia-smi would list them."""
+    """The GPUs according to torch, in nvidia-smi's format."""
     try:
         from torch import cuda
     except ImportError:
@@ -200,18 +200,18 @@ def told_by_torch() -> str:
 
 
 def jobs(memory: int, processors: int) -> int:
-    """How many jobs a build may have at once, by free memory in bytes."""
+    """How many build jobs may run at once, by free memory in bytes."""
     return max(1, min(processors // 2, int(memory / (MEMORY_A_JOB * 1e9))))
 
 
 def free_memory() -> int:
-    """Bytes of memory that can be had."""
+    """Bytes of available memory."""
     with open("/proc/meminfo", encoding="utf-8") as file:
         return int(re.findall(r"MemAvailable:\s+([0-9]+)", file.read())[0]) * 1024
 
 
 def find_compiler(cuda: str, home: str) -> str:
-    """The directory of a CUDA whose compiler is of the right major version."""
+    """The directory of a CUDA whose compiler has the right major version."""
     places = [home] if home else ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), sys.prefix]
     seen = []
     for place in places:
@@ -257,7 +257,7 @@ def torch_version_file() -> str:
 
 
 def choose_anew(given: Data) -> Data:
-    """The same, asked of torch and the server."""
+    """The same, without cached results: asks torch and the server."""
     here, glibc = environment(), glibc_version()
     releases = list(RELEASES) if given["version"] == "auto" else [given["version"]]
     for release in releases:
@@ -301,7 +301,7 @@ def choose_anew(given: Data) -> Data:
 
 
 def verify(given: Data) -> Data:
-    """Import it, and compare its attention with torch's own where there is a GPU."""
+    """Import it and, with a GPU, compare its attention with torch's own."""
     imported, proved = f"{given['key']} imported without a GPU", f"{given['key']} proved on a GPU"
     if os.path.exists(given["marker"]):
         with open(given["marker"], encoding="utf-8") as file:
@@ -328,7 +328,7 @@ def verify(given: Data) -> Data:
         query, key, value = (one.transpose(1, 2).float() for one in (query, key, value))
         theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
         off = (ours.float() - theirs).abs().max().item()
-        if off > 0.03:  # bfloat16 has 8 bits
+        if off > 0.03:  # bfloat16 has a precision of 8 bits
             raise Fault(
                 f"its attention is off by {off:.3f} from torch's. Needed: at most 0.03. Set flash_attention_build"
             )
@@ -342,5 +342,5 @@ STEPS = {"gpus": capabilities, "choose": choose, "prove": verify}
 
 
 def main(request: Data) -> Data:
-    """What a step answers, or why it cannot: {"step": its name, ...}."""
+    """A step's answer or error. request: {"step": its name, ...}."""
     return answered(STEPS[request["step"]], {name: value for name, value in request.items() if name != "step"})

@@ -4,8 +4,8 @@
 
 """Prove that torch works on this node: its build, a matrix product on each GPU, and a sum over two processes.
 
-What was proved once is not proved again until it changes. Private to this collection. Runs on the node with the
-interpreter of the environment, Python >= 3.8; outside the standard library it imports torch alone.
+A proof is not repeated until something changes. Private to this collection. Runs on the node with the environment's
+interpreter, Python >= 3.8; outside the standard library it imports only torch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import tempfile
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault, answered, say
 
-TYPE_CHECKING = False  # typing itself would cost more than all we import
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
 if TYPE_CHECKING:
     from typing import Any, Dict
 
     Data = Dict[str, Any]
 
 RANKS = 2
-TIMEOUT = 300  # seconds for two processes; an import of torch alone takes 10 on a machine that is cold
+TIMEOUT = 300  # seconds for two processes; importing torch alone takes 10 with cold caches
 RANK = """
 import datetime, os, sys, torch, torch.distributed as dist
 rank, size, backend, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -42,7 +42,7 @@ dist.destroy_process_group()
 
 
 def what_counts(given: Data) -> str:
-    """All on which the proof depends, as text."""
+    """Everything the proof depends on, as text."""
     driver = ""
     for path in sorted(glob.glob("/sys/module/nvidia/version") + glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -51,7 +51,7 @@ def what_counts(given: Data) -> str:
 
 
 def check_build(given: Data) -> str:
-    """torch must be the requested one. Returns what the guides make you look at."""
+    """Check that torch is the requested one. Returns the details that guides tell users to check."""
     import torch
 
     cuda = torch.version.cuda or ""
@@ -71,7 +71,7 @@ def check_build(given: Data) -> str:
 
 
 def check_products(given: Data) -> int:
-    """A product of matrices whose result is known, on each GPU, or on the CPU. Returns on how many."""
+    """Compute a matrix product with a known result on each GPU, or on the CPU. Returns the number of GPUs."""
     import torch
 
     count = torch.cuda.device_count() if given["cuda"] else 0
@@ -85,7 +85,7 @@ def check_products(given: Data) -> int:
 
 
 def check_sum(count: int) -> str:
-    """A sum over two processes. Returns over what."""
+    """Compute a sum over two processes. Returns the backend."""
     backend = "nccl" if count >= RANKS else "gloo"
     with tempfile.TemporaryDirectory() as place:
         ranks = []
@@ -110,7 +110,7 @@ def check_sum(count: int) -> str:
 
 
 def verify(given: Data) -> Data:
-    """All of it."""
+    """Run the whole proof."""
     counts = what_counts(given)
     if os.path.exists(given["marker"]):
         with open(given["marker"], encoding="utf-8") as file:
@@ -130,5 +130,5 @@ def verify(given: Data) -> Data:
 
 
 def main(request: Data) -> Data:
-    """The proof, or why there is none."""
+    """Return the result of the proof, or why it failed."""
     return answered(verify, request)

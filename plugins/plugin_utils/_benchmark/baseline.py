@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has become worse since an earlier benchmark. Pure. Private to this collection, controller only."""
+"""Compare a benchmark with an earlier one. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documen
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.judge import PLATEAU, finding, named, verdict
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
 
-WORSE = 0.9  # of what it was
+WORSE = 0.9  # share of the earlier value
 
 
 def figures(one: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """What can be compared, by name: the figure, its unit, and what it is about. More is better."""
+    """Comparable figures, by name: value, unit, and the nodes concerned. More is better."""
     found: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in one["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"
@@ -36,13 +36,13 @@ def figures(one: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
 
 
 def differences(now: Benchmark, before: Benchmark) -> Mapping[str, float]:
-    """Each figure that both have, as a share of what it was."""
+    """Each figure in both benchmarks, as a share of the earlier value."""
     old = figures(before)
     return {name: value / old[name][0] for name, (value, _unit, _about) in figures(now).items() if name in old}
 
 
 def compare(now: Benchmark, before: Benchmark) -> Benchmark:
-    """The same, with a finding for each figure that is worse, the worst first, and for nodes that were not in it."""
+    """The benchmark, with a finding for each worse figure, worst first, and for nodes not in the baseline."""
     old, new = figures(before), figures(now)
     shares = differences(now, before)
     found: list[Finding] = []

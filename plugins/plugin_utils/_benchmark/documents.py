@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a benchmark will measure, what it has measured, and what that means. Types only.
+"""Types of a benchmark's plan, measurements and judgement.
 
-Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None
-stands for what is not known. Private to this collection, controller only.
+Rates are in TFLOP/s (10**12), GB/s (10**9 bytes) or Gb/s (10**9 bits); times in microseconds; sizes in bytes. None:
+unknown. Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TypedDict
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
 
-VERSION = 1  # of benchmark.json in the record; raised when a key changes its meaning or goes
+VERSION = 1  # of benchmark.json in the record; increased when a key changes its meaning or is removed
 
 
 class Work(TypedDict, total=False):
-    """What the job reads: which phases, with how many seconds each, and who measures what."""
+    """The job's input: the phases with their seconds, and which ranks measure what."""
 
     seconds: dict[str, float]  # phase: matmul, copies, node, all or pairs
     matmul_seconds: float
-    matmul_size: int  # rows of a matrix; 0: by the memory of the device
+    matmul_size: int  # rows of a matrix; 0: chosen by the device's memory
     matmul_alone: list[int]  # ranks that compute one after another, instead of all at once
     collectives: list[str]
-    largest: int  # bytes of the largest buffer; 0: by the memory of the device
+    largest: int  # bytes of the largest buffer; 0: chosen by the device's memory
     rounds: list[list[list[int]]]  # pairs of node ranks that exchange at the same time
-    pair_bytes: int  # 0: by the backend
+    pair_bytes: int  # 0: chosen by the backend
 
 
 class Gpu(TypedDict):
-    """What one rank has computed: together with all others and, if that was little, alone."""
+    """One rank's compute rate: with all others at once and, if that was low, alone."""
 
     node: str
     local_rank: int
@@ -57,7 +57,7 @@ class Copy(TypedDict):
 
 
 class Collective(TypedDict):
-    """One operation of one size. node: whose ranks took part, "" if all did."""
+    """One operation and size. node: the one whose ranks took part, "" for all nodes."""
 
     scope: str
     node: str
@@ -72,7 +72,7 @@ class Collective(TypedDict):
 
 
 class Pair(TypedDict):
-    """Two nodes that send to each other at once; what each direction has done."""
+    """Two nodes that send to each other at the same time, with the rate of each direction."""
 
     a: str
     b: str
@@ -87,18 +87,18 @@ class Expected(TypedDict):
 
     value: float
     source: str
-    sure: bool  # False: reckoned from similar machines, never a problem
+    sure: bool  # False: estimated from similar machines, never reported as a problem
 
 
 class Suspects(TypedDict):
-    """What looks slow and will be measured again alone: ranks, and pairs of node ranks."""
+    """Ranks, and pairs of node ranks, that look slow and will be measured again alone."""
 
     ranks: list[int]
     pairs: list[list[int]]
 
 
 class Benchmark(TypedDict):
-    """benchmark.json: all of it."""
+    """The whole of benchmark.json."""
 
     version: int
     run_id: str
@@ -112,8 +112,8 @@ class Benchmark(TypedDict):
     collectives: list[Collective]
     pairs: list[Pair]
     expected_tflops: dict[str, Expected]  # by "model, type"
-    expected_network: Expected | None  # Gb/s of a node, one direction
+    expected_network: Expected | None  # Gb/s per node and direction
     findings: list[Finding]
     left_out: list[str]
-    compared_with: str  # the run that was the baseline, "" where there was none
+    compared_with: str  # the baseline run, "" if there was none
     verdict: str

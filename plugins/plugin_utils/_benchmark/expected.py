@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What GPUs and networks should be able to do, each value with its source. Pure.
+"""Expected rates of GPUs and networks, each with its source. Pure.
 
-No value was measured by this collection itself: nobody has run its benchmark on these GPUs yet. Private to this
-collection, controller only.
+None was measured with this collection: nobody has run its benchmark on these GPUs yet. Private to this collection,
+controller only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALIKE = "estimated from similar GPUs: not measured for this table"
 
 
 class Row(NamedTuple):
-    """A model by its nvidia-smi name, a number type, and the dense TFLOP/s that a matmul reaches."""
+    """A model by its nvidia-smi name, a number type, and the dense TFLOP/s of a matmul."""
 
     model: str
     dtype: str
@@ -48,12 +48,12 @@ GPUS = (
     Row(r"RTX 3070", "bfloat16", 35.0, ALIKE, False),
     Row(r"P4000", "float32", 4.5, ALIKE, False),
 )
-# What of a line's speed arrives, as a rule
+# The usual share of the line rate that arrives
 LINE_SHARE = 0.9
 
 
 def of_gpu(model: str, dtype: str) -> Expected | None:
-    """What a matmul of a model of GPU is to be expected to reach, TFLOP/s; None if the table does not say."""
+    """The expected TFLOP/s of a matmul on a GPU model; None if the table does not have it."""
     for row in GPUS:
         if row.dtype == dtype and re.search(row.model, model, re.IGNORECASE):
             return {"value": row.tflops, "source": row.source, "sure": row.sure}
@@ -63,10 +63,10 @@ def of_gpu(model: str, dtype: str) -> Expected | None:
 def of_network(
     given: float | None, infiniband: list[float], interface_mbps: float | None, name: str
 ) -> Expected | None:
-    """What the network between nodes is to be expected to do, Gb/s of a node in one direction; None if nobody knows.
+    """The expected Gb/s per node and direction between nodes; None if unknown.
 
-    given: as the user says (benchmark_network_gbps); infiniband: rates of the ports of a node; interface_mbps: what its
-    interface says of its speed.
+    given: the user's value (benchmark_network_gbps); infiniband: rates of a node's ports; interface_mbps: the speed its
+    interface reports.
     """
     if given is not None and given > 0:
         return {"value": given * LINE_SHARE, "source": f"{LINE_SHARE:.0%} of benchmark_network_gbps", "sure": True}

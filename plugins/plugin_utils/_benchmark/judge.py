@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which GPU, which node and which link is slow. Pure. Private to this collection, controller only.
+"""Find slow GPUs, nodes and links. Pure. Private to this collection, controller only.
 
-What looks slow while others are busy is only suspected: suspects() says what to measure again, alone, and judge()
-accuses nothing that was not.
+Whatever looks slow while others are busy is only a suspect: suspects() says what to measure again, alone, and judge()
+reports only what was measured again.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read im
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.schedule import MOST_ALONE
 from ansible_collections.muster.training.plugins.plugin_utils._report.documents import Finding
 
-SLOW_GPU = 0.93  # of the median of its model: 5 % between equal GPUs are usual
-SLOW_CPU = 0.7  # cores are often shared: of equal hosts one was seen at 0.68 by itself, and at 0.93 among the others
-SLOW_NODE = 0.8  # of the median of what each node reaches with its best peer
-SLOW_LINK = 0.7  # of what the lesser of both ends reaches with its best peer
-FAR_BELOW = 0.75  # of what a GPU or the network is to be expected to do
-THROTTLED = 0.9  # of its own first quarter
-REFERENCES = 2  # GPUs of a model that are measured by themselves beside a suspect, to compare it with
-WITNESSES = 3  # peers with which a node is measured again
-PLATEAU = 1 << 20  # bytes from which on a rate says something
+SLOW_GPU = 0.93  # of its model's median: equal GPUs usually differ by 5 %
+SLOW_CPU = 0.7  # cores are often shared: one of several equal hosts reached 0.68 alone, and 0.93 among the others
+SLOW_NODE = 0.8  # of the median of all nodes' rates with their best peers
+SLOW_LINK = 0.7  # of the slower end's rate with its best peer
+FAR_BELOW = 0.75  # of the expected rate of a GPU or the network
+THROTTLED = 0.9  # of the rate in its own first quarter
+REFERENCES = 2  # GPUs of the same model measured alone for comparison with a suspect
+WITNESSES = 3  # peers for measuring a node again
+PLATEAU = 1 << 20  # smallest size in bytes whose rate is meaningful
 
 
 def where(gpu: Gpu) -> str:
-    """A GPU, or the processor if there is none, as a person knows it."""
+    """A GPU, or the processor if there is none, in words for a person."""
     return f"{gpu['node']} {'rank' if gpu['model'] == 'cpu' else 'GPU'} {gpu['local_rank']}"
 
 
 def by_model(gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Gpu]]:
-    """The GPUs of each model and type of number."""
+    """The GPUs by model and number type."""
     found: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in gpus:
         found.setdefault((gpu["model"], gpu["dtype"]), []).append(gpu)
@@ -51,12 +51,12 @@ def by_model(gpus: Iterable[Gpu]) -> dict[tuple[str, str], list[Gpu]]:
 
 
 def least(model: str) -> float:
-    """The share of what others of its kind do below which a GPU, or a processor, is slow."""
+    """The share of its kind's median below which a GPU, or a processor, is slow."""
     return SLOW_CPU if model == "cpu" else SLOW_GPU
 
 
 def slow_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those that are too far below the median of their own model."""
+    """The GPUs that are too far below their model's median."""
     found = []
     for (model, _dtype), group in by_model(gpus).items():
         median = statistics.median(gpu["tflops"] for gpu in group)
@@ -65,7 +65,7 @@ def slow_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
 
 
 def best_of(pairs: Iterable[Pair]) -> dict[str, float]:
-    """What each node reaches with its best peer."""
+    """Each node's rate with its best peer."""
     best: dict[str, float] = {}
     for pair in pairs:
         for node in (pair["a"], pair["b"]):
@@ -74,11 +74,10 @@ def best_of(pairs: Iterable[Pair]) -> dict[str, float]:
 
 
 def slow_nodes(best: Mapping[str, float]) -> list[str]:
-    """Those whose best is below SLOW_NODE of the median of all nodes' best.
+    """The nodes whose best rate is below SLOW_NODE of the median of all nodes' best rates.
 
-    The median of all pairs instead would be wrong with few nodes: of three, of which one is slow, two of three
-    pairs are slow.
-    Of two nodes nothing can be said: they have the same pair.
+    The median of all pairs would be wrong with few nodes: if one of three is slow, so are two of the three pairs.
+    Two nodes cannot be told apart: they have only one pair.
     """
     if len(best) < 3:
         return []
@@ -87,7 +86,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
 
 
 def slow_links(pairs: Iterable[Pair], best: Mapping[str, float], slow: Sequence[str]) -> list[Pair]:
-    """Pairs of nodes, neither of them slow, that do less than both do elsewhere."""
+    """Pairs of nodes that are both not slow, but slower together than with other peers."""
     return [
         pair
         for pair in pairs
@@ -98,7 +97,7 @@ def slow_links(pairs: Iterable[Pair], best: Mapping[str, float], slow: Sequence[
 
 
 def witnesses(node: str, pairs: Sequence[Pair], best: Mapping[str, float]) -> list[Pair]:
-    """The pairs of a node by which it is measured again: with the peers that do best elsewhere."""
+    """The pairs for measuring a node again: with the peers that are fastest elsewhere."""
     own = [pair for pair in pairs if node in (pair["a"], pair["b"])]
     return sorted(own, key=lambda pair: -min(best[pair["a"]], best[pair["b"]]) - max(best[pair["a"]], best[pair["b"]]))[
         :WITNESSES
@@ -106,7 +105,7 @@ def witnesses(node: str, pairs: Sequence[Pair], best: Mapping[str, float]) -> li
 
 
 def suspects(measured: Measured) -> Suspects:
-    """What is to be measured again alone, the worst first, MOST_ALONE of each at most; all empty if nothing is."""
+    """What to measure again alone, worst first, at most MOST_ALONE of each; all empty if nothing."""
     slow = sorted(slow_gpus(measured.gpus), key=lambda gpu: gpu["tflops"])
     ranks = [gpu["rank"] for gpu in slow]
     for group in by_model(measured.gpus).values():
@@ -116,7 +115,7 @@ def suspects(measured: Measured) -> Suspects:
     nodes = sorted(slow_nodes(best), key=lambda node: best[node])
     links = sorted(slow_links(measured.pairs, best, nodes), key=lambda pair: pair["gbps"])
     seen = [witnesses(node, measured.pairs, best) for node in nodes]
-    # one of each node first, since there may be time for no more
+    # first one per node, since there may be no time for more
     wanted = [own[turn] for turn in range(WITNESSES) for own in seen if turn < len(own)] + links
     place = {name: rank for rank, name in enumerate(measured.nodes)}
     pairs: list[list[int]] = []
@@ -128,14 +127,14 @@ def suspects(measured: Measured) -> Suspects:
 
 
 def references(group: Sequence[Gpu]) -> list[int]:
-    """The ranks of some GPUs of a model that do as most of them do."""
+    """The ranks of some typical GPUs of a model."""
     median = statistics.median(gpu["tflops"] for gpu in group)
     usual = sorted(group, key=lambda gpu: abs(gpu["tflops"] - median))
     return [gpu["rank"] for gpu in usual if gpu["tflops"] >= least(gpu["model"]) * median][:REFERENCES]
 
 
 def with_second_look(measured: Measured, again: Measured | None) -> Measured:
-    """The same, with what was measured alone beside it."""
+    """The measurements, with those made alone added."""
     alone = {gpu["rank"]: gpu for gpu in (again.gpus if again is not None else [])}
     lines = {frozenset((pair["a"], pair["b"])): pair for pair in (again.pairs if again is not None else [])}
     for gpu in measured.gpus:
@@ -151,7 +150,7 @@ def with_second_look(measured: Measured, again: Measured | None) -> Measured:
 
 
 def not_seen_again(measured: Measured) -> int:
-    """How many GPUs, nodes and links seemed slow and were not measured again."""
+    """How many suspected GPUs, nodes and links were not measured again."""
     best = best_of(measured.pairs)
     nodes = slow_nodes(best)
     seen = {name for pair in measured.pairs if pair["alone_gbps"] for name in (pair["a"], pair["b"])}
@@ -164,7 +163,7 @@ def not_seen_again(measured: Measured) -> int:
 
 
 def judge(measured: Measured, again: Measured | None, run_id: str) -> Benchmark:
-    """All that was measured, and what it says."""
+    """The benchmark: all measurements and findings."""
     measured = with_second_look(measured, again)
     left = 0 if again is None else not_seen_again(measured)
     findings = [
@@ -204,7 +203,7 @@ def judge(measured: Measured, again: Measured | None, run_id: str) -> Benchmark:
 
 
 def verdict(found: Benchmark) -> str:
-    """What the benchmark says, in a line."""
+    """The benchmark's result in one line."""
     problems = [one["found"] for one in found["findings"] if one["severity"] == "problem"]
     if problems:
         return "; ".join(problems)
@@ -230,7 +229,7 @@ def named(names: Sequence[str]) -> str:
 
 
 def wrong_results(measured: Measured) -> list[Finding]:
-    """What was computed or carried wrongly: worse than slow."""
+    """Findings for wrong results of computations or transfers, which are worse than slow ones."""
     found = []
     for gpu in measured.gpus:
         if not gpu["right"]:
@@ -263,7 +262,7 @@ def wrong_results(measured: Measured) -> list[Finding]:
 
 
 def of_gpus(gpus: Sequence[Gpu]) -> list[Finding]:
-    """GPUs that are slow beside their own kind, or all of a kind beside what it can do."""
+    """Findings for GPUs slower than others of their model, or a model slower than expected."""
     found = []
     groups = by_model(gpus)
     for (model, dtype), group in groups.items():
@@ -309,7 +308,7 @@ def slow_gpu(gpu: Gpu, alone: float, reference: float) -> Finding:
 
 
 def of_model(model: str, dtype: str, group: Sequence[Gpu], median: float) -> list[Finding]:
-    """What there is to say about all GPUs of one model."""
+    """Findings about all GPUs of one model."""
     found = []
     expected = of_gpu(model, dtype)
     if expected is not None and median < FAR_BELOW * expected["value"]:
@@ -336,7 +335,7 @@ def of_model(model: str, dtype: str, group: Sequence[Gpu], median: float) -> lis
 
 
 def of_network(measured: Measured) -> list[Finding]:
-    """Nodes and links that are slow, or the whole network."""
+    """Findings for slow nodes and links, or a slow network."""
     found: list[Finding] = []
     pairs = measured.pairs
     best = best_of(pairs)
@@ -374,7 +373,7 @@ def of_network(measured: Measured) -> list[Finding]:
 
 
 def pace(measured: Measured, node: str) -> str:
-    """What a slow node costs all others."""
+    """How a slow node slows down all others, in words."""
     wide = [
         one
         for one in measured.collectives
@@ -389,7 +388,7 @@ def pace(measured: Measured, node: str) -> str:
 
 
 def below_expected(expected: Expected | None, best: Mapping[str, float], reference: float) -> list[Finding]:
-    """A network that is slow everywhere, which no comparison of its nodes can see."""
+    """A finding for a network that is slow everywhere, which comparing its nodes cannot reveal."""
     if expected is None or reference >= FAR_BELOW * expected["value"]:
         return []
     names = list(best)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turns what a benchmark's job has written into rows with node names. A node wrote it, so it may be anything.
+"""Turn a benchmark job's output into rows with node names. It comes from a node, so it may be anything.
 
 Pure. Private to this collection, controller only.
 """
@@ -36,7 +36,7 @@ MOST_ROWS = 20_000
 
 @dataclass
 class Measured:
-    """What one run of the job has measured."""
+    """The measurements of one run of the job."""
 
     nodes: list[str]
     backend: str = ""
@@ -52,20 +52,20 @@ class Measured:
 
 
 def positive(row: Mapping[str, Any], name: str) -> float | None:
-    """A number above 0 that is below a name."""
+    """The value of a key if it is a number above 0."""
     value = number(row.get(name))
     return value if value is not None and value > 0 else None
 
 
 def bus_share(operation: str, ranks: int) -> float:
-    """What of the whole buffer each rank's link carries, as nccl-tests counts it (its doc/PERFORMANCE.md)."""
+    """The share of the buffer that each rank's link carries, as in nccl-tests (its doc/PERFORMANCE.md)."""
     if operation == "all_reduce":
         return 2.0 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
 def read_measured(document: Any, nodes: Sequence[str], network_gbps: float | None = None) -> Measured:
-    """What a job has measured. nodes: their names by node rank; network_gbps: of a node, as the user says."""
+    """A job's measurements. nodes: names by node rank; network_gbps: per node, the user's value."""
     whole_document = mapping(document)
     found = Measured(list(nodes))
     found.backend = clean(whole_document.get("backend"), 20)
@@ -113,13 +113,13 @@ def read_measured(document: Any, nodes: Sequence[str], network_gbps: float | Non
 
 
 def name_of(nodes: Sequence[str], row: Mapping[str, Any] | None) -> str:
-    """The name of the node of a rank, "" if it says none that there is."""
+    """The name of a rank's node, "" if it gives no existing one."""
     place = number(mapping(row).get("node"))
     return nodes[int(place)] if place is not None and 0 <= place < len(nodes) else ""
 
 
 def gpu_of(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]) -> Gpu | None:
-    """What one rank has computed."""
+    """One rank's compute rate."""
     rank = whole(row.get("rank"))
     node, rate = name_of(nodes, ranks.get(rank)), positive(row, "median")
     if not node or rate is None:
@@ -142,7 +142,7 @@ def gpu_of(row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes
 def collective_of(
     row: Mapping[str, Any], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[str]
 ) -> Collective | None:
-    """One operation of one size."""
+    """One operation and size."""
     scope, operation = clean(row.get("scope"), 10), clean(row.get("op"), 20)
     size, members, spent = whole(row.get("bytes"), 1 << 40), whole(row.get("ranks")), positive(row, "median_us")
     node = name_of(nodes, row) if scope == "node" else ""
@@ -166,7 +166,7 @@ def collective_of(
 
 
 def network_of(ranks: Mapping[int, Mapping[str, Any]], given: float | None) -> Expected | None:
-    """What to expect of the network: of the slowest node, since a ring runs at its pace."""
+    """The expected rate of the network: the slowest node's, since a ring runs at its pace."""
     found = []
     for row in ranks.values():
         ports = [rate for rate in map(number, listed(row.get("infiniband_gbps"), 64)) if rate is not None and rate > 0]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The benchmark of a record: what was measured, and what that means. Private to this collection, controller only."""
+"""The benchmark in a run's record: measurements and findings. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._benchmark.read im
 from ansible_collections.muster.training.plugins.plugin_utils._report.read import Files
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean, mapping, mappings
 
-MEASURED = "logs/node0/measured/benchmark.json"  # as rank 0 wrote it
-JUDGED = "benchmark.json"  # beside it, in the record itself
+MEASURED = "logs/node0/measured/benchmark.json"  # as written by rank 0
+JUDGED = "benchmark.json"  # in the record itself
 
 
 def measured_in(record: Path, network_gbps: float | None = None) -> Measured | None:
-    """What the run of this record has measured; None if it was no benchmark, or nothing was fetched."""
+    """The measurements of this record's run; None if it was not a benchmark, or nothing was fetched."""
     files = Files(record)
     document = files.document(MEASURED)
     if not isinstance(document, dict):
@@ -30,7 +30,7 @@ def measured_in(record: Path, network_gbps: float | None = None) -> Measured | N
 
 
 def benchmark_in(record: Path) -> Benchmark | None:
-    """The benchmark of a record: as it was judged, else what its measurements say without a second look."""
+    """The benchmark of a record: as judged, or else judged now without second measurements."""
     known: Any = Files(record).document(JUDGED)
     if isinstance(known, dict) and known.get("version") == VERSION and Benchmark.__annotations__.keys() <= known.keys():
         judged: Benchmark = known  # type: ignore[assignment]

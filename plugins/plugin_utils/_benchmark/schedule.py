@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from ansible_collections.muster.training.plugins.plugin_utils._benchmark.documents import Suspects, Work
 
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
-SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # of the seconds of all
-MATMUL_SECONDS = 5.0  # of each rank: long enough to see clocks fall
-MOST_ALONE = 48  # ranks, and pairs, that are looked at again
+SHARES = {"matmul": 0.15, "copies": 0.05, "node": 0.2, "all": 0.3, "pairs": 0.3}  # shares of the total seconds
+MATMUL_SECONDS = 5.0  # per rank: long enough to see clocks drop
+MOST_ALONE = 48  # ranks, and pairs, to measure again
 
 
 def rounds_of(count: int) -> list[list[list[int]]]:
-    """Every pair of so many nodes once, in rounds with no node twice: the circle method.
+    """Every pair of `count` nodes once, in rounds without a repeated node: the circle method.
 
-    count even: count - 1 rounds of count / 2 pairs; odd: count rounds, in each of which one rests.
+    count even: count - 1 rounds of count / 2 pairs; odd: count rounds, with one node idle in each.
     """
     seats: list[int] = [*range(count), *([-1] if count % 2 else [])]
     rounds = []
@@ -32,7 +32,7 @@ def rounds_of(count: int) -> list[list[list[int]]]:
 
 
 def work_of(count: int, seconds: float, collectives: Sequence[str], largest: int = 0) -> Work:
-    """All that is measured at first on so many nodes, in so many seconds at most."""
+    """The first measurements on `count` nodes, in at most `seconds`."""
     shares = {phase: share for phase, share in SHARES.items() if count > 1 or phase != "pairs"}
     whole = sum(shares.values())
     return {
@@ -47,10 +47,10 @@ def work_of(count: int, seconds: float, collectives: Sequence[str], largest: int
 
 
 def work_again(suspects: Suspects, seconds: float) -> Work:
-    """What looked slow, one after another, while all else rests."""
+    """The second measurements: suspects one after another, while all others are idle."""
     phases = [phase for phase, found in (("matmul", suspects["ranks"]), ("pairs", suspects["pairs"])) if found]
     parts = {phase: seconds / len(phases) for phase in phases}
-    # half of it is for what comes before each: matrices are made, and the device gets warm
+    # half of the time is for preparation: matrices are made, and the device warms up
     each = parts.get("matmul", 0.0) / 2 / max(1, len(suspects["ranks"]))
     return {
         "seconds": parts,

@@ -16,7 +16,7 @@ HEADER = ["measure", "least", "median", "most", "expected"]
 
 
 def rows_of(found: Benchmark) -> list[list[str]]:
-    """One line per measure: the least, the median and the most of all GPUs, nodes or pairs, and what is expected."""
+    """One line per measure: minimum, median and maximum of all GPUs, nodes or pairs, and the expected value."""
     rows = []
     for (model, dtype), group in by_model(found["gpus"]).items():
         expected = found["expected_tflops"].get(f"{model}, {dtype}")
@@ -42,7 +42,7 @@ def rows_of(found: Benchmark) -> list[list[str]]:
 
 
 def of_largest(collectives: Sequence[Collective], scope: str, operation: str) -> list[Collective]:
-    """An operation with the largest size that it came to; one row a node where each has its own."""
+    """An operation's rows with the largest size it reached; one row per node if nodes were measured separately."""
     own = [one for one in collectives if one["scope"] == scope and one["op"] == operation]
     size = max(one["bytes"] for one in own)
     return [one for one in own if one["bytes"] == size]
@@ -53,7 +53,7 @@ def three(values: Sequence[float], unit: str) -> list[str]:
 
 
 def size_of(count: int) -> str:
-    """Bytes as a person says them."""
+    """Bytes in words for a person."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -61,7 +61,7 @@ def size_of(count: int) -> str:
 
 
 def render(found: Benchmark) -> str:
-    """The table, and below it what was found, problems first."""
+    """The table, followed by the findings, problems first."""
     lines = [HEADER, *rows_of(found)]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     text = ["  ".join([*map(str.ljust, line, widths), line[4]]).rstrip() for line in lines]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The address block of a new network: one that overlaps no network its machines can meet. Private, pure."""
+"""Choose a new network's address block, without overlap with networks its machines may reach. Private, pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 
-#: What nobody has on the internet: https://www.rfc-editor.org/rfc/rfc1918
+#: Private ranges, unused on the internet: https://www.rfc-editor.org/rfc/rfc1918
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-#: From which Docker takes networks of containers where nothing else is said:
+#: Docker's default ranges for container networks:
 #: https://docs.docker.com/engine/network/#automatic-subnet-allocation
 DOCKER = ("172.17.0.0/16", "172.18.0.0/16", "172.19.0.0/16", "172.20.0.0/14", "172.24.0.0/14", "172.28.0.0/14") + (
     "192.168.0.0/16",
@@ -20,11 +20,11 @@ DOCKER = ("172.17.0.0/16", "172.18.0.0/16", "172.19.0.0/16", "172.20.0.0/14", "1
 
 
 def free_block(taken: Iterable[str], prefix: int = 16) -> str:
-    """The first private block of the size wanted that overlaps none of those taken, as 10.0.0.0/16.
+    """The first free private block of the wanted size, such as 10.0.0.0/16.
 
-    taken: blocks as 10.1.0.0/16, of the account's networks and of this machine's; Docker's are taken in any case, as
-    are those of IPv6 of no account. prefix: length, of 8 to 28. Raises PlanRefused if none is free, a block is
-    malformed, or the library netaddr is missing.
+    taken: blocks such as 10.1.0.0/16, of the account's networks and this machine's; Docker's always count as taken,
+    IPv6 blocks are ignored. prefix: length, from 8 to 28. Raises PlanRefused if none is free, a block is malformed,
+    or the library netaddr is missing.
     """
     netaddr = _netaddr()
     wanted = list(taken)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a plan costs, and the plan in words. Private to this collection, pure."""
+"""A plan's cost, and the plan in words. Private to this collection, pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 
 
 def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None, prices: Prices = PAPERSPACE) -> Cost:
-    """What the cluster costs once the plan is carried out.
+    """The cost of the cluster after the plan is carried out.
 
-    price_per_hour: of one machine of the type wanted, where the table does not know it. For a stopped or absent cluster
-    per_hour is that of the machines which stay on: none.
+    price_per_hour: of one machine of the wanted type, if it is not in the table. For a stopped or absent cluster,
+    per_hour is 0, since no machine stays on.
     """
     made = sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
     removed = {step["id"] for step in plan["steps"] if step["action"] == "remove"}
@@ -77,7 +77,7 @@ def _sum(parts: Sequence[float | None]) -> float | None:
 
 
 def over_budget(cost: Cost, most: float | None, machine_type: str, page: str = PAPERSPACE.page) -> str:
-    """Why the cost is more than what may be spent an hour, "" if it is not."""
+    """Why the cost exceeds the hourly budget, "" if it does not."""
     if most is None:
         return "max_usd_per_hour is not given. Say what the cluster may cost an hour: -e max_usd_per_hour=10"
     if cost["per_hour"] is None:
@@ -91,7 +91,7 @@ def over_budget(cost: Cost, most: float | None, machine_type: str, page: str = P
 
 
 def differing_prices(machines: Sequence[Machine]) -> list[str]:
-    """One sentence for each type of which the machines say another price than the table does."""
+    """One sentence for each type whose machines report a price different from the table's."""
     said = {}
     for machine in machines:
         listed = machine_price(machine["machine_type"])
@@ -107,7 +107,7 @@ def differing_prices(machines: Sequence[Machine]) -> list[str]:
 
 
 def usd(amount: float | None) -> str:
-    """An amount for a person."""
+    """An amount in words for a person."""
     if amount is None:
         return "unknown"
     return "0 USD" if amount == 0 else f"{amount:.2f} USD" if amount >= 0.095 else f"{amount:.4f} USD"
@@ -125,7 +125,7 @@ def cost_words(cost: Cost, stand: Stand) -> str:
 
 
 def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
-    """The plan for the screen: what exists, what would be done, what is left alone."""
+    """The plan for the screen: what exists, what would be done, what is left unchanged."""
     cluster = wanted["cluster"]
     lines = []
     if plan["network"]:
@@ -159,13 +159,13 @@ def plan_lines(wanted: Wanted, plan: Plan) -> list[str]:
 
 
 def machine_words(machine: Machine) -> str:
-    """A machine in a line."""
+    """A machine in one line."""
     price = f", {usd(machine['per_hour'])} an hour while it is on" if machine["per_hour"] is not None else ""
     return f"machine {machine['name']} ({machine['id']}) of type {machine['machine_type']}, {machine['said']}{price}"
 
 
 def picture(wanted: Wanted, plan: Plan, cost: Cost, after: bool) -> dict[str, object]:
-    """The cluster before or after the plan, for --diff: no address and no secret in it."""
+    """The cluster before or after the plan, for --diff, without addresses and secrets."""
     nodes = {machine["name"]: machine["state"] for machine in plan["nodes"]}
     network = plan["network"]["name"] if plan["network"] else None
     drive: str | None = plan["drives"][0]["name"] if plan["drives"] else None

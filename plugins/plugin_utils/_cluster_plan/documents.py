@@ -1,11 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a planner reads and writes: the requested cluster, the account as it is, and the steps between them.
+"""A planner's input and output: the requested cluster, the account's state, and the steps between them.
 
-Private to this collection, controller only. The terms are those that clouds have in common; each cloud's own file
-translates its API's answers. Money is in US dollars, disks and drives in GB as clouds sell them, times in seconds since
-1970.
+Private to this collection, controller only. The terms are common to clouds; each cloud's own file translates its API's
+answers. Money is in US dollars, disks and drives in GB as sold by clouds, times in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 
 Stand = Literal["present", "stopped", "absent"]
 
-#: ready: on and usable. coming: on its way there, and paid for. going: on its way to off. off: only its disk costs.
+#: ready: on and usable. coming: starting, already billed. going: stopping. off: only its disk costs.
 State = Literal["ready", "coming", "going", "off"]
 
 What = Literal[
@@ -24,7 +23,7 @@ Action = Literal["make", "start", "stop", "remove"]
 
 
 class Wanted(TypedDict):
-    """A cluster as it should be."""
+    """A desired cluster."""
 
     cluster: str
     stand: Stand
@@ -33,15 +32,15 @@ class Wanted(TypedDict):
     region: str
     disk_gb: int
     drive_gb: int  # 0: no drive
-    script: str  # name of the script of the first boot, "" for none
-    network_id: str  # which one is meant where several have the cluster's name, else ""
-    remove_drive: bool  # for `absent`: the drive, and what is on it, goes too
-    parts: NotRequired[list[tuple[What, str]]]  # what its machines need besides: kind and name
-    address_block: NotRequired[str]  # of its own VPC, where that is among its parts
+    script: str  # name of the first-boot script, "" for none
+    network_id: str  # the one to use if several have the cluster's name, else ""
+    remove_drive: bool  # for `absent`: also remove the drive with its data
+    parts: NotRequired[list[tuple[What, str]]]  # other things its machines need: kind and name
+    address_block: NotRequired[str]  # of its own VPC, if that is among its parts
 
 
 class Machine(TypedDict):
-    """A machine of the account, whoever it belongs to."""
+    """A machine in the account, whether or not it is ours."""
 
     id: str
     name: str
@@ -53,8 +52,8 @@ class Machine(TypedDict):
     disk_gb: int | None
     private_ip: str
     public_ip: str
-    fixed_address: bool  # the public address stays, and costs, after the machine is gone
-    per_hour: float | None  # what the cloud says that it costs while it is on
+    fixed_address: bool  # the public address outlives the machine, and costs
+    per_hour: float | None  # the cloud's price while it is on
     created: float | None
 
 
@@ -67,7 +66,7 @@ class Network(TypedDict):
 
 
 class Drive(TypedDict):
-    """A drive in a network. share: address of the mount; the password is nowhere in these documents."""
+    """A drive in a network. share: the mount's address; the password is never in these documents."""
 
     id: str
     name: str
@@ -87,7 +86,7 @@ class Script(TypedDict):
 
 
 class Address(TypedDict):
-    """A public address that is kept while no machine has it. machine: id of the one that has it, or ""."""
+    """A public address that persists without a machine. machine: id of the one that has it, or ""."""
 
     ip: str
     region: str
@@ -95,9 +94,9 @@ class Address(TypedDict):
 
 
 class Part(TypedDict):
-    """What else a cluster needs in a cloud that has tags: a placement group, or a part of its own network.
+    """Another part of a cluster in a cloud with tags: a placement group, or a part of its own network.
 
-    holds: ids of the machines that lie in it, as far as the cloud says, and of what else keeps others' things there.
+    holds: ids of the machines in it, as far as the cloud says, and of others' things in it.
     """
 
     what: What
@@ -108,21 +107,21 @@ class Part(TypedDict):
 
 
 class There(TypedDict):
-    """All of an account that can belong to a cluster."""
+    """Everything in an account that can belong to a cluster."""
 
     machines: list[Machine]
     networks: list[Network]
     drives: list[Drive]
     scripts: list[Script]
     addresses: list[Address]
-    parts: NotRequired[list[Part]]  # where a cloud has such
+    parts: NotRequired[list[Part]]  # in clouds that have them
 
 
 class Noted(TypedDict):
-    """What the record of a cluster adds: names alone do not tell it.
+    """What a cluster's record adds, since names alone do not tell it.
 
-    ids: of what was made, by "what name". asked_twice: such names that were asked for more than once, since the answer
-    to the first request was lost. addresses: fixed addresses of our machines, by address, with the machine's id.
+    ids: of things made, by "what name". asked_twice: such names that were requested more than once, because the answer
+    to the first request was lost. addresses: machine id by fixed address of our machines.
     """
 
     ids: dict[str, str]
@@ -131,7 +130,7 @@ class Noted(TypedDict):
 
 
 class Step(TypedDict):
-    """One change. id is "" for what is to be made."""
+    """One change. id is "" for a thing to be made."""
 
     action: Action
     what: What
@@ -140,23 +139,23 @@ class Step(TypedDict):
 
 
 class Plan(TypedDict):
-    """The steps, in their order, and what was found on the way to them."""
+    """The steps, in order, and what was found while planning."""
 
     steps: list[Step]
     network: Network | None
-    nodes: list[Machine]  # the cluster's, one a name, by number
-    doubles: list[Machine]  # second ones of a name, which cost as well
+    nodes: list[Machine]  # the cluster's, one per name, by number
+    doubles: list[Machine]  # duplicates of a name, which also cost
     drives: list[Drive]  # the cluster's
-    parts: list[Part]  # the cluster's, one a kind and name
-    strangers: list[Machine]  # in the cluster's network, but not its own: never touched
-    namesakes: list[Machine]  # of a name like the cluster's nodes, in other networks: never touched
+    parts: list[Part]  # the cluster's, one per kind and name
+    strangers: list[Machine]  # in the cluster's network, but not the cluster's: never touched
+    namesakes: list[Machine]  # named like the cluster's nodes, in other networks: never touched
     kept: list[str]  # why something stays, for a person; only for `absent`
 
 
 class Cost(TypedDict):
-    """What a cluster costs. None if a part of it is not known: unknown says which. source, date: of per_hour.
+    """A cluster's cost. None if a part is not known: unknown says which. source, date: of per_hour.
 
-    disks_per_month is for the disks of its machines, on or off; disk_source: where that is from.
+    disks_per_month: for its machines' disks, on or off; disk_source: the source of that.
     """
 
     per_hour: float | None

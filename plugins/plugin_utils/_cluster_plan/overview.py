@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all clusters of an account cost, so far and from now on. Private to this collection, pure."""
+"""The cost of all clusters in an account, so far and from now on. Private to this collection, pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 
 
 class Overview(TypedDict):
-    """One cluster. age: seconds since its oldest machine was made, None without one.
+    """One cluster. age: seconds since its oldest machine was made, None without machines.
 
     per_hour, so_far, stopped_per_month: US dollars, None if a price is not known. so_far is the most that the
-    machines can have cost, as if they had been on all the time: the API does not tell since when one is on.
-    stopped_per_month is what the disks of all its machines cost, on or off. besides: what costs as well, and has no
-    known price.
+    machines can have cost, if they were always on: the API does not say since when one is on. stopped_per_month is
+    the cost of all its machines' disks, on or off. besides: other things that cost, at an unknown price.
     """
 
     cluster: str
@@ -42,7 +41,7 @@ class Overview(TypedDict):
 
 
 def overview(there: There, now: float, prices: Prices = PAPERSPACE) -> tuple[list[Overview], list[Machine]]:
-    """Each cluster by name, and the machines that belong to none. now: seconds since 1970."""
+    """Each cluster, by name, and the machines outside clusters. now: seconds since 1970."""
     found: list[Overview] = []
     ours: set[str] = set()
     for network in sorted(there["networks"], key=lambda one: (one["name"], one["id"])):
@@ -75,7 +74,7 @@ def overview(there: There, now: float, prices: Prices = PAPERSPACE) -> tuple[lis
 
 
 def rate(machine: Machine, prices: Prices = PAPERSPACE) -> float | None:
-    """What a machine costs an hour while it is on, by its own word, else by the table."""
+    """A machine's price per hour while it is on, as it reports or else from the table."""
     listed = prices.machine(machine["machine_type"])
     return machine["per_hour"] if machine["per_hour"] is not None else listed.usd if listed else None
 
@@ -88,15 +87,15 @@ def _so_far(machine: Machine, now: float, prices: Prices) -> float | None:
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """The sum, None if a part is not known."""
+    """The sum, None if a part is unknown."""
     known = list(parts)
     return None if None in known else sum(part or 0.0 for part in known)
 
 
 def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
-    """One sentence for each cluster that is older than ttl, in seconds, and still costs money.
+    """One sentence for each cluster older than ttl, in seconds, that still costs money.
 
-    With ttl None, no cluster is too old.
+    If ttl is None, no cluster is too old.
     """
     said = []
     for one in clusters:
@@ -112,7 +111,7 @@ def too_old(clusters: Iterable[Overview], ttl: float | None) -> list[str]:
 def lines(
     clusters: Sequence[Overview], others: Sequence[Machine], prices: Prices = PAPERSPACE, ttl: float | None = None
 ) -> list[str]:
-    """The table for the screen, one line for machines of no cluster, and one for each cluster that is too old."""
+    """The table for the screen, a line for machines outside clusters, and one for each cluster that is too old."""
     rows = [("CLUSTER", "REGION", "MACHINES", "TYPE", "AGE", "USD/HOUR", "USD SO FAR", "DISKS/MONTH", "AND")]
     for one in clusters:
         rows.append(

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What belongs to a cluster, in a cloud that has neither tags nor unique names. Private to this collection.
+"""Decide what belongs to a cluster, in a cloud without tags and unique names. Private to this collection.
 
-The private network is the tag: muster-CLUSTER. A machine is the cluster's if it is in that network AND is called
-CLUSTER-NUMBER; a drive, if it is there and is called CLUSTER-data. Scripts are in no network, so their name is one that
-nobody else chooses. All names are compared letter by letter: bert, bert-2 and bertha are three clusters.
+The private network serves as the tag: muster-CLUSTER. A machine is the cluster's if it is in that network AND is named
+CLUSTER-NUMBER; a drive, if it is there and is named CLUSTER-data. Scripts are in no network, so they have names that
+nobody else would choose. Names must match exactly: bert, bert-2 and bertha are three clusters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX = "muster-"
 
 
 class PlanRefused(Exception):
-    """What was requested cannot or must not be done. str() is one line for a person."""
+    """The request cannot or must not be carried out. str() is one line for a person."""
 
 
 def network_name(cluster: str) -> str:
@@ -36,7 +36,7 @@ def network_name(cluster: str) -> str:
 
 
 def node_name(cluster: str, number: int) -> str:
-    """Name of one machine; numbers begin with 0."""
+    """Name of one machine; numbers start at 0."""
     return f"{cluster}-{number}"
 
 
@@ -46,24 +46,24 @@ def drive_name(cluster: str) -> str:
 
 
 def script_name(cluster: str, digest: str) -> str:
-    """Name of the script of the first boot; digest: of its text, eight hexadecimal digits, since no API returns it."""
+    """Name of the first-boot script; digest: eight hex digits of its text's hash, since no API returns the text."""
     return f"{PREFIX}{cluster}-first-boot-{digest}"
 
 
 def node_number(cluster: str, name: str) -> int | None:
-    """The number in a node's name, None if the name is none of the cluster's."""
+    """The number in a node's name, None if the name is not the cluster's."""
     found = re.fullmatch(re.escape(cluster) + r"-(0|[1-9][0-9]{0,4})", name, re.ASCII)
     return int(found[1]) if found else None
 
 
 def cluster_of(network: str) -> str | None:
-    """The cluster that a network of this name belongs to, None for a stranger's."""
+    """The cluster that a network with this name belongs to, None if it is not ours."""
     name = network.removeprefix(PREFIX)
     return name if name != network and CLUSTER_NAME.fullmatch(name) else None
 
 
 def own_network(cluster: str, networks: Iterable[Network], network_id: str = "") -> Network | None:
-    """The network of a cluster. Raises PlanRefused if several have its name and none is chosen."""
+    """A cluster's network. Raises PlanRefused if several have its name and none is chosen."""
     named = [network for network in networks if network["name"] == network_name(cluster)]
     if network_id:
         chosen = [network for network in named if network["id"] == network_id]
@@ -86,7 +86,7 @@ def _ids(networks: Iterable[Network]) -> str:
 
 
 def own_machines(cluster: str, network: Network | None, there: There) -> list[Machine]:
-    """The cluster's machines by number, and among those of one name the oldest first."""
+    """The cluster's machines by number, the oldest first among those with the same name."""
     if network is None:
         return []
     found = [(node_number(cluster, machine["name"]), machine) for machine in there["machines"]]
@@ -95,7 +95,7 @@ def own_machines(cluster: str, network: Network | None, there: There) -> list[Ma
 
 
 def age_order(machine: Machine) -> tuple[bool, float, str]:
-    """Oldest first; without a readable time last."""
+    """Sort key: oldest first, machines without a readable time last."""
     return machine["created"] is None, machine["created"] or 0.0, machine["id"]
 
 
@@ -108,14 +108,14 @@ def strangers_in(cluster: str, network: Network | None, there: There) -> list[Ma
 
 
 def namesakes(cluster: str, network: Network | None, there: There) -> list[Machine]:
-    """Machines that are called like the cluster's but are elsewhere."""
+    """Machines named like the cluster's, in other networks."""
     home = network["id"] if network else None
     named = [machine for machine in there["machines"] if node_number(cluster, machine["name"]) is not None]
     return [machine for machine in named if machine["network"] != home]
 
 
 def own_drives(cluster: str, network: Network | None, there: There) -> list[Drive]:
-    """The cluster's drives: one, unless somebody made a second."""
+    """The cluster's drives: one, unless someone made a second."""
     if network is None:
         return []
     inside = [drive for drive in there["drives"] if drive["network"] == network["id"]]
@@ -123,12 +123,12 @@ def own_drives(cluster: str, network: Network | None, there: There) -> list[Driv
 
 
 def own_parts(cluster: str, there: There) -> list[Part]:
-    """What else is the cluster's."""
+    """The cluster's other parts."""
     return [one for one in there.get("parts", []) if one["cluster"] == cluster]
 
 
 def own_scripts(cluster: str, machines: Iterable[Machine], there: There) -> list[Script]:
-    """The cluster's scripts, of whatever text. One that somebody gave to a machine of theirs is no longer ours."""
+    """The cluster's scripts, with any text, except for those that others have assigned to their machines."""
     pattern = re.compile(re.escape(f"{PREFIX}{cluster}-first-boot-") + "[0-9a-f]{8}", re.ASCII)
     ours = {machine["id"] for machine in machines}
     alive = {machine["id"] for machine in there["machines"]}

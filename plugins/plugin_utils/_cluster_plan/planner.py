@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Planner of a cluster: turns what is wanted and what exists into steps. Private to this collection, pure.
+"""Planner of a cluster: turns the wanted and the existing state into steps. Private to this collection, pure.
 
-Planning again after all steps gives none; after the first few, it gives the others. Only what is missing
-is made: surplus is never removed, and a machine's type is never changed.
+Planning again after all steps gives none; after some of them, it gives the rest. Only missing things are made:
+surplus is never removed, and a machine's type is never changed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
     strangers_in,
 )
 
-#: What the network lies in: made before it in this order, and removed after it.
+#: What contains the network: made before it, in this order, and removed after it.
 AROUND: tuple[What, ...] = ("VPC", "internet gateway", "subnet")
 
 
 def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
-    """The steps from what exists to what is wanted. Raises PlanRefused."""
+    """The steps from the existing to the wanted state. Raises PlanRefused."""
     cluster = wanted["cluster"]
     network = own_network(cluster, there["networks"], wanted["network_id"])
     machines = own_machines(cluster, network, there)
@@ -78,7 +78,7 @@ def plan(wanted: Wanted, there: There, noted: Noted) -> Plan:
 
 
 def one_a_name(machines: Sequence[Machine], noted: Noted) -> tuple[list[Machine], list[Machine]]:
-    """One machine a name, the one in the record before the oldest, and the others."""
+    """One machine per name, preferring the one in the record, then the oldest; and the other machines."""
     by_name: dict[str, list[Machine]] = collections.defaultdict(list)
     for machine in machines:
         by_name[machine["name"]].append(machine)
@@ -92,7 +92,7 @@ def one_a_name(machines: Sequence[Machine], noted: Noted) -> tuple[list[Machine]
 
 
 def _one_a_kind(parts: Sequence[Part], noted: Noted) -> list[Part]:
-    """One part a kind and name: the one in the record before the one that holds machines."""
+    """One part per kind and name, preferring the one in the record, then one that holds machines."""
     by_name: dict[str, list[Part]] = collections.defaultdict(list)
     for part in parts:
         by_name[f"{part['what']} {part['name']}"].append(part)
@@ -105,7 +105,7 @@ def _one_a_kind(parts: Sequence[Part], noted: Noted) -> list[Part]:
 
 
 def missing_names(wanted: Wanted, nodes: Sequence[Machine]) -> list[str]:
-    """Names of the machines to be made: the lowest numbers that are free."""
+    """Names of the machines to make: the lowest free numbers."""
     taken = {node_number(wanted["cluster"], machine["name"]) for machine in nodes}
     free = (number for number in range(len(taken) + wanted["nnodes"]) if number not in taken)
     return [node_name(wanted["cluster"], next(free)) for _new in range(wanted["nnodes"] - len(taken))]
@@ -140,7 +140,7 @@ def _present(wanted: Wanted, there: There, noted: Noted, found: Plan) -> list[St
 
 
 def _asked_twice(second: Machine | Part, noted: Noted) -> bool:
-    """Whether a second thing of a name came of our own two requests."""
+    """Whether a duplicate is the result of our own repeated request."""
     return f"{second.get('what', 'machine')} {second['name']}" in noted["asked_twice"]
 
 
@@ -155,7 +155,7 @@ def _refuse_taken(wanted: Wanted, noted: Noted, found: Plan) -> None:
 
 
 def _refuse_differing(wanted: Wanted, found: Plan) -> None:
-    """Raise PlanRefused if something is there in another form: nothing is retyped, resized or moved."""
+    """Raise PlanRefused if something exists in another form: nothing is retyped, resized or moved."""
     said = []
     network = found["network"]
     if network and network["region"] != wanted["region"]:
@@ -217,7 +217,7 @@ def _absent(
 def _absent_around(
     found: Plan, own: Sequence[Part], machines: Sequence[Machine], there: There
 ) -> tuple[list[Step], list[str]]:
-    """What the network was in is removed after it, unless it stays, or somebody else's machines are there too."""
+    """Steps that remove what contained the network, unless the network stays, or others' machines are in it."""
     around = sorted(
         (part for part in own if part["what"] in AROUND), key=lambda part: AROUND.index(part["what"]), reverse=True
     )
@@ -234,7 +234,7 @@ def _absent_around(
 
 
 def own_addresses(machines: Iterable[Machine], there: There, noted: Noted) -> list[str]:
-    """Fixed addresses of our machines, also of those that are gone, which nobody else has by now."""
+    """Fixed addresses of our machines, including removed ones, that nobody else has by now."""
     ours = {machine["public_ip"]: machine["id"] for machine in machines if machine["fixed_address"]}
     ours = {ip: machine for ip, machine in {**noted["addresses"], **ours}.items() if ip}
     return [
@@ -266,5 +266,5 @@ def _named(machines: Sequence[Machine]) -> str:
 
 
 def clusters_of(networks: Iterable[Network]) -> list[str]:
-    """Names of the clusters that have a network in an account."""
+    """Names of the clusters with a network in an account."""
     return sorted({name for name in (cluster_of(network["name"]) for network in networks) if name})

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What machines and disks cost, with the source and the date of each number. Private to this collection.
+"""Prices of machines and disks, with the source and date of each number. Private to this collection.
 
-Paperspace's API has no prices before a machine is made; afterwards each machine says what it costs an hour, and
-that is what counts. What no source says is None, and is called unknown.
+Paperspace's API has no prices before a machine is made; afterwards each machine reports its price per hour, which is
+what counts. A price without a source is None, and is called unknown.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ SOURCE = "Paperspace's console"
 DATE = "2025-12-28"
 PAGE = "https://www.paperspace.com/pricing"
 HOURS_A_MONTH = 730.0
-#: Of the price that the table says: a machine that costs more or less than this is spoken of.
+#: Share of the table's price: a machine's price that deviates by more is reported.
 TOLERANCE = 0.02
 
 
 class Price(NamedTuple):
-    """US dollars, for an hour or a month, and where the number is from."""
+    """US dollars per hour or month, and the number's source."""
 
     usd: float
     source: str
@@ -29,9 +29,9 @@ class Price(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """Where a cloud's prices are from: of a machine an hour by its type, of its disk a month by GB.
+    """The sources of a cloud's prices: a machine's per hour by type, its disk's per month by GB.
 
-    page: where a person looks them up. said: source of what the machines themselves are known to cost.
+    page: where a person can look them up. said: the source of the prices that machines themselves report.
     """
 
     machine: Callable[[str], Price | None]
@@ -40,8 +40,8 @@ class Prices(NamedTuple):
     said: str
 
 
-# US dollars an hour of one machine with N GPUs: the table of the console of 2025-12-28. The single-GPU rows are those
-# of the documentation's page of machine types of 2025-06-17 as well.
+# US dollars per hour for one machine with N GPUs: the console's table of 2025-12-28. The single-GPU rows are also in
+# the documentation's page of machine types of 2025-06-17.
 _PER_HOUR: dict[str, float] = {
     "C1": 0.0045,
     "C2": 0.009,
@@ -100,7 +100,7 @@ _PER_HOUR: dict[str, float] = {
     "H100x8": 47.60,
 }
 
-# US dollars a month of a machine's disk, by its size in GB; a stopped machine costs this alone.
+# US dollars per month for a machine's disk, by size in GB; a stopped machine costs only this.
 _DISK_PER_MONTH: dict[int, Price] = {
     50: Price(5.0, "Paperspace's help page 360057895553", "undated"),
     100: Price(7.0, "cloudypad's documentation of costs", "2024-09"),
@@ -108,29 +108,29 @@ _DISK_PER_MONTH: dict[int, Price] = {
 }
 
 
-# US dollars a month of a template, by the size in GB of the disk that it was made of, as long as it is kept.
+# US dollars per month for keeping a template, by the size in GB of its original disk.
 _TEMPLATE_PER_MONTH = {50: 3.5, 100: 6.0, 250: 11.0, 500: 17.0, 1000: 24.0, 2000: 42.0}
 
 
 def template_price(size_gb: int | None) -> Price | None:
-    """What a template of Paperspace's costs a month."""
+    """The price per month of a Paperspace template."""
     usd = None if size_gb is None else _TEMPLATE_PER_MONTH.get(size_gb)
     return None if usd is None else Price(usd, "Paperspace's page of custom templates", "2023")
 
 
 def machine_price(machine_type: str) -> Price | None:
-    """What a machine of a type of Paperspace's costs an hour while it is on."""
+    """The price per hour of a Paperspace machine type while it is on."""
     usd = _PER_HOUR.get(machine_type)
     return None if usd is None else Price(usd, SOURCE, DATE)
 
 
 def disk_price(size_gb: int | None) -> Price | None:
-    """What a machine's disk costs a month, also while the machine is off."""
+    """The price per month of a machine's disk, even while the machine is off."""
     return None if size_gb is None else _DISK_PER_MONTH.get(size_gb)
 
 
 def known_types() -> list[str]:
-    """Types of machine that the table has."""
+    """The machine types in the table."""
     return list(_PER_HOUR)
 
 

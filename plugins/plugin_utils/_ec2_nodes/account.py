@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is in an AWS account in one region, in the planner's terms. Private to this collection."""
+"""The contents of an AWS account in one region, in the planner's terms. Private to this collection."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas 
 Raw = Mapping[str, Any]
 
 _STATES: dict[str, State] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
-#: Neither costs nor comes back.
+#: States that cost nothing and are final.
 GONE = ("shutting-down", "terminated")
 
 
 class Account(NamedTuple):
-    """What is there, and of what planners do not ask. By id of the machine: raw, as EC2 describes it.
+    """The existing things, and details that planners do not need. raw: by machine id, as EC2 describes it.
 
-    groups: security groups by id, as EC2 describes them. volumes: ids of disks with a cluster's tag that no machine
-    has, by cluster. vcpus: in use, by market and family of types; None where EC2 does not say of one. vpcs: all of the
-    region by id, as EC2 describes them.
+    groups: security groups by id, as EC2 describes them. volumes: ids of unattached disks with a cluster's tag, by
+    cluster. vcpus: in use, by market and type family; None if EC2 does not report it. vpcs: all in the region, by id,
+    as EC2 describes them.
     """
 
     there: There
@@ -57,7 +57,7 @@ class Account(NamedTuple):
 
 
 def read_account(aws: Aws) -> Account:
-    """All of the region. Raises Ec2Error."""
+    """Everything in the region. Raises Ec2Error."""
     return account_of(
         aws.region,
         read_instances(aws),
@@ -69,7 +69,7 @@ def read_account(aws: Aws) -> Account:
 
 
 class _Networks(NamedTuple):
-    """As EC2 describes them: all VPCs of the region, and of clusters subnets, gateways and what lies in their VPCs."""
+    """As EC2 describes them: all VPCs of the region; subnets, gateways and interfaces in clusters' VPCs."""
 
     vpcs: list[dict[str, Any]]
     subnets: list[dict[str, Any]]
@@ -95,12 +95,12 @@ def _with_interfaces(aws: Aws, networks: _Networks) -> _Networks:
 
 
 def read_network_parts(aws: Aws) -> list[Part]:
-    """VPCs, gateways and subnets of clusters, whatever lies in them. Raises Ec2Error."""
+    """VPCs, gateways and subnets of clusters, whatever they contain. Raises Ec2Error."""
     return network_parts(*_read_network(aws), instances=[])
 
 
 def read_instances(aws: Aws, cluster: str = "") -> list[dict[str, Any]]:
-    """All instances, or those with the tag of a cluster, those included that are gone since an hour or less."""
+    """All instances, or those with a cluster's tag, including those removed within the last hour."""
     filters = {"Filters": [{"Name": f"tag:{CLUSTER}", "Values": [cluster]}]} if cluster else {}
     reservations = aws.pages("describe_instances", "Reservations", **filters)
     return [instance for one in reservations for instance in one.get("Instances") or []]
@@ -114,7 +114,7 @@ def account_of(
     volumes: Sequence[Raw],
     networks: _Networks,
 ) -> Account:
-    """What EC2 describes as the planner wants it."""
+    """EC2's descriptions in the planner's form."""
     alive = {str(one["InstanceId"]): one for one in instances if state_of(one) not in GONE}
     of_groups = {str(one["GroupId"]): one for one in groups}
     placements = [one for one in placements if one.get("State") in (None, "available", "pending")]
@@ -173,7 +173,7 @@ def market_of(raw: Raw) -> str:
 def machine_of(
     region: str, raw: Raw, groups: Mapping[str, Raw], sizes: Mapping[tuple[str, str], int | None]
 ) -> Machine:
-    """One instance. It is in the network of the cluster whose group it has."""
+    """One instance. Its security group determines its cluster's network."""
     machine_id, said = str(raw["InstanceId"]), state_of(raw)
     own = own_name(raw)
     of_clusters = [one for one in groups_of(raw) if one in groups and network_of(region, groups[one])]
@@ -197,7 +197,7 @@ def machine_of(
 
 
 def network_of(region: str, raw: Raw) -> Network | None:
-    """The security group of a cluster, None for a stranger's."""
+    """The security group of a cluster, None if it is not ours."""
     cluster = cluster_in(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None
@@ -216,7 +216,7 @@ def _vcpus(instances: Iterable[Raw]) -> dict[tuple[str, str], int | None]:
     found: dict[tuple[str, str], int | None] = {}
     for raw in instances:
         if state_of(raw) not in ("pending", "running"):
-            continue  # quotas are of running ones
+            continue  # quotas count only running ones
         key = market_of(raw), family(str(raw.get("InstanceType"))) or ""
         options = raw.get("CpuOptions") or {}
         cores, threads = options.get("CoreCount"), options.get("ThreadsPerCore")

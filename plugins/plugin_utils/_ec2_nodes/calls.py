@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to AWS, and what its refusals mean. Private to this collection, controller only.
+"""Requests to AWS, and the meaning of its errors. Private to this collection, controller only.
 
-Each request of Aws.call() may be sent twice: what is made has a client token or a unique name, and what is
-removed may be gone already. So one whose answer is lost is simply sent again. All others are sent by Aws.once().
+Aws.call() is for requests that may safely be sent twice, because of a client token, a unique name, or because they
+remove something: if an answer is lost, the request is repeated. Aws.once() sends all others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import one_line
 
-#: Elsewhere, later or of another type it may be had: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+#: Possible elsewhere, later or with another type: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 SHORTAGE = frozenset(
     {
         "InsufficientInstanceCapacity",
@@ -29,7 +29,7 @@ SHORTAGE = frozenset(
         "InsufficientFreeAddressesInSubnet",
     }
 )
-#: The account may not have more; another zone of the region is no help.
+#: The account may not have more; another zone in the region does not help.
 QUOTA = frozenset({"MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"})
 PASSING = frozenset(
     {
@@ -43,7 +43,7 @@ PASSING = frozenset(
     }
 )
 LOST = "no answer"
-#: Seconds before each further try.
+#: Seconds before each retry.
 WAITS = (2.0, 4.0, 8.0, 16.0, 30.0)
 
 KEYS = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with `aws sso login`"
@@ -78,7 +78,7 @@ class BotoMissing(Exception):
 
 
 def new_session() -> Any:
-    """A session of boto3, with what it finds in the environment and in ~/.aws. Raises BotoMissing, Ec2Error."""
+    """A boto3 session, configured by the environment and ~/.aws. Raises BotoMissing, Ec2Error."""
     try:
         import boto3
         from botocore.exceptions import BotoCoreError
@@ -89,13 +89,13 @@ def new_session() -> Any:
         ) from None
     try:
         return boto3.session.Session()
-    except BotoCoreError as error:  # a profile that is not there
+    except BotoCoreError as error:  # a missing profile
         raise Ec2Error("", f"{one_line(error)}. Correct AWS_PROFILE") from None
 
 
 @dataclasses.dataclass
 class Aws:
-    """The services of one region. say: one line for the person who waits."""
+    """The services of one region. say: shows a line to the waiting user."""
 
     session: Any
     region: str
@@ -104,11 +104,11 @@ class Aws:
     clients: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def client(self, service: str) -> Any:
-        """The client of a service. It tries once: how often to try is decided here."""
+        """The client of a service, without its own retries: this class decides on them."""
         if service not in self.clients:
             from botocore.config import Config
 
-            # Pricing is in few regions, and tells the prices of all
+            # Pricing exists in few regions, and has the prices of all
             region = "us-east-1" if service == "pricing" else self.region
             config = Config(connect_timeout=10, read_timeout=60, retries={"total_max_attempts": 1})
             self.clients[service] = self.session.client(service, region_name=region, config=config)
@@ -119,7 +119,7 @@ class Aws:
         return self.call("ec2", action, **given)
 
     def call(self, service: str, action: str, **given: Any) -> dict[str, Any]:
-        """One request, sent again while what hinders it passes. Raises Ec2Error."""
+        """One request, repeated after transient errors. Raises Ec2Error."""
         for wait in (*WAITS, None):
             try:
                 return self.once(service, action, **given)
@@ -131,7 +131,7 @@ class Aws:
         raise AssertionError("the last try returns or raises")
 
     def pages(self, action: str, key: str, **given: Any) -> list[dict[str, Any]]:
-        """All items of a list of EC2's. Raises Ec2Error."""
+        """All items of an EC2 list. Raises Ec2Error."""
         found: list[dict[str, Any]] = []
         while True:
             answer = self.ec2(action, **given)
@@ -169,7 +169,7 @@ class Aws:
 
 
 def explained(action: str, answer: dict[str, Any]) -> Ec2Error:
-    """AWS's refusal in one line: its words, and what to do. answer: as botocore has it."""
+    """AWS's error in one line: its message, and what to do. answer: botocore's."""
     told = answer.get("Error") or {}
     code, words = one_line(told.get("Code") or "", 100), one_line(told.get("Message") or "")
     status = (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop a cluster at EC2, or remove it: look again until nothing of it is left. Private to this collection."""
+"""Stop or remove a cluster at EC2: check repeatedly until nothing of it is left. Private to this collection."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.make im
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove import REMOVABLE, remove_part
 
 Agree = Callable[[Sequence[Machine]], None]
-ROUNDS = 3  # a list may be behind, and show what is left only once the rest is gone
+ROUNDS = 3  # a list may be outdated, and show remaining things only once the rest is gone
 
 
 class Done(NamedTuple):
-    """What came of it. first: the plan before anything was done. left: what could not be removed, in words."""
+    """The result. first: the plan before anything was done. left: what could not be removed, in words."""
 
     changed: bool
     wanted: Wanted
@@ -49,7 +49,7 @@ class Done(NamedTuple):
 
 
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
-    """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
+    """Stop all machines of the cluster. agree: raises PlanRefused if these must not be stopped.
 
     Raises PlanRefused, ClusterError if one stays on, Ec2Error.
     """
@@ -103,7 +103,7 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
         reasons = _remove(work, now)
         account = look(work)
         now = plan(wanted, account.there, work.noted)
-        if first["steps"] and not now["steps"]:  # a list may be behind
+        if first["steps"] and not now["steps"]:  # a list may be outdated
             work.sleep(LOOK_AGAIN)
             account = look(work)
             now = plan(wanted, account.there, work.noted)
@@ -119,7 +119,7 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan) -> Done:
 
 
 def _remove(work: Work, found: Plan) -> dict[str, str]:
-    """Carry out the steps; return why some things are still there."""
+    """Carry out the steps; return why some things still exist."""
     machines = {step["id"]: step["name"] for step in found["steps"] if step["what"] == "machine"}
     refused = terminate(work, machines)
     ids = {name: one for one, name in machines.items()}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looking at what exists, once it is known what became of every request. Private to this collection."""
+"""Read what exists, once the outcome of every request is known. Private to this collection."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming import own_name
 
-#: Seconds. What was made may be missing in a list for a while; after this it was not made.
+#: Seconds for which a new thing may be missing in a list; later, it was not made.
 SEEN_AFTER = 60.0
 LOOK_AGAIN = 5.0
 
 
 class ClusterError(Exception):
-    """The cluster is not as it should be. str() is for a person: what is there now, and what to do."""
+    """The cluster is not in the wanted state. str() is for a person: what exists now, and what to do."""
 
 
 @dataclasses.dataclass
 class Work:
-    """What one command works with. say: one line for the person who waits. clock: seconds since 1970."""
+    """A command's context. say: shows a line to the waiting user. clock: seconds since 1970."""
 
     cluster: str
     aws: Aws
@@ -58,7 +58,7 @@ class Work:
 
 
 def look(work: Work, wait: bool = True) -> Account:
-    """What exists. wait: for what was requested less than a minute ago and is in no list yet."""
+    """What exists. wait: for things requested less than a minute ago that are not listed yet."""
     if wait:
         _wait_until_seen(work)
     account = read_account(work.aws)
@@ -95,7 +95,7 @@ def _wait_until_seen(work: Work) -> None:
 
 
 def _listed(work: Work, kinds: set[str]) -> tuple[set[str], set[tuple[str, str]]]:
-    """Ids, and kinds with names, of what EC2 lists of the cluster. kinds: those that are asked for."""
+    """Ids, and kinds with names, of the cluster's things that EC2 lists. kinds: those to list."""
     ids, names = set[str](), set[tuple[str, str]]()
     if "machine" in kinds:
         listed = read_instances(work.aws, work.cluster)
@@ -109,7 +109,7 @@ def _listed(work: Work, kinds: set[str]) -> tuple[set[str], set[tuple[str, str]]
 
 
 def refuse_strangers(work: Work, account: Account) -> None:
-    """Raise PlanRefused if the cluster's name is taken by somebody who is no cluster of ours."""
+    """Raise PlanRefused if the cluster's name is used by something that is not ours."""
     name = network_name(work.cluster)
     taken = [
         one for one in account.strange if one.split(" (")[0] in (f"security group {name}", f"placement group {name}")
@@ -122,7 +122,7 @@ def refuse_strangers(work: Work, account: Account) -> None:
 
 
 def wanted_without(work: Work, stand: str) -> Wanted:
-    """What is wanted if there is no machine."""
+    """The wanted state without machines."""
     return {
         "cluster": work.cluster,
         "stand": "stopped" if stand == "stopped" else "absent",
@@ -138,12 +138,12 @@ def wanted_without(work: Work, stand: str) -> Wanted:
 
 
 def in_words(text: str) -> str:
-    """A line of the planner's, in which the cluster's network is what it is at EC2."""
+    """A line of the planner's in EC2's terms, where the cluster's network is a security group."""
     return text.replace("network muster-", "security group muster-")
 
 
 def recorded(work: Work) -> str:
-    """What the record knows of, for a message when EC2 does not answer."""
+    """The recorded things, for a message when EC2 does not answer."""
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."

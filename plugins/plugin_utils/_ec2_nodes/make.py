@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making and removing things at EC2, tried as often as it takes and with one effect. Private to this collection."""
+"""Make and remove things at EC2, with retries that take effect only once. Private to this collection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request
     rule_changes,
 )
 
-#: Seconds between two lists while machines start or go.
+#: Seconds between listings while machines start or end.
 INTERVAL = 5.0
 STUCK_AFTER = 900.0
 STOPPED_WITHIN = 600.0
@@ -44,7 +44,7 @@ STOPPED_WITHIN = 600.0
 
 
 def make_group(work: Work, vpc: str) -> str:
-    """Make the security group and return its id. A second one of its name cannot be in a VPC."""
+    """Make the security group and return its id. Names are unique in a VPC."""
     name = network_name(work.cluster)
     tags = [{"ResourceType": "security-group", "Tags": tags_for(work.cluster)}]
     work.record.intend("network", name, work.clock())
@@ -76,7 +76,7 @@ def _own_group(work: Work, name: str, vpc: str) -> str:
 
 
 def set_rules(work: Work, group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]) -> bool:
-    """Open the group among its machines, and to SSH from here; return whether anything was changed."""
+    """Open the group for traffic among its machines, and for SSH from here; return whether anything changed."""
     missing, stale = rule_changes(group, there, ssh_from)
     if missing:
         try:
@@ -107,7 +107,7 @@ def open_out(work: Work, group: str, there: Sequence[Mapping[str, Any]]) -> None
 
 
 def make_placement(work: Work) -> None:
-    """Make the placement group. A second one of its name cannot be in a region."""
+    """Make the placement group. Names are unique in a region."""
     name = network_name(work.cluster)
     tags = [{"ResourceType": "placement-group", "Tags": tags_for(work.cluster)}]
     work.record.intend("placement group", name, work.clock())
@@ -136,7 +136,7 @@ def launch(work: Work, request: Launch, names: Sequence[str]) -> dict[str, str]:
         made = work.aws.ec2("run_instances", **launch_request(request))["Instances"]
     except Ec2Error as error:
         if error.code == "IdempotentParameterMismatch":
-            return _adopt(work, names)  # it was carried out, with a price or an image of a moment ago
+            return _adopt(work, names)  # it was already carried out, with an earlier price or image
         if not error.passing:
             for name in names:
                 work.record.forget("machine", name)
@@ -172,7 +172,7 @@ def _adopt(work: Work, names: Sequence[str]) -> dict[str, str]:
 
 
 def wait_until_running(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
-    """Wait for machines, by id with their names; return why some will not run, by name.
+    """Wait for machines, given as names by id; return why some will not run, by name.
 
     Raises ClusterError if one is stuck half-way.
     """
@@ -219,7 +219,7 @@ def start(work: Work, ids: Mapping[str, str]) -> None:
 
 
 def name_machines(work: Work, machines: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Write each machine's own name where the console shows it. For people alone: nothing here reads it."""
+    """Set each machine's name tag, which the console shows. Nothing here reads it."""
     for machine_id, raw in machines:
         name = own_name(raw)
         if name and tags_of(raw).get("Name") != name:
@@ -227,7 +227,7 @@ def name_machines(work: Work, machines: Iterable[tuple[str, Mapping[str, Any]]])
 
 
 def terminate(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines and wait until they are gone; return why some are still there, by name."""
+    """Remove machines and wait until they are gone; return why some still exist, by name."""
     if not ids:
         return {}
     refused: dict[str, str] = {}
@@ -237,7 +237,7 @@ def terminate(work: Work, ids: Mapping[str, str]) -> dict[str, str]:
         if error.passing:
             raise
         there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
-        for one, name in ids.items():  # one that is protected, or gone already, hinders all of a request
+        for one, name in ids.items():  # a protected or already removed machine makes a common request fail
             if there.get(one, "terminated") in GONE:
                 continue
             try:
@@ -277,7 +277,7 @@ def stop_machines(work: Work, ids: Mapping[str, str]) -> list[str]:
                 work.aws.ec2("stop_instances", InstanceIds=sorted(ids))
                 asked = True
             except Ec2Error as error:
-                if error.code != "IncorrectInstanceState":  # one that is just starting
+                if error.code != "IncorrectInstanceState":  # it is just starting
                     raise
         there = {str(raw["InstanceId"]): state_of(raw) for raw in read_instances(work.aws, work.cluster)}
         on = [name for one, name in ids.items() if there.get(one, "terminated") not in ("stopped", "terminated")]

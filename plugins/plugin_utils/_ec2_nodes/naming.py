@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What belongs to a cluster at EC2: tags that are there from birth. Private to this collection, pure.
+"""Decide what belongs to a cluster at EC2, by tags set at creation. Private to this collection, pure.
 
-One request makes all machines of a set, so all have the same tags: the numbers of the set, of which a machine's own is
-the one at its position in the launch. Group and placement group are called muster-CLUSTER and have the tags as well;
-one with that name but without them is somebody else's.
+One request makes all machines of a set, so all have the same tag with the set's numbers; a machine's own number is the
+one at its launch index. Security group and placement group are named muster-CLUSTER and have the tags as well; one with
+that name but without the tags is not ours.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MOST_LETTERS = 256  # of a tag's value: https://docs.aws.amazon.com/AWSEC2/lates
 
 
 def tags_of(raw: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of anything that EC2 describes."""
+    """The tags of a thing described by EC2."""
     return {str(one.get("Key")): str(one.get("Value")) for one in raw.get("Tags") or []}
 
 
 def cluster_in(raw: Mapping[str, Any]) -> str | None:
-    """The cluster that a thing was made for by this collection, None for a stranger's."""
+    """The cluster that this collection made a thing for, None if it is not ours."""
     tags = tags_of(raw)
     name = tags.get(CLUSTER, "")
     return name if tags.get(MADE_BY) == MAKER and CLUSTER_NAME.fullmatch(name) else None
 
 
 def own_name(raw: Mapping[str, Any]) -> str | None:
-    """The name of an instance that this collection made, None for a stranger's.
+    """The name of an instance made by this collection, None if it is not ours.
 
-    One that somebody launched from the console "like this one" has its tags, and no client token of ours.
+    One launched from the console with "launch more like this" has our tags, but no client token of ours.
     """
     cluster, place = cluster_in(raw), raw.get("AmiLaunchIndex")
     numbers = numbers_in(tags_of(raw).get(NUMBERS, ""))
@@ -58,12 +58,12 @@ def own_name(raw: Mapping[str, Any]) -> str | None:
 
 
 def strange_name(raw: Mapping[str, Any]) -> str:
-    """The name of somebody else's instance; in quotes it is none that a node can have."""
+    """The name of an instance that is not ours, in quotes, which no node's name can have."""
     return f"'{one_line(tags_of(raw).get('Name') or 'without a name', 80)}'"
 
 
 def numbers_text(numbers: Iterable[int]) -> str:
-    """Numbers in ascending order, as a tag holds them: 0-3 7."""
+    """Ascending numbers in a tag's form: 0-3 7."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -74,7 +74,7 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers of a tag, none if it is not what numbers_text() writes."""
+    """The numbers in a tag, none if it is not in numbers_text()'s form."""
     found: list[int] = []
     for part in text[:MOST_LETTERS].split(" "):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part, re.ASCII)
@@ -85,7 +85,7 @@ def numbers_in(text: str) -> list[int]:
 
 
 def tags_for(cluster: str, numbers: Iterable[int] | None = None, **more: str) -> list[dict[str, str]]:
-    """Tags of what is made for a cluster, as EC2 wants them. more: further ones by their names here in lower case."""
+    """Tags for a cluster's things, in EC2's form. more: additional ones, by lower-case name."""
     tags = {"Name": cluster if numbers is not None else f"muster-{cluster}", CLUSTER: cluster, MADE_BY: MAKER}
     if numbers is not None:
         tags[NUMBERS] = numbers_text(numbers)
@@ -95,10 +95,10 @@ def tags_for(cluster: str, numbers: Iterable[int] | None = None, **more: str) ->
 
 
 def client_token(group: str, way: Sequence[str], names: Iterable[str], asked: float) -> str:
-    """The same for the same request, and never that of an earlier set. Up to 64 ASCII letters.
+    """A token that is the same for the same request, and differs from earlier sets. Up to 64 ASCII characters.
 
-    group: id of the security group, which a new cluster has again. asked: when the set was first asked for, from the
-    record: AWS remembers a token for a day after its instances are gone, and would return those.
+    group: id of the security group, new for each cluster. asked: when the set was first requested, from the record: AWS
+    remembers a token for a day after its instances are gone, and would return those.
     """
     text = json.dumps([group, *way, *sorted(names), f"{asked:.3f}"])
     return TOKEN + hashlib.sha256(text.encode()).hexdigest()[:48]

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A network of the cluster's own: VPC, internet gateway, route and subnet. Private to this collection.
+"""A cluster's own network: VPC, internet gateway, route and subnet. Private to this collection.
 
-EC2 makes as many VPCs and gateways as it is asked for: neither has a client token or a unique name. So each is recorded
-before it is requested, once, and looked for by its tags if no answer comes.
+VPCs and gateways have no client token or unique name, so a repeated request would make a second one. So each is
+recorded, requested once, and found by its tags if no answer comes.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _KINDS: dict[What, _Kind] = {
 
 
 def subnet_block(block: str, zone: str) -> str | None:
-    """The addresses of the subnet in a zone, by the letter of the zone; None of a zone that has no place in the block.
+    """The addresses of a zone's subnet, by the zone's letter; None if the zone has no place in the block.
 
-    block: of the VPC, with a /16.
+    block: the VPC's, a /16.
     """
     blocks = ipaddress.ip_network(block).subnets(new_prefix=SUBNET_PREFIX)
     of_letters = dict(zip(string.ascii_lowercase, map(str, blocks), strict=False))
@@ -54,9 +54,9 @@ def subnet_block(block: str, zone: str) -> str | None:
 
 
 def have_network(work: Work, account: Account, found: Plan, block: str, zone: str) -> tuple[str, str]:
-    """Make what is missing of the cluster's own network; return the ids of the VPC and of the subnet in a zone.
+    """Make the missing parts of the cluster's own network; return the ids of the VPC and of the zone's subnet.
 
-    block: addresses of a VPC that does not exist yet. Raises Ec2Error.
+    block: addresses for a VPC that does not exist yet. Raises Ec2Error.
     """
     name = network_name(work.cluster)
     vpc = _there(found, "VPC", name) or _make(work, "VPC", name, CidrBlock=block)
@@ -86,7 +86,7 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
             made = str(work.aws.once("ec2", kind.action, **given, TagSpecifications=tagged)[kind.answer][kind.key])
         except Ec2Error as error:
             if not error.passing:
-                if left == TRIES - 1:  # else an earlier request may have made one
+                if left == TRIES - 1:  # otherwise an earlier request may have made one
                     work.record.forget(what, name)
                 raise
             work.say(f"{error}; checking whether {what} {name} was made")
@@ -102,7 +102,7 @@ def _make(work: Work, what: What, name: str, **given: Any) -> str:
 
 
 def _listed(work: Work, what: What, name: str, part_id: str = "") -> str:
-    """The id of a part once EC2 lists it, or "" if it does not within a minute. part_id: "" for any of its name."""
+    """The id of a part once EC2 lists it, or "" after a minute. part_id: "" for any with the name."""
     began = work.clock()
     while True:
         for part in read_network_parts(work.aws):
@@ -118,7 +118,7 @@ def _is(part: Part, cluster: str, what: What, name: str) -> bool:
 
 
 def _connect(work: Work, vpc: str, gateway: str) -> None:
-    """Route traffic for outside the VPC to the internet. If somebody has routed it elsewhere, that stays."""
+    """Route traffic that leaves the VPC to the internet, unless someone has routed it elsewhere."""
     try:
         work.aws.ec2("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
     except Ec2Error as error:
@@ -138,5 +138,5 @@ def _connect(work: Work, vpc: str, gateway: str) -> None:
         except Ec2Error as error:
             if error.code != "RouteAlreadyExists":
                 raise
-    elif target.startswith("igw-") and target != gateway:  # a VPC has one gateway at most: that one is gone
+    elif target.startswith("igw-") and target != gateway:  # a VPC has at most one gateway, so that one is gone
         work.aws.ec2("replace_route", **route)

@@ -47,11 +47,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.remove 
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request import Launch, rule_changes
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.way import Ask, Way, Ways, find_ways
 
-AGAIN = 60.0  # seconds between two tries of all ways, while capacity is waited for
+AGAIN = 60.0  # seconds between attempts at all ways while waiting for capacity
 
 
 class Provided(NamedTuple):
-    """The result. first: the way as it was before anything was made."""
+    """The result. first: the way before anything was made."""
 
     changed: bool
     first: Way
@@ -60,9 +60,9 @@ class Provided(NamedTuple):
 
 
 def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
-    """Make what is missing and wait until all runs. check: only plan, with requests that only read.
+    """Make what is missing and wait until everything runs. check: only plan, with read-only requests.
 
-    Raises PlanRefused before anything is made, ClusterError where the cluster could not be had, Ec2Error.
+    Raises PlanRefused before anything is made, ClusterError if the cluster could not be made, Ec2Error.
     """
     account = look(work, wait=not check)
     refuse_strangers(work, account)
@@ -135,9 +135,9 @@ def _try_in_turn(work: Work, ask: Ask, ways: Ways) -> Provided:
 
 
 def _carry_out(work: Work, ask: Ask, ways: Ways, way: Way) -> dict[str, str]:
-    """Take the steps of one way in their order, and wait; return why some machines do not run, by name.
+    """Carry out the steps of one way in order, and wait; return why some machines do not run, by name.
 
-    Those that were made are removed again then. Raises Ec2Error with no machine made, ClusterError.
+    In that case, the new machines are removed. Raises Ec2Error with no machine made, ClusterError.
     """
     account = look(work)
     found = plan(way.wanted, account.there, work.noted)
@@ -204,7 +204,7 @@ def _launch(work: Work, ask: Ask, ways: Ways, way: Way, group: str, names: list[
 
 
 def _roll_back(work: Work, made: Mapping[str, str], troubles: Mapping[str, str]) -> None:
-    """Remove what was just made. Raises ClusterError if that fails: nothing more is made then."""
+    """Remove what was just made. Raises ClusterError if that fails, and then nothing more is made."""
     left = terminate(work, made)
     if left:
         raise ClusterError(
@@ -226,7 +226,7 @@ def _finish(work: Work, ask: Ask, first: Way, way: Way) -> Provided:
 
 
 def _remove_rest(work: Work, failed: list[str]) -> None:
-    """Remove the groups of a cluster that never stood, and its network."""
+    """Remove the groups and the network of a cluster that was never complete."""
     if plan(wanted_without(work, "stopped"), look(work).there, work.noted)["nodes"]:
         return
     for what in REMOVABLE:
@@ -237,7 +237,7 @@ def _remove_rest(work: Work, failed: list[str]) -> None:
 
 
 def _what_is_there(work: Work) -> str:
-    """What exists of the cluster after all, in words."""
+    """What now exists of the cluster, in words."""
     now = plan(wanted_without(work, "stopped"), look(work).there, work.noted)
     if not now["nodes"] and now["network"] is None and not now["parts"]:
         return f"Nothing of {work.cluster} is left, 0 USD an hour"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What machines are made of at EC2: the request, the rules of their group, the first boot. Private, pure."""
+"""How machines are made at EC2: the request, their group's rules, the first boot. Private, pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.naming 
 SSH_NOTE = "muster: SSH from where the cluster was made"
 NODES_NOTE = "muster: all among the nodes"
 
-#: What has tags from birth: nothing that a crash can leave is without them.
+#: Things that are tagged at creation, so that a crash leaves nothing untagged.
 TAGGED = ("instance", "volume", "network-interface")
 
 Permission = dict[str, Any]
 
 
 class Image(NamedTuple):
-    """What disks begin with. root: name of its device. least_gb: size that it needs, 0 if it is not told."""
+    """A disk image. root: name of its root device. least_gb: minimum size, 0 if unknown."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What all machines of one set have in common. price: US dollars an hour of one, "" if it is not known."""
+    """The common settings of a set of machines. price: US dollars per hour of one, "" if unknown."""
 
     cluster: str
     numbers: list[int]
@@ -57,7 +57,7 @@ class Launch(NamedTuple):
 
 
 def launch_request(launch: Launch) -> dict[str, Any]:
-    """The request that makes the whole set or nothing of it."""
+    """The request that makes the whole set or nothing."""
     count = len(launch.numbers)
     tags = tags_for(launch.cluster, launch.numbers, price=launch.price, price_source=launch.price_source)
     kinds = [*TAGGED, *(["spot-instances-request"] if launch.market == "spot" else [])]
@@ -83,7 +83,7 @@ def launch_request(launch: Launch) -> dict[str, Any]:
                 "Ebs": {"VolumeSize": launch.disk_gb, "VolumeType": "gp3", "DeleteOnTermination": True},
             }
         ],
-        # a machine that switches itself off is gone for good, also when nobody here is awake
+        # a machine that powers itself off is removed, even if nobody is watching
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required"},
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in kinds],
@@ -101,10 +101,10 @@ def launch_request(launch: Launch) -> dict[str, Any]:
 
 
 def first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """What cloud-init does at the first boot, "" for nothing. It can be read in the machine, so no secret is in it.
+    """cloud-init's configuration for the first boot, "" for none. It can be read on the machine, so it has no secret.
 
-    key: public key as public_key() returns it, "" for none. watch: texts of the files of the watch by their paths. AWS
-    takes 16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+    key: public key in public_key()'s form, "" for none. watch: contents of the idle watch's files, by path. AWS accepts
+    16 kB: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
     """
     content: dict[str, Any] = {}
     if key:
@@ -120,7 +120,7 @@ def first_boot(key: str, watch: Mapping[str, str]) -> str:
 
 
 def _packed(text: str) -> str:
-    """The same for the same text: a request under one client token may not differ."""
+    """Pack a text reproducibly: requests with the same client token must not differ."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -147,9 +147,9 @@ def ssh_sources(given: Iterable[str]) -> list[str]:
 def rule_changes(
     group: str, there: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
 ) -> tuple[list[Any], list[Any]]:
-    """Rules to add and to take away, as IpPermissions. there: those that the group has.
+    """Rules to add and to remove, as IpPermissions. there: the group's current rules.
 
-    Of what is there only rules for SSH that this collection wrote are taken away; others' are theirs.
+    Only SSH rules written by this collection are removed.
     """
     missing = rule_among(group, there)
     open_now, noted = set(), set()
@@ -165,10 +165,10 @@ def rule_changes(
 
 
 def rule_among(group: str, there: Sequence[Mapping[str, Any]]) -> list[Permission]:
-    """The rule that opens all among the machines of a group, as IpPermissions; none if the group has it.
+    """The rule that opens all traffic among a group's machines, as IpPermissions; none if the group has it.
 
-    there: the rules that the group has for what comes in, or for what goes out. EFA needs both, and that all may go out
-    to everywhere does not count for it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
+    there: the group's inbound or outbound rules. EFA needs both, and a rule for outbound traffic to everywhere does not
+    suffice: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html
     """
     for rule in there:
         pairs = [pair.get("GroupId") for pair in rule.get("UserIdGroupPairs") or []]

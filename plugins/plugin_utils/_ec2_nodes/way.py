@@ -45,10 +45,10 @@ MARKETS = {"on-demand": ["on-demand"], "spot": ["spot"], "spot-else-on-demand": 
 
 
 class Ask(NamedTuple):
-    """What is wanted. machine_types, zones: in the order of preference. first_boot: as first_boot() returns it.
+    """What is wanted. machine_types, zones: in order of preference. first_boot: first_boot()'s result.
 
-    max_usd_per_hour: None if only a plan is wanted. ssh_from: as ssh_sources() returns it. reached: blocks of the
-    networks that this machine is in, which a new network must not overlap. efa: auto, required or none.
+    max_usd_per_hour: None if only a plan is wanted. ssh_from: ssh_sources()'s result. reached: blocks of this machine's
+    networks, which a new network must not overlap. efa: auto, required or none.
     """
 
     nnodes: int
@@ -70,9 +70,9 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way. price: of one machine an hour. The zone is empty if no machine has to be made.
+    """One way. price: of one machine per hour. The zone is empty if no machine must be made.
 
-    subnet: "" of the cluster's own network, as long as the zone has none. efa: whether its interfaces are of EFA.
+    subnet: "" if the cluster's own network has none in the zone yet. efa: whether its interfaces are EFA's.
     """
 
     machine_type: str
@@ -92,7 +92,7 @@ class Way(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """All ways, best first, and why others are not possible. told: what else a person should know."""
+    """All ways, best first, and why others are impossible. told: other messages for a person."""
 
     possible: list[Way]
     refused: list[str]
@@ -113,7 +113,7 @@ def own_raw(work: Work, account: Account) -> list[Mapping[str, Any]]:
 
 
 def parts_with(work: Work, site: Site, zone: str, placement: bool) -> list[tuple[What, str]]:
-    """What else the machines need, in a zone."""
+    """The other parts that machines in a zone need."""
     name = network_name(work.cluster)
     around: list[tuple[What, str]] = [
         ("VPC", name),
@@ -143,7 +143,7 @@ def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What,
 
 
 def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
-    """The ways in the order in which to try them. Raises PlanRefused if none helps, Ec2Error."""
+    """The ways in the order to try them. Raises PlanRefused if there is none, Ec2Error."""
     network = own_network(work.cluster, account.there["networks"], work.group_id)
     nodes = own_raw(work, account)
     has = {str(raw.get("InstanceType")) for raw in nodes}
@@ -186,7 +186,7 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
 
 
 def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Whether machines that are added have EFA: auto, required or none, by those that are there. Raises PlanRefused."""
+    """Whether added machines have EFA: auto, required or none, from the existing ones. Raises PlanRefused."""
     if not nodes:
         return wanted
     faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]
@@ -288,7 +288,7 @@ def _prices(work: Work, ask: Ask, market: str, machine_type: str, zones: Sequenc
 
 
 def _order(zones: Sequence[str], of_zones: Mapping[str, Price], keep: bool) -> list[str]:
-    """As they are given, else the cheapest first."""
+    """The zones in the given order, else the cheapest first."""
     if keep:
         return list(zones)
     return sorted(zones, key=lambda zone: (of_zones[zone].usd if zone in of_zones else float("inf"), zone))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making one thing at Paperspace, and never a second one when the answer is lost. Private to this collection."""
+"""Make a thing at Paperspace, and never a duplicate when the answer is lost. Private to this collection."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.owne
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import ClusterRecord
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_account
 
-#: Seconds. What was made may be missing in a list for a while; after this it was not made.
+#: Seconds for which a new thing may be missing in a list; later, it was not made.
 SEEN_AFTER = 60.0
 LOOK_AGAIN = 5.0
 
 
 class ClusterError(Exception):
-    """The cluster is not as it should be. str() is for a person: what is there now, and what to do."""
+    """The cluster is not in the wanted state. str() is for a person: what exists now, and what to do."""
 
 
 @dataclasses.dataclass
 class Work:
-    """What one command works with. say: one line for the person who waits. clock: seconds since 1970."""
+    """A command's context. say: shows a line to the waiting user. clock: seconds since 1970."""
 
     cluster: str
     client: Client
@@ -49,9 +49,9 @@ class Work:
 
 
 def look(work: Work, wait: bool = True) -> There:
-    """What exists, once it is known what became of every request, also by an earlier command.
+    """What exists, once the outcome of every request is known, including an earlier command's.
 
-    wait: for what was requested less than a minute ago and is in no list yet.
+    wait: for things requested less than a minute ago that are not listed yet.
     """
     began = work.clock()
     while True:
@@ -60,7 +60,7 @@ def look(work: Work, wait: bool = True) -> There:
         unseen = []
         for entry in work.record.content["entries"]:
             if entry["what"] == "template":
-                continue  # listed only when it is made; who makes it looks for it
+                continue  # listed only once it is complete; its maker searches for it
             found = find(work, there, entry["what"], entry["name"])
             if found and not entry["id"]:
                 work.say(f"found {entry['what']} {entry['name']} ({found}), requested earlier without an answer")
@@ -73,7 +73,7 @@ def look(work: Work, wait: bool = True) -> There:
 
 
 def find(work: Work, there: There, what: str, name: str) -> str:
-    """The id of a thing of the cluster, "" if it is not there."""
+    """The id of a thing of the cluster, "" if it does not exist."""
     network = own_network(work.cluster, there["networks"], work.network_id)
     things: list[Mapping[str, Any]] = {
         "network": [network] if network else [],
@@ -87,7 +87,7 @@ def find(work: Work, there: There, what: str, name: str) -> str:
 def make(work: Work, what: str, name: str, ask: Callable[[], str]) -> str:
     """Make a thing and return its id. ask: sends the request and returns the id in its answer.
 
-    If the answer is lost, the thing is looked for; only if it is not there a minute later is it requested again, once.
+    If the answer is lost, the thing is searched for; if it is not found within a minute, it is requested once more.
     Raises PaperspaceError.
     """
     while True:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster at Paperspace, from nothing to ready: all of it, or everything made for it is removed again. Private."""
+"""Make a cluster at Paperspace ready: all of it, or everything made for it is removed again. Private."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     way_with,
 )
 
-#: Seconds. A rollback takes what an earlier, interrupted command has made as well, but nothing that is so old that
-#: somebody may be using it.
+#: Seconds. A rollback also removes what an interrupted command has made, but nothing so old that someone may be
+#: using it.
 ROLLBACK_WITHIN = 3600.0
-START_AGAIN = 60.0  # seconds between two tries to start all machines, while capacity is waited for
+START_AGAIN = 60.0  # seconds between attempts to start all machines while waiting for capacity
 
 
 class Provided(NamedTuple):
-    """The result. way: as it was at first, before anything was made."""
+    """The result. way: before anything was made."""
 
     changed: bool
     way: Way
@@ -84,9 +84,9 @@ class Provided(NamedTuple):
 
 
 def provide(work: Work, ask: Ask, check: bool = False) -> Provided:
-    """Make what is missing and wait until all is ready. check: only plan, with requests that only read.
+    """Make what is missing and wait until everything is ready. check: only plan, with read-only requests.
 
-    Raises PlanRefused before anything is made, ClusterError where the cluster could not be had, PaperspaceError.
+    Raises PlanRefused before anything is made, ClusterError if the cluster could not be made, PaperspaceError.
     """
     team = operations.session(work.client).get("team") or {}
     refuse_wrong_clock(work.client.server_time, work.clock())
@@ -142,7 +142,7 @@ def _try_in_turn(work: Work, ask: Ask, possible: list[Way], failed: list[str]) -
 
 
 def _carry_out(work: Work, ask: Ask, way: Way) -> tuple[int, dict[str, str]]:
-    """Take the steps in their order, and wait; return how many machines are ready, and why others are not, by name."""
+    """Carry out the steps in order, and wait; return how many machines are ready, and why others are not, by name."""
     network_id = way.plan["network"]["id"] if way.plan["network"] else ""
     script_id = way.script_id
     awaited = {machine["id"]: machine["name"] for machine in way.plan["nodes"]}
@@ -216,7 +216,7 @@ def _make_machine(work: Work, ask: Ask, way: Way, step: Step, network_id: str, s
 
 def _start(work: Work, machine_id: str, name: str) -> None:
     work.say(f"starting {name}")
-    # one that is still stopping is told again once it is off; that it starts already is well
+    # a stopping machine is started again once it is off; one that is already starting is fine
     with contextlib.suppress(RequestError, LostAnswerError):
         operations.start_machine(work.client, machine_id)
 
@@ -224,7 +224,7 @@ def _start(work: Work, machine_id: str, name: str) -> None:
 def _wait_for_capacity(
     work: Work, awaited: Mapping[str, str], minutes: float, troubles: dict[str, str]
 ) -> dict[str, str]:
-    """Start all machines again each minute, and keep them off, which costs their disks alone, in between."""
+    """Try to start all machines each minute; in between they are off, and only their disks cost."""
     until = work.clock() + 60 * minutes
     while troubles and work.clock() < until and all(why.startswith(NO_CAPACITY) for why in troubles.values()):
         work.say(f"waiting for capacity; the others are off meanwhile: {duration(until - work.clock())} left")
@@ -253,15 +253,15 @@ def _finish(work: Work, ask: Ask, way: Way, first: Way) -> Provided:
 
 
 def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
-    """Remove the machines that were made since the cluster last stood whole, and stop those that were started.
+    """Remove the machines made since the cluster was last complete, and stop those that were started.
 
-    Raises ClusterError if one could not be removed: nothing more is made then.
+    Raises ClusterError if one could not be removed, and then nothing more is made.
     """
     new = work.record.unsettled("machine")
     machines = []
     for name, machine_id in new.items():
         try:
-            machines.append(machine_of(operations.get_machine(work.client, machine_id)))  # no list may have it yet
+            machines.append(machine_of(operations.get_machine(work.client, machine_id)))  # it may not be listed yet
         except NotFoundError:
             work.record.forget("machine", name, machine_id)
     left = remove_with_addresses(work, machines)
@@ -277,7 +277,7 @@ def _roll_back(work: Work, way: Way, failed: list[str]) -> None:
 
 
 def remove_with_addresses(work: Work, machines: list[Machine]) -> dict[str, str]:
-    """Remove machines, then their fixed addresses, which would stay and cost; return what is still there, and why."""
+    """Remove machines, then their fixed addresses, which would remain and cost; return what still exists, and why."""
     fixed = [machine for machine in machines if machine["fixed_address"] and machine["public_ip"]]
     work.record.note_addresses({machine["public_ip"]: machine["id"] for machine in fixed})
     left = remove_machines(work, {machine["id"]: machine["name"] for machine in machines})
@@ -289,15 +289,14 @@ def remove_with_addresses(work: Work, machines: list[Machine]) -> dict[str, str]
 
 
 def _give_back(work: Work, ip: str, machine_id: str) -> str:
-    """Release the fixed address of a machine that is gone; return why it could not be.
+    """Release the fixed address of a removed machine; return why that failed.
 
-    One that somebody else has by now is theirs. One that is in no list is looked for for a minute before that is
-    believed.
+    An address that another machine has by now is left alone. One that is not listed is searched for during a minute.
     """
     began = work.clock()
     while True:
         if machine_id in [machine["id"] for machine in read_machines(work.client)]:
-            return ""  # it goes with its machine, once that goes
+            return ""  # it goes with its machine
         holder = {address["ip"]: address["machine"] for address in read_addresses(work.client)}.get(ip)
         if holder in ("", machine_id):
             return remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})
@@ -309,7 +308,7 @@ def _give_back(work: Work, ip: str, machine_id: str) -> str:
 
 
 def _remove_rest(work: Work, failed: list[str]) -> None:
-    """Remove what else was made for a cluster that never stood."""
+    """Remove everything else made for a cluster that was never complete."""
     kinds: tuple[What, ...] = ("script", "drive", "network")
     for what in kinds:
         for name, thing_id in work.record.unsettled(what).items():
@@ -319,7 +318,7 @@ def _remove_rest(work: Work, failed: list[str]) -> None:
 
 
 def _what_is_there(work: Work, way: Way) -> str:
-    """What exists of the cluster after all, in words."""
+    """What now exists of the cluster, in words."""
     now = plan({**way.wanted, "stand": "stopped"}, read_account(work.client), work.noted)
     on = [machine for machine in now["nodes"] if machine["state"] != "off"]
     rates = [machine["per_hour"] for machine in on]
@@ -331,7 +330,7 @@ def _what_is_there(work: Work, way: Way) -> str:
 
 
 def recorded(work: Work) -> str:
-    """What the record knows of, for a message when the API does not answer."""
+    """The recorded things, for a message when the API does not answer."""
     made = [entry for entry in work.record.content["entries"] if entry["what"] == "machine"]
     if not made:
         return f"No machine of {work.cluster} is recorded."

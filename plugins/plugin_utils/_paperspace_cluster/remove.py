@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removing things at Paperspace until they are proved to be gone. Private to this collection."""
+"""Remove things at Paperspace until they are proved to be gone. Private to this collection."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
 #: Seconds.
 GONE_WITHIN = 600.0
 ASK_AGAIN = 30.0
-EMPTY_WITHIN = 120.0  # a network takes a while to see that its machines are gone
+EMPTY_WITHIN = 120.0  # a network notices late that its machines are gone
 TRIES = 3
 
 
 @dataclasses.dataclass
 class _Leaving:
-    """One machine on its way out. asked: when, None if it has to be asked. refused: the API's last no."""
+    """A machine being removed. asked: when removal was requested, None if not yet. refused: the API's last error."""
 
     name: str
     asked: float | None = None
@@ -42,9 +42,9 @@ class _Leaving:
 
 
 def remove_machines(work: Work, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Remove machines, by id with their names, all at once; return why some are still there, by name and id.
+    """Remove machines, given as names by id, all at once; return why some still exist, by name and id.
 
-    Only a machine whose request is answered with 404 is gone.
+    Only a 404 proves that a machine is gone.
     """
     pending = {machine_id: _Leaving(name) for machine_id, name in wanted.items()}
     left: dict[str, str] = {}
@@ -78,9 +78,9 @@ def _ask(work: Work, machine_id: str, one: _Leaving) -> None:
     except LostAnswerError:
         one.asked, one.lost = work.clock(), True
     except (RequestError, ForbiddenError) as error:
-        # the documentation wants a machine off before it is removed; others remove running ones
+        # the documentation requires a machine to be off before removal; others remove running ones
         one.refused, one.asked = error.what, work.clock()
-        one.tries += one.state in ("ready", "off")  # on its way somewhere it will have another chance
+        one.tries += one.state in ("ready", "off")  # in a transitional state, the request is repeated later
         with contextlib.suppress(RequestError, ForbiddenError, NotFoundError, LostAnswerError):
             operations.stop_machine(work.client, machine_id)
 
@@ -98,12 +98,12 @@ def _is_gone(work: Work, machine_id: str, one: _Leaving, machine: Machine | None
     except NotFoundError:
         return True
     except ServerError:
-        return False  # no proof; asked again
+        return False  # no proof; ask again
     return False
 
 
 def remove_other(work: Work, step: Step) -> str:
-    """Remove a network, drive, script or address; return why it is still there, or ""."""
+    """Remove a network, drive, script or address; return why it still exists, or ""."""
     delete: Callable[..., None] = {
         "network": operations.delete_network,
         "drive": operations.delete_drive,

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for machines at Paperspace, with one list for all of them. Private to this collection.
+"""Wait for machines at Paperspace, with one list request for all. Private to this collection.
 
-The API has no failed state: a machine for which there is no capacity is made, and stays off. Its state and its events
-together show what went wrong.
+The API has no failed state: without capacity, a machine is made but stays off. Only its state and its events together
+show what went wrong.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     Work,
 )
 
-#: Seconds between two lists: the API publishes no rate limit, and machines need minutes.
+#: Seconds between listings: the API publishes no rate limit, and machines need minutes.
 INTERVAL = 10.0
-#: A machine that is off for so long after it was told to start has found no place.
+#: A machine still off this many seconds after a start request got no capacity.
 OFF_FOR = 60.0
-#: Paperspace's documentation calls more than ten minutes a case for its support.
+#: Paperspace's documentation says to contact support after more than ten minutes.
 SLOW_AFTER = 600.0
 STUCK_AFTER = 1200.0
 STOPPED_WITHIN = 600.0
@@ -44,7 +44,7 @@ NO_CAPACITY = "found no capacity"
 
 @dataclasses.dataclass
 class _Watched:
-    """One machine that is waited for. since: of its present state."""
+    """One machine to wait for. since: when its current state began."""
 
     name: str
     said: str = ""
@@ -54,9 +54,9 @@ class _Watched:
 
 
 def wait_until_ready(work: Work, wanted: Mapping[str, str], again: bool = True) -> dict[str, str]:
-    """Wait for machines, by id with their names; return why some will not be ready, by name.
+    """Wait for machines, given as names by id; return why some will not be ready, by name.
 
-    again: start one that stays off once more. Raises ClusterError if one is stuck half-way.
+    again: start a machine that stays off once more. Raises ClusterError if one is stuck half-way.
     """
     began = work.clock()
     pending = {machine_id: _Watched(name, since=began, restarted=not again) for machine_id, name in wanted.items()}
@@ -98,7 +98,7 @@ def _trouble(work: Work, machine_id: str, watched: _Watched, machine: Machine | 
         if watched.restarted:
             return f"{NO_CAPACITY} in {machine['region']} (off after its start)"
         watched.restarted, watched.since = True, work.clock()
-        with contextlib.suppress(RequestError, LostAnswerError):  # it starts already; its state tells
+        with contextlib.suppress(RequestError, LostAnswerError):  # it is already starting; its state will show that
             operations.start_machine(work.client, machine_id)
     if machine["state"] in ("coming", "going") and waited >= SLOW_AFTER:
         failed = failure_of(operations.machine_events(work.client, machine_id))
@@ -116,13 +116,13 @@ def _missing(work: Work, machine_id: str) -> str:
         operations.get_machine(work.client, machine_id)
     except NotFoundError:
         return "was removed by somebody else meanwhile"
-    return ""  # a list that is behind
+    return ""  # an outdated list
 
 
 def failure_of(events: Collection[Mapping[str, Any]]) -> str:
-    """What the newest event says that failed, "" if it did not.
+    """The newest event's error if it failed, else "".
 
-    An event with the state "error", without a text and with an end is known to have succeeded anyway.
+    An event with the state "error", no text and a finishing time has succeeded anyway.
     """
     newest = max(events, key=lambda event: str(event.get("dtCreated") or ""), default=None)
     if newest is None or newest.get("state") not in ("error", "cancelled"):
@@ -136,7 +136,7 @@ def failure_of(events: Collection[Mapping[str, Any]]) -> str:
 
 
 def stop_and_wait(work: Work, wanted: Mapping[str, str]) -> list[str]:
-    """Stop machines, by id with their names, and wait until they are off; return the names of those that are not."""
+    """Stop machines, given as names by id, and wait until they are off; return the names of those that are not."""
     pending, asked = dict(wanted), set[str]()
     began = work.clock()
     while True:
@@ -151,7 +151,7 @@ def stop_and_wait(work: Work, wanted: Mapping[str, str]) -> list[str]:
                     operations.stop_machine(work.client, machine_id)
                     asked.add(machine_id)
                 except (RequestError, LostAnswerError) as error:
-                    work.say(f"{name}: {error.what}")  # asked again, until the time is over
+                    work.say(f"{name}: {error.what}")  # retry until the time is over
         if not pending or work.clock() - began > STOPPED_WITHIN:
             return list(pending.values())
         work.sleep(INTERVAL)

@@ -1,12 +1,11 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure GPUs (or CPU cores) and the network between nodes: an ordinary job, started by torchrun, that needs torch.
+"""Measure GPUs (or CPU cores) and the network between nodes, as an ordinary job under torchrun that needs torch.
 
-work.json beside this file, or what is given as an argument, says what to measure, and in how many seconds a phase. Rank
-0 writes what was measured to measured/benchmark.json in the run directory after each phase, so that what was stopped
-still tells something. Nothing is judged here. Each result that is timed is also looked at: what is fast and wrong is
-told by name.
+work.json beside this file, or the file given as an argument, says what to measure, and the seconds per phase. After
+each phase, rank 0 writes the results to measured/benchmark.json in the run directory, so that a stopped run still has
+results. Nothing is judged here. Each timed result is also checked, and wrong ones are reported with their rank.
 
 Python 3.8 and newer.
 """
@@ -25,17 +24,17 @@ from typing import Any, Callable, Dict
 import torch
 import torch.distributed as dist
 
-SIZES = [8] + [1024 * 4**power for power in range(11)]  # bytes of a whole buffer: 8 B, 1 KiB ... 1 GiB
+SIZES = [8] + [1024 * 4**power for power in range(11)]  # bytes of the whole buffer: 8 B, 1 KiB ... 1 GiB
 WARM_UP, LEAST, MOST = 2, 3, 20  # repetitions of an operation
-LONGEST = 2.0  # seconds of one operation, beyond which larger ones are left out
-PAIR_BYTES = {"nccl": 64 << 20, "gloo": 4 << 20}  # well above what a token bucket lets pass at once
+LONGEST = 2.0  # seconds; after an operation that takes longer, larger sizes are skipped
+PAIR_BYTES = {"nccl": 64 << 20, "gloo": 4 << 20}  # well above the burst size of a token bucket
 PAIR_REPEATS, PAIR_PINGS = 5, 20
-Row = Dict[str, Any]  # Python 3.8 knows no dict[...] outside of annotations
-PATTERN = 7  # values of a buffer differ from place to place, so that an exchanged part is seen
+Row = Dict[str, Any]  # Python 3.8 does not support dict[...] outside annotations
+PATTERN = 7  # values differ within a buffer, to detect swapped parts
 
 
 class Ranks:
-    """Who takes part: this rank, its node and its device, and a group of gloo by which ranks agree."""
+    """The ranks of the job: this rank, its node and device, and a gloo group through which ranks agree."""
 
     def __init__(self) -> None:
         self.cuda = torch.cuda.is_available()
@@ -56,19 +55,19 @@ class Ranks:
         self.leading = dist.new_group(self.leaders, backend="gloo")
 
     def everybody(self, value: Any) -> list[Any]:
-        """What each rank says, by rank."""
+        """Each rank's value, by rank."""
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value, group=self.control)
         return found
 
     def agreed(self, value: float, group: Any = None, root: int = 0) -> float:
-        """Rank 0's word, for all."""
+        """Rank 0's value, on all ranks."""
         told = torch.tensor([float(value)], dtype=torch.float64)
         dist.broadcast(told, root, group=group or self.control)
         return float(told[0])
 
     def slowest(self, times: list[float], group: Any = None) -> list[float]:
-        """The longest time of any rank, repetition by repetition."""
+        """The longest time of any rank, for each repetition."""
         told = torch.tensor(times, dtype=torch.float64)
         dist.all_reduce(told, dist.ReduceOp.MAX, group=group or self.control)
         return told.tolist()
@@ -77,24 +76,24 @@ class Ranks:
         dist.barrier(group=self.control)
 
     def finish(self) -> None:
-        """Have the device do all that it was given."""
+        """Wait until the device has done all its work."""
         if self.cuda:
             torch.cuda.synchronize()
 
 
 class Clock:
-    """The seconds of one phase, counted by rank 0: all ranks do the same or nothing."""
+    """The seconds of one phase, counted by rank 0, so that all ranks decide alike."""
 
     def __init__(self, ranks: Ranks, seconds: float, group: Any = None) -> None:
         self.ranks, self.group, self.end = ranks, group, time.monotonic() + seconds
 
     def has(self, seconds: float) -> bool:
-        """Whether there is time for something that takes so long."""
+        """Whether there is time left for this many seconds."""
         return self.ranks.agreed(time.monotonic() + seconds < self.end, self.group) > 0
 
 
 def timed(ranks: Ranks, action: Callable[[], Any]) -> float:
-    """Seconds of one call, to the end of what it gives the device to do."""
+    """Seconds of one call, including the work it starts on the device."""
     ranks.finish()
     start = time.perf_counter()
     action()
@@ -103,7 +102,7 @@ def timed(ranks: Ranks, action: Callable[[], Any]) -> float:
 
 
 def hardware(ranks: Ranks) -> Row:
-    """What this rank runs on."""
+    """This rank's hardware."""
     found = {"rank": ranks.rank, "node": ranks.node, "local_rank": ranks.local_rank, "cores": os.cpu_count()}
     if ranks.cuda:
         card = torch.cuda.get_device_properties(ranks.device)
@@ -123,7 +122,7 @@ def hardware(ranks: Ranks) -> Row:
 
 
 def number_in(path: str) -> float | None:
-    """The number that a file of the kernel begins with, None where it has none that says something."""
+    """The number at the start of a kernel file, None if there is no meaningful one."""
     try:
         with open(path, encoding="ascii") as stream:
             value = float(stream.read().split()[0])
@@ -136,7 +135,7 @@ def number_in(path: str) -> float | None:
 
 
 def precision(ranks: Ranks) -> torch.dtype:
-    """The type in which this device is trained: float32 below Volta, whose half precision is no faster."""
+    """The type for training on this device: float32 before Volta, where half precision is no faster."""
     if not ranks.cuda:
         return torch.float32
     major = torch.cuda.get_device_capability(ranks.device)[0]
@@ -144,7 +143,7 @@ def precision(ranks: Ranks) -> torch.dtype:
 
 
 def matmul(ranks: Ranks, seconds: float, size: int) -> Row:
-    """Multiply matrices for some seconds; return the rate over time, and whether the product is right."""
+    """Multiply matrices for some seconds; return the rate over time, and whether the product is correct."""
     kind = precision(ranks)
     if not size:
         memory = torch.cuda.get_device_properties(ranks.device).total_memory if ranks.cuda else 0
@@ -161,7 +160,7 @@ def matmul(ranks: Ranks, seconds: float, size: int) -> Row:
     for _warm in range(2 if not ranks.cuda else 20):
         torch.mm(left, right, out=product)
     while len(times) < LEAST or time.monotonic() < end:
-        flush.zero_()  # or the cache would have the matrices
+        flush.zero_()  # evicts the matrices from the cache
         times.append(timed(ranks, lambda: torch.mm(left, right, out=product)))
     rates = [2.0 * size**3 / spent / 1e12 for spent in times]
     quarter = max(1, len(rates) // 4)
@@ -179,17 +178,17 @@ def matmul(ranks: Ranks, seconds: float, size: int) -> Row:
 
 
 def product_is_right(left: torch.Tensor, right: torch.Tensor, product: torch.Tensor) -> bool:
-    """Whether a product is one, by the sum of each of its rows, in double precision."""
+    """Whether a matrix product is correct, from its row sums in double precision."""
     ones = torch.ones(right.shape[1], 1, dtype=torch.float64, device=product.device)
     meant = left.to(torch.float64) @ (right.to(torch.float64) @ ones)
     found = product.to(torch.float64)
-    # each value is rounded by up to half of eps: of many, about that part of the row's length
+    # rounding: each value by up to eps / 2, so a row by about eps / 2 of its norm
     allowed = 16.0 * torch.finfo(product.dtype).eps * found.norm(dim=1, keepdim=True)
     return bool(((meant - found @ ones).abs() <= allowed).all())
 
 
 def measure_matmul(ranks: Ranks, work: Row, clock_seconds: float) -> list[Row]:
-    """All ranks at once, as in training; or some, one after another, while the others wait."""
+    """Measure all ranks at once, as in training; or some, one after another, while the others wait."""
     alone = work.get("matmul_alone")
     each = min(clock_seconds, work.get("matmul_seconds", 5.0))
     if alone is None:
@@ -210,7 +209,7 @@ def measure_matmul(ranks: Ranks, work: Row, clock_seconds: float) -> list[Row]:
 
 
 def measure_copies(ranks: Ranks, seconds: float) -> list[Row]:
-    """Memory to memory, all ranks at once."""
+    """Measure copies from memory to memory, all ranks at once."""
     size = (256 << 20) if ranks.cuda else (64 << 20)
     host = torch.arange(size // 4, dtype=torch.int32)
     if ranks.cuda:
@@ -245,7 +244,7 @@ def pattern(count: int, device: torch.device) -> torch.Tensor:
 def buffers(
     operation: str, count: int, place: int, size: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """What an operation gets, what it gives, and what that must be: every rank puts its own number on the pattern."""
+    """An operation's input, output and expected output: every rank adds its own number to the pattern."""
     whole, mine = pattern(count, device), place + 1.0
     part = count // size
     own = slice(place * part, (place + 1) * part)
@@ -263,7 +262,7 @@ def buffers(
 
 
 def operate(operation: str, given: torch.Tensor, taken: torch.Tensor | None, group: Any, root: int) -> torch.Tensor:
-    """One collective operation; returns where its result lies."""
+    """Run one collective operation; return the tensor with its result."""
     if operation == "all_reduce":
         dist.all_reduce(given, group=group)
     elif operation == "broadcast":
@@ -278,7 +277,7 @@ def operate(operation: str, given: torch.Tensor, taken: torch.Tensor | None, gro
 
 
 def collective(ranks: Ranks, operation: str, size: int, group: Any, members: list[int]) -> Row | None:
-    """One operation of one size: its times, and who has got a wrong result. None where the backend does not have it."""
+    """Measure one operation and size: its times, and ranks with wrong results. None if the backend lacks it."""
     place, many = members.index(ranks.rank), len(members)
     count = max(1, -(-size // (4 * many))) * many
     given, taken, meant = buffers(operation, count, place, many, ranks.device)
@@ -290,7 +289,7 @@ def collective(ranks: Ranks, operation: str, size: int, group: Any, members: lis
             return None
         raise
     right = bool(torch.equal(found, meant))
-    given.zero_()  # sums would grow without end
+    given.zero_()  # sums would grow without bound
     for _warm in range(WARM_UP):
         operate(operation, given, taken, group, members[0])
     dist.barrier(group=group)
@@ -304,7 +303,7 @@ def collective(ranks: Ranks, operation: str, size: int, group: Any, members: lis
 
 
 def measure_collectives(ranks: Ranks, work: Row, seconds: float, scope: str) -> tuple[list[Row], list[str]]:
-    """Operations of growing sizes, over the ranks of each node at once, or over all."""
+    """Measure operations of growing sizes, over the ranks of each node at once, or over all ranks."""
     members = ranks.members[ranks.node] if scope == "node" else list(range(ranks.size))
     group = ranks.groups[ranks.node] if scope == "node" else dist.group.WORLD
     sizes = [size for size in SIZES if size <= largest(ranks, work)]
@@ -335,7 +334,7 @@ def measure_collectives(ranks: Ranks, work: Row, seconds: float, scope: str) -> 
 
 
 def row_of(scope: str, node: int, operation: str, told: list[Row], members: list[int]) -> Row:
-    """An operation takes as long as with the rank that is last, in each repetition."""
+    """The row of an operation: in each repetition, it takes as long as the slowest rank."""
     times = sorted(max(spent) for spent in zip(*(one["times"] for one in told)))
     return {
         "scope": scope,
@@ -351,7 +350,7 @@ def row_of(scope: str, node: int, operation: str, told: list[Row], members: list
 
 
 def largest(ranks: Ranks, work: Row) -> int:
-    """Bytes of the largest buffer for which the rank that has least has room."""
+    """Bytes of the largest buffer that fits on the rank with the least memory."""
     wanted = work.get("largest") or (1 << 30 if ranks.cuda else 64 << 20)
     free = torch.cuda.mem_get_info()[0] // 8 if ranks.cuda else wanted
     told = torch.tensor([min(wanted, free)], dtype=torch.int64)
@@ -363,7 +362,7 @@ def largest(ranks: Ranks, work: Row) -> int:
 
 
 def exchange(given: torch.Tensor, taken: torch.Tensor, peer: int) -> None:
-    """Send and receive at once. Receive first: gloo does one after the other where it is asked the other way round."""
+    """Send and receive at once. Receive first: otherwise gloo does one after the other."""
     receive, send = dist.P2POp(dist.irecv, taken, peer), dist.P2POp(dist.isend, given, peer)
     for request in dist.batch_isend_irecv([receive, send]):
         request.wait()
@@ -375,7 +374,7 @@ def pass_on(tensor: torch.Tensor, way: Callable[..., Any], peer: int) -> None:
 
 
 def measure_pair(ranks: Ranks, peer: int, size: int) -> Row:
-    """The seconds of an exchange with another node, and of a short message there and back."""
+    """Measure the seconds of an exchange with another node, and of a short message there and back."""
     count = size // 4
     given = pattern(count, ranks.device) + ranks.rank
     taken = torch.empty(count, device=ranks.device)
@@ -400,7 +399,7 @@ def measure_pair(ranks: Ranks, peer: int, size: int) -> Row:
 
 
 def measure_pairs(ranks: Ranks, work: Row, seconds: float) -> tuple[list[Row], list[str]]:
-    """Rounds of pairs that share no node, one rank a node; the other ranks wait."""
+    """Measure rounds of disjoint pairs of nodes, one rank per node; the other ranks wait."""
     rows: list[Row] = []
     left_out: list[str] = []
     if ranks.rank in ranks.leaders:
@@ -436,7 +435,7 @@ def pair_row(one: int, other: int, size: int, ends: list[Row]) -> Row:
         "bytes": size,
         "gbps": 8.0 * size / spent / 1e9,
         "us": max(end["us"] for end in ends),
-        # the end that was given something wrong names the other's words or the way between: both are told
+        # wrong data may come from the sender or the path: report both ends
         "right": all(end["right"] for end in ends),
     }
 
@@ -455,7 +454,7 @@ def main() -> None:
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "work.json")
     with open(path, encoding="utf-8") as stream:
         work = json.load(stream)
-    warnings.simplefilter("ignore", FutureWarning)  # newer torch has other names for some collectives, older has not
+    warnings.simplefilter("ignore", FutureWarning)  # newer torch renames some collectives, older lacks the new names
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     ranks = Ranks()
     document: Row = {
@@ -474,7 +473,7 @@ def main() -> None:
     }
     directory = os.path.join(os.environ.get("MUSTER_RUN_DIRECTORY", "."), "measured")
     os.makedirs(directory, exist_ok=True)
-    spare = 0.0  # what one phase leaves the next one has: the pairs come last, and need most where a node is slow
+    spare = 0.0  # unused time goes to the next phase: pairs come last, and need the most if a node is slow
     for phase, share in work["seconds"].items():
         started, seconds = time.monotonic(), share + spare
         if ranks.rank == 0:

@@ -1,12 +1,12 @@
-"""The work of the role checkpoints on a node: copies what runs save to S3, while they run and when they have ended.
+"""The role checkpoints' work on a node: copies what runs save to S3, during and after the run.
 
     checkpoints.py serve SETTINGS           for ever, as a service
     checkpoints.py wait SETTINGS RUN_ID     until all of a run is copied
 
-Each run below the runs' directory has a directory of checkpoints. Each entry of that, a file or a directory, is a
-checkpoint. It is copied when nothing in it has changed for some seconds, or when its marker is there. The data goes
-first, each version under a key of its own; then latest.json names it, with sizes and SHA-256: what stands there is
-whole. An upload that was interrupted goes on with the parts that S3 has. No state is kept here: S3 knows it.
+Each run below the runs' directory has a directory of checkpoints. Each entry in it, a file or a directory, is a
+checkpoint. It is copied when it has not changed for some seconds, or when its marker exists. The data is uploaded
+first, each version under its own key; then latest.json names it, with sizes and SHA-256, so whatever it names is
+complete. An interrupted upload resumes with the parts that S3 has. All state is in S3, none is kept here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from transfer import Fault, Pace, in_words, read_pieces
 MARK = "MUSTER-RESULT "
 THREADS = 4
 ACTIVE = ("starting", "running", "stopping")
-MOST_PATIENCE = 120.0  # seconds between two attempts while S3 refuses
+MOST_PATIENCE = 120.0  # most seconds between attempts while S3 refuses
 STATUS = "checkpoints.json"
 
 
 class File(NamedTuple):
-    """A file of a checkpoint. Its path is relative to the checkpoint, empty where it is the checkpoint."""
+    """A file of a checkpoint. Its path is relative to the checkpoint, empty if the file is the checkpoint."""
 
     path: str
     size: int
@@ -48,16 +48,16 @@ class File(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What a run has saved."""
+    """One checkpoint of a run."""
 
     name: str
     path: str
     files: tuple[File, ...]
-    touched: float  # when anything in it was changed last, also its names
+    touched: float  # time of the last change in it, including names
 
     @property
     def stamp(self) -> str:
-        """The version: when its newest file was written, in UTC, and what tells paths, sizes and times of all files."""
+        """The version: the UTC time of its newest file, and a digest of paths, sizes and times of all files."""
         newest = max(one.changed for one in self.files)
         when = datetime.datetime.fromtimestamp(newest // 10**9, datetime.timezone.utc)
         files = sorted((one.path, one.size, one.changed) for one in self.files)
@@ -71,11 +71,11 @@ class Checkpoint(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why a run's checkpoints are not copied."""
+    """Why a run's checkpoints cannot be copied."""
 
     text: str
-    patience: float  # seconds between two attempts
-    due: float  # when it is tried again, by the monotonic clock
+    patience: float  # seconds between attempts
+    due: float  # time of the next attempt, by the monotonic clock
 
 
 class Run(NamedTuple):
@@ -92,7 +92,7 @@ class Run(NamedTuple):
 
 
 def read_json(path: str) -> Any:
-    """The content of a file, None where it is not there or not whole."""
+    """The content of a file, None if it is missing or incomplete."""
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -101,14 +101,14 @@ def read_json(path: str) -> Any:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     with open(path + ".new", "w", encoding="utf-8") as stream:
         json.dump(value, stream, indent=1)
     os.replace(path + ".new", path)
 
 
 def runs_of(settings: dict[str, Any]) -> list[Run]:
-    """The runs of this node whose checkpoints are to be copied, the newest first."""
+    """The runs on this node whose checkpoints must be copied, newest first."""
     found = []
     pattern = os.path.join(glob.escape(os.path.expanduser(settings["runs_directory"])), "*", "node*", "plan.json")
     for path in glob.glob(pattern):
@@ -121,7 +121,7 @@ def runs_of(settings: dict[str, Any]) -> list[Run]:
 
 
 def is_alive(run: Run) -> bool:
-    """Whether something of the run may still write: its supervisor lives."""
+    """Whether the run may still write: its supervisor is alive."""
     noted = read_json(os.path.join(run.directory, "supervisor.json")) or {}
     try:
         with open(f"/proc/{noted.get('pid', 0)}/cmdline", "rb") as stream:
@@ -130,24 +130,24 @@ def is_alive(run: Run) -> bool:
     except OSError:
         pass
     status = read_json(os.path.join(run.directory, "status.json"))
-    # it has just been started, and has written nothing yet
+    # just started, with nothing written yet
     return status is None and time.time() - os.stat(run.directory).st_mtime < 60
 
 
 def directory_of(run: Run, settings: dict[str, Any]) -> str:
-    """Where a run saves its checkpoints."""
+    """The directory in which a run saves its checkpoints."""
     path = settings["directory"].replace("{run_id}", run.run_id).replace("{node_rank}", str(run.node_rank))
     return os.path.join(run.directory, os.path.expanduser(path))
 
 
 def names_its_run(settings: dict[str, Any]) -> bool:
-    """Whether each run has a directory of its own."""
+    """Whether each run has its own directory."""
     path = os.path.expanduser(settings["directory"])
     return "{run_id}" in path or not os.path.isabs(path)
 
 
 def unreadable(error: OSError) -> Fault:
-    """What is told of a place that is there and cannot be read: it is not known what a run has saved."""
+    """The fault of an existing but unreadable path: what the run has saved is unknown."""
     return Fault(
         f"{error.filename} cannot be read ({error.strerror}). Needed: everything a run saves, so that no partial "
         "copy passes for complete. Let the service's user read it, or name it in checkpoints_exclude"
@@ -155,7 +155,7 @@ def unreadable(error: OSError) -> Fault:
 
 
 def leads_nowhere(link: str) -> Fault:
-    """What is told of a link in a checkpoint whose target is missing: what it stands for would be missing in S3."""
+    """The fault of a broken link in a checkpoint, whose content would be missing in S3."""
     return Fault(
         f"{link} points to {os.readlink(link)}, which does not exist. Needed: everything a run saves, so that no "
         "partial copy passes for complete. Put it there, or remove the link"
@@ -163,12 +163,12 @@ def leads_nowhere(link: str) -> Fault:
 
 
 def refuse_part(error: OSError) -> None:
-    """For os.walk, which else leaves out what it cannot read."""
+    """Raise an error of os.walk, which would otherwise skip what it cannot read."""
     raise error
 
 
 def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
-    """A checkpoint with its files; None where there is none, or it vanishes meanwhile. Raises Fault."""
+    """A checkpoint with its files; None if it does not exist or vanishes meanwhile. Raises Fault."""
     files, touched = [], 0.0
     try:
         found = os.lstat(path)
@@ -182,7 +182,7 @@ def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
             for leaf in sorted(leaves):
                 full = os.path.join(current, leaf)
                 try:
-                    found = os.stat(full)  # a link to a file counts as the file
+                    found = os.stat(full)  # follows links to files
                 except FileNotFoundError:
                     if os.path.islink(full):
                         raise leads_nowhere(full) from None
@@ -199,7 +199,7 @@ def look_at(path: str, name: str, marker: str) -> Checkpoint | None:
 
 
 def checkpoints_in(directory: str, settings: dict[str, Any]) -> list[Checkpoint]:
-    """All checkpoints of a directory, whole or not, the newest first. Raises Fault."""
+    """All checkpoints in a directory, complete or not, newest first. Raises Fault."""
     marker, found = settings["marker"], []
     try:
         names = sorted(os.listdir(directory))
@@ -208,7 +208,7 @@ def checkpoints_in(directory: str, settings: dict[str, Any]) -> list[Checkpoint]
     except OSError as error:
         raise unreadable(error) from None
     for name in names:
-        if name == "lost+found":  # a file system's own, which only root may read
+        if name == "lost+found":  # belongs to the file system, readable only by root
             continue
         if any(fnmatch.fnmatch(name, pattern) for pattern in settings["exclude"]):
             continue
@@ -221,7 +221,7 @@ def checkpoints_in(directory: str, settings: dict[str, Any]) -> list[Checkpoint]
 
 
 def is_whole(one: Checkpoint, settings: dict[str, Any], now: float) -> bool:
-    """Whether nothing writes to a checkpoint any more, as far as that can be known."""
+    """Whether a checkpoint is no longer being written, as far as can be known."""
     marker = settings["marker"]
     if marker:
         beside = one.path + ("" if marker.startswith(".") else ".") + marker
@@ -230,7 +230,7 @@ def is_whole(one: Checkpoint, settings: dict[str, Any], now: float) -> bool:
 
 
 def wanted_of(found: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
-    """Those that are to be copied, by their names."""
+    """The checkpoints whose names match the patterns to copy."""
     return [one for one in found if any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)]
 
 
@@ -238,9 +238,9 @@ def wanted_of(found: list[Checkpoint], patterns: list[str]) -> list[Checkpoint]:
 
 
 def with_entry(manifest: dict[str, Any], entry: dict[str, Any], versions: int) -> dict[str, Any]:
-    """The manifest with one more checkpoint, without versions of it that are too old.
+    """The manifest with one more checkpoint, and without versions of it that are too old.
 
-    The newest checkpoint comes first. Of one name it is the one that was copied last, whatever the times of its files.
+    The newest checkpoint comes first. Of several with the same name, the last one copied counts as the newest.
     """
     others = without(manifest, entry)["checkpoints"]
     later = itertools.takewhile(lambda one: one["name"] != entry["name"] and one["stamp"] > entry["stamp"], others)
@@ -260,7 +260,7 @@ def without(manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_of(manifest: dict[str, Any], one: Checkpoint) -> dict[str, Any] | None:
-    """What the manifest says of a checkpoint, if it is copied in this version with all its files."""
+    """The manifest's entry for a checkpoint, if this version is copied with all its files."""
     version, sizes = (one.name, one.stamp), {file.path: file.size for file in one.files}
     for entry in manifest["checkpoints"]:
         copied = {file["path"]: file["size"] for file in entry["files"]}
@@ -271,7 +271,7 @@ def entry_of(manifest: dict[str, Any], one: Checkpoint) -> dict[str, Any] | None
 
 
 def has(manifest: dict[str, Any], one: Checkpoint) -> bool:
-    """Whether a checkpoint is copied, in this version."""
+    """Whether this version of a checkpoint is copied."""
     return entry_of(manifest, one) is not None
 
 
@@ -290,7 +290,7 @@ class Copier:
         self.pace = Pace(settings["bandwidth"] * 1e6)
 
     def manifest(self) -> dict[str, Any]:
-        """What S3 has of this run and node."""
+        """The manifest of this run and node in S3."""
         try:
             answer = self.s3.get_object(Bucket=self.bucket, Key=f"{self.base}/latest.json")
         except PROBLEMS as error:
@@ -303,18 +303,18 @@ class Copier:
         return found
 
     def put(self, key: str, body: bytes) -> str:
-        """Put an object at once; S3 compares the MD5."""
+        """Put an object in one request; S3 verifies the MD5."""
         digest = base64.b64encode(hashlib.md5(body).digest()).decode()
         self.pace.take(len(body))
         return self.told(self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, ContentMD5=digest))
 
     @staticmethod
     def told(answer: dict[str, Any]) -> str:
-        """The ETag of an answer; empty where it says nothing of the content."""
+        """The ETag in an answer; empty if it does not depend on the content."""
         return "" if "aws:kms" in answer.get("ServerSideEncryption", "") else str(answer["ETag"]).strip('"')
 
     def parts_of(self, key: str) -> tuple[str, dict[int, str]]:
-        """An upload that was interrupted, and the MD5 of the parts that S3 has of it."""
+        """An interrupted upload, and the MD5 of the parts that S3 has."""
         uploads = self.s3.list_multipart_uploads(Bucket=self.bucket, Prefix=key).get("Uploads", [])
         for upload in uploads:
             if upload["Key"] == key:
@@ -328,11 +328,11 @@ class Copier:
         return "", {}
 
     def there(self, key: str) -> tuple[int, str]:
-        """Size and ETag of an object, -1 where there is none."""
+        """Size and ETag of an object, size -1 if it does not exist."""
         try:
             head = self.s3.head_object(Bucket=self.bucket, Key=key)
         except PROBLEMS as error:
-            if code_of(error) == "403":  # this answer has no words; that to a listing has
+            if code_of(error) == "403":  # this answer has no message; that of a listing has
                 self.s3.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             if code_of(error) not in ("404", "NoSuchKey"):
                 raise
@@ -340,7 +340,7 @@ class Copier:
         return head["ContentLength"], self.told(head)
 
     def copy_file(self, path: str, file: File, key: str) -> str:
-        """Copy a file, or what is missing of it; return its SHA-256. Raises Changed and Fault."""
+        """Copy a file, or its missing parts; return its SHA-256. Raises Changed and Fault."""
         length = part_size(file.size)
         at_once = file.size <= length
         size, etag = self.there(key)
@@ -363,7 +363,7 @@ class Copier:
         return sha256
 
     def copy_parts(self, path: str, file: File, key: str, length: int) -> tuple[str, list[bytes], str]:
-        """Copy the parts of a file that S3 has not; return its SHA-256, the MD5 of the parts, and S3's ETag."""
+        """Copy the parts of a file that S3 lacks; return its SHA-256, the parts' MD5, and S3's ETag."""
         words = {"Bucket": self.bucket, "Key": key}
         upload, have = self.parts_of(key)
         words["UploadId"] = upload or self.s3.create_multipart_upload(**words)["UploadId"]
@@ -382,7 +382,7 @@ class Copier:
                     digests.append(hashlib.md5(piece).digest())
                     if have.get(number) != digests[-1].hex():
                         running.append(pool.submit(send, number, piece, digests[-1]))
-                    if len(running) > THREADS:  # no more parts than these are held in memory
+                    if len(running) > THREADS:  # limits the parts held in memory
                         running.popleft().result()
                 while running:
                     running.popleft().result()
@@ -395,7 +395,7 @@ class Copier:
         return sha256, digests, self.told(answer)
 
     def tell(self) -> None:
-        """A sign of life for the one who waits."""
+        """Show progress to the waiting process."""
         with contextlib.suppress(OSError):
             os.utime(os.path.join(self.run.directory, STATUS))
 
@@ -422,14 +422,14 @@ class Copier:
         return manifest
 
     def missing(self, entry: dict[str, Any]) -> str:
-        """The first object of a checkpoint that S3 does not have in full; empty where it has them all."""
+        """The first object of a checkpoint that is missing or incomplete in S3; empty if none is."""
         for file in entry["files"]:
             if self.there(file["key"])[0] != file["size"]:
                 return str(file["key"])
         return ""
 
     def sweep(self, name: str, manifest: dict[str, Any]) -> None:
-        """Remove what S3 has of a checkpoint and the manifest does not name: old versions, and what is left half."""
+        """Remove a checkpoint's objects that the manifest does not name: old versions, and partial uploads."""
         named = {file["key"] for entry in manifest["checkpoints"] for file in entry["files"]}
         words = {"Bucket": self.bucket, "Prefix": f"{self.base}/data/{name}@"}
         for page in self.s3.get_paginator("list_multipart_uploads").paginate(**words):
@@ -442,7 +442,7 @@ class Copier:
 
 
 def unchanged(path: str, file: File, sha256: str) -> str:
-    """The SHA-256 that was read, if the file is still what it was. Raises Changed."""
+    """The SHA-256 that was computed, if the file has not changed since. Raises Changed."""
     now = os.stat(path)
     if (now.st_size, now.st_mtime_ns, now.st_ino) != (file.size, file.changed, file.inode):
         raise Changed(path)
@@ -450,7 +450,7 @@ def unchanged(path: str, file: File, sha256: str) -> str:
 
 
 def remove(one: Checkpoint, marker: str) -> None:
-    """Remove a checkpoint: the files that it names, its marker, and the directories that are empty then."""
+    """Remove a checkpoint: its files, its marker, and directories that become empty."""
     if not os.path.isdir(one.path):
         os.unlink(one.path)
         return
@@ -469,16 +469,16 @@ def remove(one: Checkpoint, marker: str) -> None:
 
 
 class Service:
-    """Copies the checkpoints of all runs, and tells each run's directory how far that is."""
+    """Copies the checkpoints of all runs, and writes the progress into each run's directory."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.manifests: dict[str, dict[str, Any]] = {}
-        self.troubles: dict[str, Trouble] = {}  # by the run's directory
+        self.troubles: dict[str, Trouble] = {}  # by run directory
         self.warned: set[str] = set()
 
     def say(self, run: Run, text: str) -> None:
-        """Tell the journal, and whoever watches the run."""
+        """Write to the journal, and to the events that users watch."""
         print(f"{run.run_id} node{run.node_rank}: {text}", flush=True)
         path = os.path.join(run.directory, "events.jsonl")
         if is_alive(run) and os.path.exists(path):
@@ -487,7 +487,7 @@ class Service:
                 stream.write(json.dumps(record) + "\n")
 
     def status(self, run: Run, alive: bool, wanted: list[Checkpoint], pending: list[Checkpoint]) -> None:
-        """Write down how far it is."""
+        """Write the progress to a file."""
         trouble = self.troubles.get(run.directory)
         write_json(
             os.path.join(run.directory, STATUS),
@@ -502,7 +502,7 @@ class Service:
         )
 
     def look_at_space(self, run: Run, directory: str) -> None:
-        """Warn once where the disk fills up."""
+        """Warn once if the disk is filling up."""
         free = shutil.disk_usage(directory).free
         if free >= self.settings["free_gib"] * 2**30:
             self.warned.discard(run.directory)
@@ -516,9 +516,9 @@ class Service:
             )
 
     def prune(self, run: Run, found: list[Checkpoint]) -> None:
-        """Remove checkpoints from this disk, all but the newest, where that is wanted and S3 has each of their files.
+        """If wanted, remove from this disk all but the newest checkpoints, once S3 has all their files.
 
-        One that S3 has lost meanwhile is copied again.
+        A checkpoint that S3 has lost is copied again.
         """
         keep, manifest = self.settings["keep_local"], self.manifests[run.directory]
         copied = [(one, entry) for one in found for entry in [entry_of(manifest, one)] if entry]
@@ -534,9 +534,9 @@ class Service:
                 continue
             now = look_at(one.path, one.name, self.settings["marker"])
             if now is not None and now.files != one.files:
-                continue  # it was changed since, and is copied once more
+                continue  # it has changed, and is copied again
             try:
-                with contextlib.suppress(FileNotFoundError):  # the run removes it, too
+                with contextlib.suppress(FileNotFoundError):  # the run may remove it, too
                     remove(one, self.settings["marker"])
             except OSError as error:
                 if one.path not in self.warned:
@@ -572,7 +572,7 @@ class Service:
         try:
             manifest = self.manifests[run.directory] = self.copier(run).copy(one, manifest)
         except Changed:
-            return False  # it will be looked at again
+            return False  # retried in a later round
         took = time.monotonic() - started
         self.say(run, f"checkpoint {one.name} ({in_words(one.size)}) was copied to S3 in {took:.1f} s")
         self.prune(run, found)
@@ -581,7 +581,7 @@ class Service:
         return len(ready) > 1
 
     def copier(self, run: Run) -> Copier:
-        """One with fresh credentials."""
+        """A copier with fresh credentials."""
         return Copier(self.settings, run, client(self.settings["region"], self.settings["endpoint_url"]))
 
     def attend(self, run: Run) -> bool:
@@ -605,7 +605,7 @@ class Service:
         return again
 
     def serve(self) -> None:
-        """Copy for ever. A run in trouble holds up no other."""
+        """Copy forever. A run in trouble does not delay others."""
         while True:
             runs, again = runs_of(self.settings), False
             for run in runs if names_its_run(self.settings) else runs[:1]:
@@ -615,7 +615,7 @@ class Service:
 
     @staticmethod
     def note(run: Run, text: str) -> None:
-        """Write a problem, or its end, down where the one who waits looks."""
+        """Record a problem, or its end, for the waiting process."""
         with contextlib.suppress(OSError):
             path = os.path.join(run.directory, STATUS)
             nothing = {"alive": True, "copied": [], "pending": [], "seen": [], "to": ""}
@@ -623,7 +623,7 @@ class Service:
 
 
 def seen(wanted: list[Checkpoint]) -> list[str]:
-    """What tells whether anything is new."""
+    """A value that changes when there is something new."""
     return [f"{one.name}@{one.stamp}" for one in wanted]
 
 

@@ -1,12 +1,12 @@
-"""The work of the role container_image on a node: the same image on all nodes, fetched or built once.
+"""The role container_image's work on a node: get the same image onto all nodes, fetched or built once.
 
-    image.py start REQUEST      begin in the background, or find that it has begun
-    image.py follow REQUEST     show how far it is, until it has ended
+    image.py start REQUEST      start in the background, unless already running
+    image.py follow REQUEST     show the progress until it ends
 
-The first node pulls, loads or builds the image and writes it into an archive, if a node lacks it. An archive to which
-nothing is added is handed on as it is, while the first node loads it. The others get an equal share of the archive
-from the first and the rest from each other, in the way of stage.py and with the proofs of peers.py, and hand it to
-their engines. An interrupted call is resumed.
+The first node pulls, loads or builds the image and, if another node lacks it, writes it into an archive. A given
+archive to which nothing is added is passed on unchanged, while the first node loads it. Each other node gets an equal
+share of the archive from the first and the rest from its peers, as in stage.py and with the proofs of peers.py, and
+loads it into its engine. An interrupted call is resumed.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ from wanted import Entry, Piece, cut
 
 ARCHIVE = "image.tar"
 CHUNK = 2**20
-FAREWELL = 15.0  # seconds for which one that has failed is there for peers that begin a little later
+FAREWELL = 15.0  # seconds for which a failed node still answers peers that start later
 
 
 class FirstNode:
-    """Where the image comes from: the node that has it, or gets it."""
+    """The source of the image: the node that has it, or gets it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def is_here(self, me: int) -> bool:
-        """Whether all of it lies on this node."""
+        """Whether the source is on this node."""
         return me == 0
 
     def find(self, image: Image) -> list[Entry]:
-        """What is to be brought. Raises Fault."""
+        """The files to distribute. Raises Fault."""
         return image.list_wanted()
 
 
 class Image(Stage):
-    """One call on one node. The first of the nodes is the one that has the image, or gets it."""
+    """One call on one node. The first node is the one that has the image, or gets it."""
 
     full_remedy = "Make room, or set container_image_directory, and run this again"
 
@@ -74,8 +74,8 @@ class Image(Stage):
         super().__init__({"port_variable": "container_image_port", **request})
         self.engine = Engine(request["engine"])
         self.name: str = request["name"]
-        self.idle = False  # nothing is brought to this node
-        self.as_it_is = ""  # on the first node the archive that is handed on without the engine
+        self.idle = False  # whether this node needs nothing
+        self.as_it_is = ""  # on the first node: the archive that is passed on unchanged
         self.asked = changed_at(os.path.join(self.own, "request.json"))
         self.doing = f"waits for {request['names'][0]}, from which the image comes" if self.me else ""
 
@@ -84,18 +84,18 @@ class Image(Stage):
         return FirstNode(self.request["names"][0])
 
     def report(self, doing: str) -> None:
-        """Tell what is going on."""
+        """Report the current step."""
         self.doing = doing
         self.write_status()
 
     def write_status(self, **more: Any) -> None:
-        """Write down how far it is."""
+        """Write the progress to a file."""
         super().write_status(**{"doing": self.doing, **more})
 
     # - the first node
 
     def list_wanted(self) -> list[Entry]:
-        """Have the image, and its archive where a node lacks it. Of the first node. Raises Fault."""
+        """On the first node: get the image, and its archive if another node lacks it. Raises Fault."""
         if self.me:
             first = self.request["names"][0]
             raise Fault(f"{first}, from which the image comes, has failed or does not answer: see its message")
@@ -118,16 +118,16 @@ class Image(Stage):
         return [Entry(ARCHIVE, " ".join(known), size, str(unpacked), sha256)]
 
     def archive(self) -> str:
-        """The path of the archive that the image comes from."""
+        """The path of the archive that contains the image."""
         return os.path.expanduser(str(self.request["archive"]))
 
     @functools.cached_property
     def unpacked(self) -> int:
-        """The bytes of that archive unpacked, 0 where it does not tell: of a compressed one all is read for that."""
+        """The archive's uncompressed size in bytes, 0 if unknown; a compressed one must be read completely."""
         return unpacked_size(self.archive())
 
     def target(self, entry: int) -> str:
-        """Where the archive lies that is handed on."""
+        """The path of the archive that is passed on."""
         return self.as_it_is or super().target(entry)
 
     def make(self) -> Found:
@@ -155,20 +155,20 @@ class Image(Stage):
             else:
                 base = self.pull(request["base"])
             if request["requirements"]:
-                self.give_name(base, self.own_name("base"))  # a builder knows names only
+                self.give_name(base, self.own_name("base"))  # a builder accepts only names
                 base = self.build("", "layer", request["label"])
         self.give_name(base, self.name)
         return self.must_find(self.name)
 
     def must_find(self, name: str) -> Found:
-        """An image that must be there. Raises Fault."""
+        """An image that must exist. Raises Fault."""
         found = self.engine.find(name)
         if not found:
             raise Fault(f"{self.engine.name} does not have {name}, although it said that it took it")
         return found
 
     def pull(self, name: str) -> str:
-        """Have the image of a registry. Raises Fault."""
+        """Pull an image from a registry. Raises Fault."""
         if self.engine.find(name) and not self.request["refresh"]:
             return name
         self.report(f"pulls {name}")
@@ -180,7 +180,7 @@ class Image(Stage):
         return name
 
     def load(self) -> str:
-        """Have the image of the archive; return its id. Raises Fault."""
+        """Load the image from the archive; return its id. Raises Fault."""
         path = self.archive()
         ids = read_archive(path)
         if not any(self.engine.find(one) for one in ids):
@@ -195,7 +195,7 @@ class Image(Stage):
         return known[0]
 
     def own_name(self, part: str) -> str:
-        """The name of what is built on the way to the image."""
+        """The name of an intermediate image."""
         return f"localhost/muster-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}:{part}"
 
     def layer(self) -> str:
@@ -209,7 +209,7 @@ class Image(Stage):
         )
 
     def build(self, context: str, part: str, label: str) -> str:
-        """Build from a directory with a Dockerfile, or without one add what a job requires; return the image's name."""
+        """Build from a directory's Dockerfile or, without one, add what a job requires; return the image's name."""
         self.report(f"builds {self.name}")
         name, text, file = self.own_name(part), "", os.path.join(context, self.request["dockerfile"])
         if not context:
@@ -219,7 +219,7 @@ class Image(Stage):
         words = [*self.engine.builder(), "--network=host", *more, f"--tag={name}", "--file", file, context]
         done = self.engine.run(*words, text=text)
         if done.returncode:
-            # what has failed may have said so on either of the two
+            # the failed step may have written to either stream
             done.stderr = done.stdout[-2000:] + done.stderr[-2000:]
             raise self.engine.build_fault(f"{self.name} cannot be built", done, self.request["registry_user"])
         return name
@@ -232,7 +232,7 @@ class Image(Stage):
                 raise self.engine.fault(f"{there} cannot be named {name}", done)
 
     def save(self, found: Found) -> tuple[int, str]:
-        """Write the archive that the others get, unless it lies there; return its bytes and their SHA-256."""
+        """Write the archive for the other nodes, unless it exists; return its size and SHA-256."""
         path, note = os.path.join(self.root, ARCHIVE), os.path.join(self.own, "archive.json")
         with contextlib.suppress(OSError, ValueError), open(note, encoding="utf-8") as stream:
             identity, size, changed, sha256 = json.load(stream)
@@ -264,7 +264,7 @@ class Image(Stage):
             if engine.returncode:
                 done = subprocess.CompletedProcess([], engine.returncode, "", said)
                 raise self.engine.fault(f"{self.name} cannot be written into an archive", done)
-        except (OSError, Fault):  # the engine ends by itself: nobody reads what it writes
+        except (OSError, Fault):  # the engine ends by itself once nobody reads its output
             os.unlink(path + ".new")
             raise
         os.replace(path + ".new", path)
@@ -273,7 +273,7 @@ class Image(Stage):
         return size, digest.hexdigest()
 
     def remove_unfinished(self) -> None:
-        """Remove an archive that a call was writing when it was killed: it takes the room of the next one."""
+        """Remove a partial archive of a killed call, whose disk space the next one needs."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.root, ARCHIVE + ".new"))
 
@@ -281,16 +281,16 @@ class Image(Stage):
 
     @property
     def reserve(self) -> float:
-        """Bytes that stay free."""
+        """Bytes to keep free."""
         return float(self.request["reserve_gib"] * 2**30)
 
     def share(self) -> list[Piece]:
-        """All pieces, each with the node that gets it from the first one, which gets none."""
+        """All pieces, each with the node that gets it from the first node, which gets none itself."""
         others = max(1, len(self.peers.nodes) - 1)
         return [piece._replace(owner=piece.owner + 1) for piece in cut(self.entries, others)] if self.entries else []
 
     def scan_local(self) -> None:
-        """Find what is there, and whether there is room for the rest. Raises Fault."""
+        """Find what exists here, and check the disk space for the rest. Raises Fault."""
         self.doing = ""
         if not self.entries or (self.me and self.find_arrived()):
             self.idle = True
@@ -309,25 +309,25 @@ class Image(Stage):
             self.changed.notify_all()
 
     def room_taken(self) -> int:
-        """The bytes of the disk that the archive has taken already: those of its pieces that have arrived, or all."""
+        """The disk space that the archive already uses: that of its arrived pieces, or all."""
         one = self.entries[0]
         self.read_index()
         if self.is_there(0):
             return one.size
         try:
-            # its length tells nothing: pieces arrive in any order, with holes between them; blocks are of 512 bytes
+            # the file is sparse, since pieces arrive in any order, so count its 512-byte blocks
             return min(one.size, os.stat(self.part_path(0)).st_blocks * 512)
         except FileNotFoundError:
             return 0
 
     def find_arrived(self) -> Found | None:
-        """The image that is brought, where the engine has it. Engines know one of an archive by different digests."""
+        """The wanted image, if the engine has it. Engines identify an archive's image by different digests."""
         return next(filter(None, map(self.engine.find, self.entries[0].key.split())), None)
 
     def check_room(self, image: int, archive: int) -> None:
-        """Raises Fault where a disk has no room for what the engine makes of the archive, beside that.
+        """Raise Fault if a disk has no room for the archive and the engine's copies of the image.
 
-        image: bytes, unpacked. archive: its bytes that are still to come.
+        image: uncompressed bytes. archive: bytes still to arrive.
         """
         self.remove_unfinished()
         root, free = self.engine.room()
@@ -349,7 +349,7 @@ class Image(Stage):
             )
 
     def fetch_own(self, number: int) -> None:
-        """Bring a piece from the first node."""
+        """Get a piece from the first node."""
         if not self.receive_while_there(0, number) and not self.failed:
             raise Fault(
                 f"{self.request['names'][0]}, from which the image comes, has failed (see its message), does not "
@@ -358,25 +358,25 @@ class Image(Stage):
             )
 
     def is_right(self, entry: int, path: str) -> bool:
-        """Whether it is the wanted archive. If all of it came in this call, each piece was proven: it is not read."""
+        """Whether it is the wanted archive. If all pieces came in this call, each was proved: it is not read again."""
         size = self.entries[entry].size
         if self.from_peers == size:
             return os.path.getsize(path) == size
         return super().is_right(entry, path)
 
     def refetch(self, entry: int) -> None:
-        """What arrived is not what was sent. Raises Fault."""
+        """Raise Fault: the archive that arrived is not the one that was sent."""
         os.unlink(self.part_path(entry))
         raise Fault(f"the archive of {self.name} that arrived is not the one that was sent. Run this again")
 
     def answer(self, path: str) -> Answer:
-        """What a peer gets; from a node to which nothing is brought no piece."""
+        """The answer to a peer; a node that needs nothing serves no pieces."""
         if self.idle and path.startswith("/piece/"):
             return Answer(410)
         return super().answer(path)
 
     def hand_to_engine(self) -> bool:
-        """Hand what has arrived to the engine; return whether it did not have it under its name. Raises Fault."""
+        """Load the archive into the engine; return whether the engine lacked it under its name. Raises Fault."""
         if not self.me:
             found = self.make() if self.as_it_is else self.must_find(self.name)
             return bool(found.id != self.request["ids"][0])
@@ -398,13 +398,13 @@ class Image(Stage):
         return bool(self.request["ids"][self.me] != found.id)
 
     def not_taken(self, done: subprocess.CompletedProcess[str]) -> Fault:
-        """Why the engine does not take the archive that has arrived; where it had no room, what it has and needs."""
+        """Why the engine cannot load the archive; if its disk is full, the space it has and needs."""
         engine = self.engine.name
         if not FULL.search(words_of(done)):
             return self.engine.fault(f"{engine} does not take {self.name}", done)
         try:
             root, free = self.engine.room()
-        except Fault:  # of a full disk it may not even tell
+        except Fault:  # with a full disk, the engine may not even answer
             return self.engine.fault(f"{engine} does not take {self.name}", done)
         size = int(self.entries[0].etag)
         return Fault(
@@ -414,20 +414,20 @@ class Image(Stage):
         )
 
     def take_leave(self, since: float) -> None:
-        """Wait until each peer has heard that we have failed: who does not would look for us for a minute.
+        """Wait until each peer has heard of our failure: others would look for us for a minute.
 
-        Not where the next call is about to begin: its nodes must not meet us.
-        since: when we did, by the monotonic clock.
+        Not if the next call is about to start, since its nodes must not meet us.
+        since: when we failed, by the monotonic clock.
         """
         heard, others = self.peers.heard, self.peers.others
         while time.monotonic() < since + FAREWELL and any(heard.get(peer, 0.0) < since for peer in others):
             if self.asked != changed_at(os.path.join(self.own, "request.json")):
                 return
             time.sleep(0.1)
-        time.sleep(0.5)  # for the answer to the last of them
+        time.sleep(0.5)  # for the answer to the last peer
 
     def clear_up(self) -> None:
-        """Remove what was only for the way; on the first node not before all have it."""
+        """Remove temporary files; on the first node, only when all nodes have the image."""
         if self.me or all(peer in self.done for peer in range(1, len(self.peers.nodes))):
             for path in (os.path.join(self.root, ARCHIVE), os.path.join(self.own, "index.jsonl")):
                 with contextlib.suppress(FileNotFoundError):
@@ -438,10 +438,10 @@ class Image(Stage):
 
 
 def room_needed(image: int, archive: int, store: int, beside: int, ours: int) -> dict[int, int]:
-    """The bytes that each disk needs while an archive is loaded.
+    """The bytes needed on each disk while an archive is loaded.
 
-    image, archive: their bytes, of the archive those that are still to come. store, beside, ours: numbers of the disks
-    on which the engine keeps the image, on which it unpacks it before, and on which the archive lies.
+    image: its bytes. archive: its bytes still to arrive. store, beside, ours: device numbers of the disks on which the
+    engine keeps the image, on which it unpacks it first, and on which the archive is.
     """
     needed = dict.fromkeys((store, beside, ours), 0)
     for disk, size in ((store, image), (beside, image), (ours, archive)):
@@ -450,7 +450,7 @@ def room_needed(image: int, archive: int, store: int, beside: int, ours: int) ->
 
 
 def changed_at(path: str) -> int:
-    """When a file was written, in ns; 0 where it is gone."""
+    """The modification time of a file, in ns; 0 if it is gone."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -458,7 +458,7 @@ def changed_at(path: str) -> int:
 
 
 def work(request: dict[str, Any]) -> None:
-    """Do it all, and write down how it ended."""
+    """Do all the work, and record how it ended."""
     image = Image(request)
     server = None
     try:
@@ -477,7 +477,7 @@ def work(request: dict[str, Any]) -> None:
         said = str(fault)
     except OSError as error:
         said = str(image.not_written(error))
-    except Exception as error:  # a fault of ours: peers should hear of it, too
+    except Exception as error:  # a bug of ours: peers must hear of it, too
         traceback.print_exc()
         said = f"{type(error).__name__}: {error} (see {image.own}/log)"
     since = time.monotonic()  # before any peer can hear of it

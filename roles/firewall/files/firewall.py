@@ -1,13 +1,13 @@
-"""Rules by which the nodes of a cluster accept all from each other, tried before they are kept.
+"""Firewall rules that accept all traffic between a cluster's nodes, tried before they are kept.
 
-    firewall.py try SECONDS   read the wanted rules from standard input; put them in force, and back after SECONDS
-    firewall.py confirm       keep what is tried
-    firewall.py rollback      put back what was in force before
-    firewall.py apply         put what is kept in force (at boot, and after nftables has loaded its own rules); first
-                              roll back a try that was cut off by a boot
+    firewall.py try SECONDS   read the wanted rules from standard input; activate them, and roll back after SECONDS
+    firewall.py confirm       keep the rules being tried
+    firewall.py rollback      restore the previous rules
+    firewall.py apply         activate the kept rules (at boot, and after nftables has loaded its own rules); first roll
+    back a try that a boot interrupted
 
 The rules are a JSON object: nodes (addresses), ssh_ports, ssh_from (networks, none: all), open (port, protocol, from),
-close (whether all else is refused). Standard library only, Python >= 3.8.
+close (whether to refuse everything else). Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 KEPT = Path("/etc/muster/firewall.json")
-STATE = Path("/var/lib/muster_firewall")  # on the disk: what a try has changed there outlives a boot too
-TRIED = STATE / "tried.json"  # there from the beginning of a try until it is confirmed or rolled back
-SAVED = STATE / "ufw.json"  # the files of ufw as they were before it
+STATE = Path("/var/lib/muster_firewall")  # on disk, since a try's changes also survive a boot
+TRIED = STATE / "tried.json"  # exists from the start of a try until it is confirmed or rolled back
+SAVED = STATE / "ufw.json"  # ufw's files from before the try
 UNIT = "muster_firewall.service"
 TIMER = "muster_firewall_rollback.timer"
 MARK = "muster"
@@ -46,19 +46,19 @@ class Fault(Exception):
 
 
 def digest(rules: Rules) -> str:
-    """A short name of these rules, by which they are found again among those in force."""
+    """A short digest of these rules, by which they are found among the active ones."""
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def by_family(addresses: list[str]) -> dict[int, list[str]]:
-    """Addresses or networks, those of IPv4 and those of IPv6."""
+    """Addresses or networks, split into IPv4 and IPv6."""
     return {4: [one for one in addresses if ":" not in one], 6: [one for one in addresses if ":" in one]}
 
 
 def openings(rules: Rules) -> list[dict[str, Any]]:
-    """What is open to others than the nodes."""
+    """The ports that are open to others than the nodes."""
     ssh = [{"port": port, "protocol": "tcp", "from": rules["ssh_from"]} for port in rules["ssh_ports"]]
-    # One network may be given as a text.
+    # A single network may be a plain string.
     others = [
         {**one, "from": one["from"].split(",") if isinstance(one["from"], str) else one["from"]}
         for one in rules["open"]
@@ -67,12 +67,12 @@ def openings(rules: Rules) -> list[dict[str, Any]]:
 
 
 def nft_set(values: list[Any]) -> str:
-    """Values as nft writes them."""
+    """Values in nft's notation."""
     return "{ " + ", ".join(str(value) for value in values) + " }"
 
 
 def node_rules(rules: Rules, family: str) -> list[str]:
-    """Accept all from the nodes, in a chain of this family of tables."""
+    """Rules that accept all traffic from the nodes, for a chain of this table family."""
     mark = f'accept comment "{MARK} {digest(rules)}"'
     words = {4: ("ip", ("ip", "inet")), 6: ("ip6", ("ip6", "inet"))}
     return [
@@ -83,7 +83,7 @@ def node_rules(rules: Rules, family: str) -> list[str]:
 
 
 def own_table(rules: Rules) -> str:
-    """The table that refuses all that is not named. Without `close` there is none."""
+    """Our table, which refuses everything not listed. Without `close` there is none."""
     if not rules["close"]:
         return ""
     lines = [
@@ -91,9 +91,9 @@ def own_table(rules: Rules) -> str:
         "ct state established,related accept",
         "iif lo accept",
         *node_rules(rules, "inet"),
-        # ICMP of both kinds, by number since a small system has no /etc/protocols: errors, path MTU, neighbours, ping.
+        # ICMP and ICMPv6, by number since a small system has no /etc/protocols: errors, path MTU, neighbors, ping.
         "meta l4proto { 1, 58 } accept",
-        # An address from a server.
+        # DHCP.
         "udp dport { 68, 546 } accept",
     ]
     for opening in openings(rules):
@@ -108,7 +108,7 @@ def own_table(rules: Rules) -> str:
 
 
 def iptables_lines(rules: Rules, version: int) -> list[str]:
-    """The same for ufw, which writes its rules as iptables does."""
+    """The same rules for ufw, which uses iptables' format."""
     chain = "ufw-before-input" if version == 4 else "ufw6-before-input"
     lines = [f"-A {chain} -s {address} -j ACCEPT" for address in by_family(rules["nodes"])[version]]
     for opening in openings(rules):
@@ -121,7 +121,7 @@ def iptables_lines(rules: Rules, version: int) -> list[str]:
 
 
 def with_block(text: str, lines: list[str]) -> str:
-    """A file of ufw's with our lines at the end of its table `filter`; without lines, without our block."""
+    """A ufw file with our block at the end of its table `filter`; without lines, our block is removed."""
     text = re.sub(rf"^{BEGIN}[^\n]*\n.*?^{END}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     if not lines:
         return text
@@ -136,7 +136,7 @@ def with_block(text: str, lines: list[str]) -> str:
 
 
 def input_chains(ruleset: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Others' chains through which all that comes in for this machine passes."""
+    """Others' chains that all incoming traffic for this machine passes."""
     chains = [entry["chain"] for entry in ruleset if "chain" in entry]
     return [
         chain
@@ -153,24 +153,24 @@ def rules_of(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> list[dict[
 
 
 def is_ours(rule: dict[str, Any]) -> bool:
-    """Whether we made a rule."""
+    """Whether a rule is ours."""
     return str(rule.get("comment", "")).startswith(f"{MARK} ")
 
 
 def is_of_iptables(chain: dict[str, Any]) -> bool:
-    """Whether iptables keeps a chain; it cannot read what others write there."""
+    """Whether a chain is managed by iptables, which cannot read rules written there by others."""
     return chain["family"] in ("ip", "ip6") and (chain["table"], chain["name"]) == ("filter", "INPUT")
 
 
 def refuses(ruleset: list[dict[str, Any]], chain: dict[str, Any]) -> bool:
-    """Whether a chain refuses what it has no rule for."""
+    """Whether a chain refuses traffic that matches no rule."""
     parts = [part for rule in rules_of(ruleset, chain)[-1:] for part in rule.get("expr", []) if "counter" not in part]
     words = [part["xt"].get("name", "").lower() if "xt" in part else word for part in parts for word in part]
     return chain.get("policy") == "drop" or words in (["drop"], ["reject"])
 
 
 def transaction(ruleset: list[dict[str, Any]], rules: Rules) -> str:
-    """What makes nft's rules say what is wanted; empty where they do."""
+    """The nft commands that establish the wanted rules; empty if they are already active."""
     commands = []
     for chain in input_chains(ruleset):
         place = f"{chain['family']} {chain['table']} {chain['name']}"
@@ -198,7 +198,7 @@ def transaction(ruleset: list[dict[str, Any]], rules: Rules) -> str:
 
 
 def run(*words: str, stdin: str = "") -> str:
-    """Run a command; a failure is a Fault that quotes it."""
+    """Run a command; raise a Fault with its output if it fails."""
     try:
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -209,7 +209,7 @@ def run(*words: str, stdin: str = "") -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, which keeps its permissions, or no part of it. It is on the disk then, also if the power fails."""
+    """Write a file atomically, keeping its permissions, and sync it to disk in case of a power failure."""
     path.parent.mkdir(exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     with new.open("w", encoding="utf-8") as stream:
@@ -223,7 +223,7 @@ def write(path: Path, text: str) -> None:
 
 
 def write_names(directory: Path) -> None:
-    """Have a directory's names on the disk."""
+    """Sync a directory to disk."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -233,7 +233,7 @@ def write_names(directory: Path) -> None:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other call of this program changes anything."""
+    """Hold the lock that excludes other changing calls of this program."""
     STATE.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (STATE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -241,18 +241,18 @@ def alone() -> Iterator[None]:
 
 
 def ruleset_now() -> list[dict[str, Any]]:
-    """All rules in force."""
+    """All active rules."""
     listed: list[dict[str, Any]] = json.loads(run("nft", "--json", "list", "ruleset"))["nftables"]
     return listed
 
 
 def ufw_is_active() -> bool:
-    """Whether ufw keeps the firewall of this machine."""
+    """Whether ufw manages this machine's firewall."""
     return shutil.which("ufw") is not None and "Status: active" in run("ufw", "status")
 
 
 def ufw_texts(rules: Rules) -> dict[Path, str]:
-    """The files of ufw as they are to be."""
+    """The desired contents of ufw's files."""
     texts = {
         path: with_block(path.read_text(), iptables_lines(rules, version))
         for version, path in UFW_FILES.items()
@@ -265,19 +265,19 @@ def ufw_texts(rules: Rules) -> dict[Path, str]:
 
 
 def differing(texts: dict[Path, str]) -> dict[Path, str]:
-    """Of these texts, those that are not what the files say."""
+    """Those of the texts that differ from the files."""
     return {path: text for path, text in texts.items() if path.read_text() != text}
 
 
 def write_ufw(texts: dict[Path, str]) -> None:
-    """Write files of ufw's and have it read them."""
+    """Write ufw's files and reload it."""
     for path, text in texts.items():
         write(path, text)
     run("ufw", "reload")
 
 
 def put_in_force(rules: Rules) -> None:
-    """Make these rules hold, by ufw where it is active, else by nftables."""
+    """Activate these rules, with ufw if it is active, else with nftables."""
     if ufw_is_active():
         texts = differing(ufw_texts(rules))
         if texts:
@@ -289,14 +289,14 @@ def put_in_force(rules: Rules) -> None:
 
 
 def is_in_force(rules: Rules) -> bool:
-    """Whether these rules hold."""
+    """Whether these rules are active."""
     if ufw_is_active():
         return not differing(ufw_texts(rules))
     return not transaction(ruleset_now(), rules)
 
 
 def kept() -> Rules:
-    """The rules that are kept; those that change nothing where there are none."""
+    """The kept rules; without any, rules that change nothing."""
     if KEPT.exists():
         rules: Rules = json.loads(KEPT.read_text())
         return rules
@@ -304,10 +304,10 @@ def kept() -> Rules:
 
 
 def try_rules(text: str, seconds: int) -> str:
-    """Put the rules of a text in force for so many seconds. Returns what was done."""
+    """Activate the rules in a text for this many seconds. Returns what was done."""
     wanted: Rules = json.loads(text)
-    rollback()  # a try before this one, of which nobody has heard: what it has changed is not what was there before
-    in_force = is_in_force(wanted)  # raises Fault where they cannot be put in force, before anything is changed
+    rollback()  # an earlier unconfirmed try: its changes are not the previous state
+    in_force = is_in_force(wanted)  # raises Fault if they cannot be activated, before any change
     if in_force and KEPT.exists() and KEPT.read_text() == text:
         return "unchanged"
     saved = {str(path): path.read_text() for path in (*UFW_FILES.values(), UFW_DEFAULTS) if path.exists()}
@@ -322,7 +322,7 @@ def try_rules(text: str, seconds: int) -> str:
         "--timer-property=AccuracySec=100ms",
     ]
     run(*words, sys.executable, os.path.abspath(__file__), "rollback")
-    run("systemctl", "--quiet", "enable", UNIT)  # which rolls back where a boot takes the timer away
+    run("systemctl", "--quiet", "enable", UNIT)  # rolls back if a boot removes the timer
     try:
         put_in_force(wanted)
     except Fault:
@@ -332,7 +332,7 @@ def try_rules(text: str, seconds: int) -> str:
 
 
 def confirm() -> str:
-    """Keep what is tried."""
+    """Keep the rules being tried."""
     if not TRIED.exists():
         raise Fault("the rules were rolled back before they were confirmed. Increase firewall_rollback_after")
     run("systemctl", "stop", TIMER)
@@ -342,7 +342,7 @@ def confirm() -> str:
 
 
 def rollback() -> str:
-    """Put back what was in force before a try."""
+    """Restore the rules from before a try."""
     if not TRIED.exists():
         return "nothing is tried"
     saved = {Path(path): text for path, text in json.loads(SAVED.read_text()).items()}
@@ -356,13 +356,13 @@ def rollback() -> str:
 
 
 def end_try() -> None:
-    """Note that nothing is tried any more."""
+    """Record that no try is active."""
     TRIED.unlink()
     write_names(STATE)
 
 
 def apply() -> str:
-    """Put in force what is to be: the kept rules, or those of a try that goes on."""
+    """Activate the kept rules, or those of a try that is still active."""
     if TRIED.exists():
         is_going_on = subprocess.run(["systemctl", "--quiet", "is-active", TIMER], check=False).returncode == 0
         if not is_going_on:
@@ -374,13 +374,13 @@ def apply() -> str:
 
 
 def is_at_boot() -> bool:
-    """Whether systemd puts the kept rules in force at each boot, and has done so at this one."""
+    """Whether systemd activates the kept rules at each boot, and has done so at this one."""
     asked = (["systemctl", "--quiet", word, UNIT] for word in ("is-enabled", "is-active"))
     return all(subprocess.run(words, capture_output=True, check=False).returncode == 0 for words in asked)
 
 
 def main(words: list[str]) -> int:
-    """Do what the first word says."""
+    """Carry out the command in the first word."""
     try:
         with alone():
             if words[:1] == ["try"]:

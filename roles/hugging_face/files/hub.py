@@ -1,10 +1,10 @@
-"""The work of the role hugging_face on the first node: what a hub has of models and data sets, in its own cache layout.
+"""The role hugging_face's work on the first node: get models and data sets from a hub, in its own cache layout.
 
-    hub.py ask      what is wanted, and how large it is: at most one request for each repository
-    hub.py fetch    bring what is missing of that, and name the files for the other nodes
+    hub.py ask      find what is wanted, and its size: at most one request per repository
+    hub.py fetch    download what is missing, and list the files for the other nodes
 
 The request is JSON on stdin. Needs huggingface_hub, Python >= 3.8, and the programs of the role stage_data beside it.
-The library finds the token in the file `token` of HF_HOME. Each file is compared with the hash that the hub tells.
+The library finds the token in the file `token` in HF_HOME. Each file is verified against the hub's hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wanted import inside
 MARK = "MUSTER-RESULT "
 OWN = ".muster-hub"
 THREADS = 8
-PATIENCE = 120.0  # seconds for which the hub may fail, or ask us to wait, before we give up
+PATIENCE = 120.0  # seconds for which the hub may fail or ask us to wait before we give up
 PASSING = (408, 429, 500, 502, 503, 504)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 TOKEN = "export HF_TOKEN on the machine that runs ansible-playbook, or set hugging_face_token, and run this again"
@@ -40,7 +40,7 @@ Got = TypeVar("Got")
 
 
 class File(NamedTuple):
-    """A file of a repository. `sha256` is told of large ones, `blob` is git's name for the content of the others."""
+    """A file in a repository. Large files have a `sha256`, the others a `blob`, git's hash of the content."""
 
     path: str
     size: int
@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 
 class Repository(NamedTuple):
-    """What is wanted of a repository: the files of one commit."""
+    """The wanted files of one commit of a repository."""
 
     kind: str
     name: str
@@ -59,11 +59,11 @@ class Repository(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Its directory in the cache, as the library names it."""
+        """Its directory in the cache, named as the library does."""
         return "--".join([f"{self.kind}s", *self.name.split("/")])
 
     def pointer(self, one: File) -> str:
-        """Where programs find a file, below the cache."""
+        """The path, below the cache, at which programs find a file."""
         return f"{self.folder}/snapshots/{self.commit}/{one.path}"
 
 
@@ -71,7 +71,7 @@ class Repository(NamedTuple):
 
 
 def prepare(request: dict[str, Any]) -> None:
-    """Have the library, once it is imported, use this cache and this hub."""
+    """Set the environment so that the library, once imported, uses this cache and this hub."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
         os.environ.pop(name, None)
     os.environ.update(
@@ -81,14 +81,14 @@ def prepare(request: dict[str, Any]) -> None:
         HF_HUB_DISABLE_PROGRESS_BARS="1",
         HF_HUB_DISABLE_TELEMETRY="1",
         HF_HUB_DISABLE_UPDATE_CHECK="1",
-        HF_HUB_DISABLE_SHARED_BLOBS="1",  # else a file may be a link out of the cache
+        HF_HUB_DISABLE_SHARED_BLOBS="1",  # otherwise a file may be a link out of the cache
         HF_HUB_DOWNLOAD_TIMEOUT="30",
         HF_HUB_ETAG_TIMEOUT="30",
     )
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
-    """An error, and what it was raised for: the library says of most that a file is not in the cache."""
+    """An error and its causes: for most errors, the library only says that a file is not in the cache."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)
@@ -97,20 +97,20 @@ def chain(error: BaseException | None) -> list[BaseException]:
 
 
 def response_of(error: Exception) -> Any:
-    """The hub's answer that an error is about; None where there was none."""
+    """The hub's answer behind an error; None if there was none."""
     answers = (getattr(one, "response", None) for one in chain(error))
     return next((one for one in answers if one is not None), None)
 
 
 def seconds_to_wait(answer: Any) -> float:
-    """For how long the hub asks us to wait, 0 where it does not say."""
+    """How long the hub asks us to wait, 0 if it does not say."""
     limit = re.search(r";\s*r=0\s*;\s*t=(\d+)", answer.headers.get("RateLimit", ""))
     after = answer.headers.get("Retry-After", "")
     return float(limit[1]) if limit else float(after) if after.isdigit() else 0.0
 
 
 def explain(error: Exception, request: dict[str, Any], one: dict[str, Any]) -> str:
-    """A lasting error in one line."""
+    """A permanent error in one line."""
     answer, endpoint, name = response_of(error), request["endpoint"], one["name"]
     what = f"{'data set' if one['kind'] == 'dataset' else 'model'} {name}"
     page = f"{endpoint}/{'datasets/' if one['kind'] == 'dataset' else ''}{name}"
@@ -139,7 +139,7 @@ def explain(error: Exception, request: dict[str, Any], one: dict[str, Any]) -> s
 
 
 def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, Any]) -> Got:
-    """Ask the hub, again while that may help. Raises Fault."""
+    """Ask the hub, and retry while that may help. Raises Fault."""
     pause, failing_since = 1.0, 0.0
     while True:
         began = time.monotonic()
@@ -149,12 +149,12 @@ def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, A
             raise
         except Exception as error:
             answer, words = response_of(error), explain(error, request, one)
-            # That a file is not in the cache is a ValueError too; what it was raised for counts.
+            # "Not in the cache" is also a ValueError, so look at its cause.
             no_answer = answer is None and not isinstance(chain(error)[-1], (ValueError, TypeError))
             full = any(isinstance(each, OSError) and each.errno == errno.ENOSPC for each in chain(error))
             if full or not (no_answer or (answer is not None and answer.status_code in PASSING)):
                 raise Fault(words) from None
-            if not failing_since or time.monotonic() - began > 60:  # it went well for a while
+            if not failing_since or time.monotonic() - began > 60:  # it had worked for a while
                 failing_since, pause = time.monotonic(), 1.0
             wait = pause
             if answer is not None and answer.status_code == 429:
@@ -170,7 +170,7 @@ def patiently(call: Callable[[], Got], request: dict[str, Any], one: dict[str, A
 
 
 def look_up(request: dict[str, Any], one: dict[str, Any]) -> Repository:
-    """What the hub has of a repository that is wanted: one request. Raises Fault."""
+    """Look up a wanted repository in the hub, with one request. Raises Fault."""
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=request["endpoint"])
@@ -205,7 +205,7 @@ def look_up(request: dict[str, Any], one: dict[str, Any]) -> Repository:
 
 
 class Cache:
-    """The cache of the library below HF_HOME, and beside it what we know of it."""
+    """The library's cache below HF_HOME, and our own documents about it."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.home = request["home"]
@@ -213,17 +213,17 @@ class Cache:
         self.own = os.path.join(self.home, OWN)
         for directory in (os.path.join(self.hub, STAGE_OWN), self.own):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        # The checksums that the other nodes are told are these: large files are read once for both.
+        # The same checksums are sent to the other nodes, so that large files are read only once.
         self.known = Known(os.path.join(self.hub, STAGE_OWN, "index.jsonl"))
 
     def read(self, name: str) -> Any:
-        """A document of ours; None where there is none."""
+        """One of our documents; None if it does not exist."""
         with contextlib.suppress(OSError, ValueError), open(os.path.join(self.own, name), encoding="utf-8") as stream:
             return json.load(stream)
         return None
 
     def write(self, name: str, content: Any) -> None:
-        """Write a document of ours."""
+        """Write one of our documents."""
         replace(os.path.join(self.own, name), json.dumps(content))
 
     def lies(self, repository: Repository, one: File) -> str:
@@ -235,7 +235,7 @@ class Cache:
         return os.path.normpath(os.path.join(os.path.dirname(pointer), os.readlink(path)))
 
     def is_right(self, repository: Repository, one: File) -> bool:
-        """Whether a file is there with the content that the hub tells."""
+        """Whether a file exists with the content that the hub has."""
         name = self.lies(repository, one)
         path = os.path.join(self.hub, name)
         if not inside(name) or not os.path.isfile(path) or os.path.getsize(path) != one.size:
@@ -248,7 +248,7 @@ class Cache:
         return digest.hexdigest() == one.blob
 
     def forget(self, repository: Repository, one: File) -> None:
-        """Remove a file that is wrong; else the library takes it for right."""
+        """Remove a wrong file, which the library would otherwise accept."""
         for path in (
             os.path.join(self.hub, self.lies(repository, one)),
             os.path.join(self.hub, repository.pointer(one)),
@@ -257,18 +257,18 @@ class Cache:
                 os.unlink(path)
 
     def brought(self, repositories: list[Repository]) -> int:
-        """Bytes that lie here of these repositories, whole or not."""
+        """Bytes of these repositories on this disk, complete files or not."""
         size = 0
         for folder in {one.folder for one in repositories}:
             with contextlib.suppress(OSError), os.scandir(os.path.join(self.hub, folder, "blobs")) as found:
                 for each in found:
-                    with contextlib.suppress(OSError):  # it got its name in this moment
+                    with contextlib.suppress(OSError):  # it was just renamed
                         size += each.stat().st_size
         return size
 
 
 def replace(path: str, text: str) -> None:
-    """Write a file, all of it or nothing."""
+    """Write a file atomically."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as stream:
         stream.write(text)
@@ -276,7 +276,7 @@ def replace(path: str, text: str) -> None:
 
 
 def as_read(held: Any) -> Repository:
-    """A repository as it stands in a document of ours."""
+    """A repository from one of our documents."""
     kind, name, revision, commit, files = held
     return Repository(kind, name, revision, commit, tuple(File(*one) for one in files))
 
@@ -285,7 +285,7 @@ def as_read(held: Any) -> Repository:
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
-    """Know what is wanted. A commit that is known is asked for no more: it cannot change."""
+    """Find what is wanted. Known commits are not looked up again: they cannot change."""
     cache = Cache(request)
     before: dict[str, Any] = cache.read("known.json") or {}
     known: dict[str, Any] = {}
@@ -305,7 +305,7 @@ def ask(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch(request: dict[str, Any]) -> dict[str, Any]:
-    """Bring what is missing, and write down which files the other nodes need. Raises Fault."""
+    """Download what is missing, and list the files that the other nodes need. Raises Fault."""
     cache = Cache(request)
     repositories = [as_read(one) for one in (cache.read("known.json") or {}).values()]
     wanted = [(one, file) for one in repositories for file in one.files]
@@ -342,13 +342,13 @@ def fetch(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Repository, File]], size: int) -> None:
-    """Bring files by the hub's library, several at once, and compare them. Raises Fault."""
+    """Download files with the hub's library, several at once, and verify them. Raises Fault."""
     from huggingface_hub import hf_hub_download
 
     failed = threading.Event()
     repositories = [one for one, _file in missing]
 
-    # Files of one content are one blob: one after the other.
+    # Files with the same content share a blob, so handle them one after another.
     contents: dict[tuple[str, str], dict[str, tuple[Repository, File]]] = {}
     for one, file in missing:
         same = contents.setdefault((one.folder, file.sha256 or file.blob), {})
@@ -398,7 +398,7 @@ def download(request: dict[str, Any], cache: Cache, missing: list[tuple[Reposito
 
 
 def main() -> int:
-    """Run one of the two."""
+    """Run one of the two steps."""
     request = json.load(sys.stdin)
     prepare(request)
     try:

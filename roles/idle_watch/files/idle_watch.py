@@ -1,11 +1,11 @@
-"""Powers a rented machine off that nobody uses, so that it does not cost for nothing. Standard library only.
+"""Power off a rented machine that nobody uses, to save its cost. Standard library only.
 
-    idle_watch.py check              look, warn, power off where it is time: what the timer calls, as root
-    idle_watch.py status             say what is seen and when the machine goes off; changes nothing
-    idle_watch.py stay 8h            stay on for so long, whatever is seen; 0m takes it back
+    idle_watch.py check              look, warn, power off if it is time; called by the timer, as root
+    idle_watch.py status             show signs of use and when the machine will go off; changes nothing
+    idle_watch.py stay 8h            stay on for this long in any case; 0m cancels it
 
-Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" switches one of them off. Times are those
-of the clock that begins at boot: a wrong date powers nothing off, and what is remembered does not outlast the boot.
+Settings: /etc/muster/idle_watch.json, {"after": "30m", "ttl": "24h"}; "off" disables one of them. Times are counted
+from boot, so a wrong date powers nothing off, and the state does not outlast the boot.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 SETTINGS = "/etc/muster/idle_watch.json"
-STATE = "/run/muster_idle_watch.json"  # root's, in memory
+STATE = "/run/muster_idle_watch.json"  # owned by root, in memory
 PROGRAM = "/usr/local/lib/muster/idle_watch.py"
-WARNING = 15 * 60.0  # seconds between the warning and the end
-BOOT = 20 * 60.0  # seconds after boot in which nothing ends
+WARNING = 15 * 60.0  # seconds between the warning and power-off
+BOOT = 20 * 60.0  # seconds after boot without power-off
 GPU_IN_USE = 5.0  # percent
-COMMAND_TIMEOUT = 60.0  # seconds; a driver in trouble lets nvidia-smi wait for ever
+COMMAND_TIMEOUT = 60.0  # seconds; a broken driver makes nvidia-smi wait forever
 PACKAGE_MANAGERS = ("apt", "apt-get", "aptitude", "dpkg", "dpkg-deb")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # what sshd calls the process of a session
+SSH_SESSION = re.compile(rb"sshd(?:-session)?: ([^\s@]+)@")  # sshd's title for a session's process
 
 
 class Settings(NamedTuple):
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is remembered between two looks, in seconds since boot; None: not so."""
+    """What is remembered between checks, in seconds since boot; None: unset."""
 
     idle_since: float | None = None
     warned_at: float | None = None
@@ -47,14 +47,14 @@ class State(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What speaks for use. work: nothing ends it. people: they hold the machine no longer than its ttl."""
+    """Signs of use. work: prevents power-off altogether. people: prevent it only until the ttl."""
 
     work: Sequence[str] = ()
     people: Sequence[str] = ()
 
 
 class Decision(NamedTuple):
-    """What to do: nothing, warn or power-off; when the machine goes off as it looks now (None: not at all); and why."""
+    """What to do: nothing, warn or power-off; when the machine is expected to go off (None: never); and why."""
 
     action: str
     state: State
@@ -66,7 +66,7 @@ class Decision(NamedTuple):
 
 
 def seconds(text: object) -> float | None:
-    """Seconds of a duration such as 30m, 24h, 2d; None of off. Raises ValueError, which says what is needed."""
+    """A duration such as 30m, 24h, 2d in seconds; None for off. Raises ValueError, which says what is needed."""
     word = str(text).strip().lower()
     if word in ("off", "false", "no", "none"):
         return None
@@ -114,7 +114,7 @@ def decide(settings: Settings, state: State, seen: Seen, now: float) -> Decision
 
 
 def gpu_signs(utilization: str, processes: str) -> list[str]:
-    """What nvidia-smi says of work: a line a GPU with its use in percent, and a line a process with its pid."""
+    """Signs of work from nvidia-smi: one line per GPU with its use in percent, and one per process with its pid."""
     found = []
     used = [float(line) for line in utilization.split("\n") if re.fullmatch(r"\s*\d+(\.\d+)?\s*", line)]
     if used and max(used) > GPU_IN_USE:
@@ -126,13 +126,13 @@ def gpu_signs(utilization: str, processes: str) -> list[str]:
 
 
 def unit_signs(listed: str) -> list[str]:
-    """Muster runs that systemd lists, a unit a line."""
+    """Muster runs listed by systemd, one unit per line."""
     names = [line.split()[0] for line in listed.splitlines() if line.split()]
     return [f"{name} runs" for name in names if re.fullmatch(r"muster-\S+\.(service|scope)", name)]
 
 
 def process_signs(processes: Sequence[Mapping[str, bytes]]) -> Seen:
-    """What the processes of the machine say, each with comm, cmdline and environ as /proc has them."""
+    """Signs of use from the machine's processes, each with comm, cmdline and environ from /proc."""
     runs = sum(b"\0MUSTER_RUN_DIRECTORY=" in b"\0" + one["environ"] for one in processes)
     names = {one["comm"].decode("utf-8", "replace").strip() for one in processes}
     managers = sorted(names & set(PACKAGE_MANAGERS))
@@ -161,7 +161,7 @@ def processes_of(proc: str) -> list[dict[str, bytes]]:
             one = {}
             for part in ("comm", "cmdline", "environ"):
                 one[part] = b""
-                # It may end meanwhile.
+                # The process may have ended.
                 with contextlib.suppress(OSError), open(os.path.join(proc, name, part), "rb") as stream:
                     one[part] = stream.read()
             found.append(one)
@@ -169,7 +169,7 @@ def processes_of(proc: str) -> list[dict[str, bytes]]:
 
 
 def look(run: Run, proc: str = "/proc") -> Seen:
-    """What speaks for use of this machine now."""
+    """Current signs of use of this machine."""
     seen = process_signs(processes_of(proc))
     work, people = list(seen.work), list(seen.people)
     listing = ["systemctl", "list-units", "--plain", "--no-legend", "--state=active,activating,deactivating,reloading"]
@@ -185,7 +185,7 @@ def look(run: Run, proc: str = "/proc") -> Seen:
     except FileNotFoundError:
         pass  # no GPU
     except (OSError, subprocess.SubprocessError) as error:
-        # Work that we do not see may be there, but not beyond the ttl: a broken driver would keep the machine for ever.
+        # There may be unseen work. The ttl still applies: a broken driver would keep the machine on forever.
         if "No devices were found" not in str(getattr(error, "stdout", "")):
             people.append(f"nvidia-smi does not answer ({type(error).__name__})")
     return Seen(work, people)
@@ -199,7 +199,7 @@ def read_settings(path: str) -> Settings:
 
 
 def read_state(path: str, now: float) -> State:
-    """What is remembered; nothing where it is missing, broken or of another boot."""
+    """The remembered state; empty if it is missing, broken or from another boot."""
     try:
         with open(path, encoding="utf-8") as stream:
             content: dict[str, Any] = json.load(stream)
@@ -211,14 +211,14 @@ def read_state(path: str, now: float) -> State:
 
 
 def write_state(path: str, state: State) -> None:
-    """Write it, whole or not at all."""
+    """Write the state atomically."""
     with open(path + ".new", "w", encoding="utf-8") as stream:
         json.dump(state._asdict(), stream)
     os.replace(path + ".new", path)
 
 
 def warning(decision: Decision, now: float) -> str:
-    """The message to everybody who is logged in."""
+    """The message to all logged-in users."""
     return (
         f"This machine powers off in {in_words((decision.due or now) - now)}: {decision.why}.\n"
         f"To keep it on for 8 more hours: sudo python3 {PROGRAM} stay 8h\n"
@@ -226,11 +226,11 @@ def warning(decision: Decision, now: float) -> str:
 
 
 def check(settings: Settings, path: str, seen: Seen, now: float, run: Run) -> str:
-    """Do what is to be done now; return a line for the journal."""
+    """Do what is due now; return a line for the journal."""
     decision = decide(settings, read_state(path, now), seen, now)
     write_state(path, decision.state)
     if decision.action == "warn":
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # nobody may be there to read it
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # nobody may be logged in
             run(["wall"], warning(decision, now))
     elif decision.action == "power-off":
         run(["systemctl", "poweroff"], "")
@@ -238,7 +238,7 @@ def check(settings: Settings, path: str, seen: Seen, now: float, run: Run) -> st
 
 
 def line(decision: Decision, now: float) -> str:
-    """What is seen, in one line."""
+    """The signs of use, in one line."""
     if decision.action == "power-off":
         return f"powers off: {decision.why}"
     if decision.due is None:
@@ -247,7 +247,7 @@ def line(decision: Decision, now: float) -> str:
 
 
 def main(arguments: Sequence[str]) -> str:
-    """What is to be printed. Raises ValueError and OSError with what is wrong."""
+    """Carry out a command; return the text to print. Raises ValueError and OSError with the problem."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     if list(arguments) == ["check"]:
         return check(read_settings(SETTINGS), STATE, look(run), now, run)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUN = {"": "run_id"}  # what stands alone is the name of a run
+RUN = {"": "run_id"}  # a lone word is the name of a run
 REPORT = {**RUN, "--runs": "runs", "--fetch": "fetch=true"}
 IMAGE = {"": "cluster", "--name": "template"}
 DOCKER = {"--data-root": "docker_data_root_path", "--delete-old": "docker_data_root_delete_old=true"}
@@ -25,8 +25,8 @@ WORDS_OF_JOB = """
 """
 JOB = dict(re.findall(r"(\S+):(\S+)", WORDS_OF_JOB))
 SHELL = {"": "nodes", "--image": "launch_image", "--run-id": "run_id", "--as-user": "launch_user"}
-JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # may be given files: launch job.yml
-# A word: its playbook, the role with what can be set, what it does, options and their variables ("=": with the value).
+JOB_FILE = ("site", "preflight", "launch", "shell", "fit", "sweep", "rehearse")  # accept files: launch job.yml
+# For each word: its playbook, the role with its settings, what it does, options and variables ("=": with the value).
 WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "site": ("site", "", "make the machines ready, or bring them up to date", {}),
     "docker": ("docker", "docker_engine", "install Docker, or move its data to another disk", DOCKER),
@@ -52,7 +52,7 @@ WORDS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "checkpoints": ("checkpoints", "checkpoints", "copy what runs save to S3, or back", {"": "checkpoints_bucket"}),
     "bucket-move": ("bucket_move", "", "copy a bucket to another region", {"--from": "source", "--to": "target"}),
 }
-# Those of ansible-playbook that take a value.
+# ansible-playbook's options that take a value.
 THEIRS = """
     -e --extra-vars -i --inventory -l --limit -t --tags --skip-tags -f --forks -M --module-path -u --user -T --timeout
     -c --connection --become-user --become-method --become-password-file --connection-password-file --private-key
@@ -66,17 +66,17 @@ KNOWN = f"""{THEIRS}
 
 
 class UsageError(Exception):
-    """What is wrong with what was typed, and what is right."""
+    """What is wrong with the typed words, and what is right."""
 
 
 def like(word: str, known: list[str]) -> str:
-    """Return the question whether the known word that is most like another one is meant, "" if none is."""
+    """Return a question that suggests the most similar known word, "" if none is similar."""
     close = difflib.get_close_matches(word, known, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def help_of(word: str) -> str:
-    """Return what can be typed for a word, or for all."""
+    """Return the help for a word, or for all words."""
     if word not in (*WORDS, ""):
         raise UsageError(f"there is no command {word!r}: ./muster help lists them{like(word, list(WORDS))}")
     if word in WORDS:
@@ -87,7 +87,7 @@ def help_of(word: str) -> str:
 
 
 def translate(word: str, words: list[str]) -> list[str]:
-    """Return the words of the ansible-playbook command for what was typed. Raise UsageError."""
+    """Translate the typed words into those of an ansible-playbook command. Raise UsageError."""
     playbook, _role, _about, options = WORDS[word]
     command, rest = ["ansible-playbook", f"{playbook}.yml"], list(words)
     variables: dict[str, str | list[str]] = {}
@@ -119,26 +119,26 @@ def translate(word: str, words: list[str]) -> list[str]:
             raise UsageError(f"{one!r} was not expected. Usage: ./muster help {word}")
     for name, given in variables.items():
         plain = isinstance(given, str) and re.fullmatch(r"[\w./:-]+", given, re.ASCII)
-        # what is no plain word Ansible would split, or YAML read as something else
+        # Ansible would split other values, or YAML would read them as something else
         command += ["-e", f"{name}={given}" if plain else f'{{"{name}": {as_yaml(given)}}}']
     return command
 
 
 def as_yaml(given: str | list[str]) -> str:
-    """Return a text, or a list of them, as YAML that Ansible takes as it is: braces in it are not its templates."""
+    """Return a text, or a list of texts, as YAML that Ansible takes literally, without templating braces."""
     if isinstance(given, list):
         return f"[{', '.join(as_yaml(one) for one in given)}]"
     return ("!unsafe " if "{" in given else "") + json.dumps(given, ensure_ascii=False)
 
 
 def from_here(value: str) -> str:
-    """Return the value of an option; of a file that is not beside this one, its whole path: commands run there."""
+    """Return an option's value, with an absolute path for a file, since commands run in this file's directory."""
     mark, path = ("@", value[1:]) if value.startswith("@") else ("", value)
     return mark + os.path.abspath(path) if os.getcwd() != HERE and os.path.exists(path) else value
 
 
 def refuse_unread(command: list[str]) -> None:
-    """Raise UsageError for a file behind -e or -i that is not there, and for a text behind -e that cannot be read."""
+    """Raise UsageError for a missing file after -e or -i, and for an unreadable text after -e."""
     for option, value in zip(command, command[1:]):
         variables = option in ("-e", "--extra-vars")
         file = value.startswith("@") if variables else option in ("-i", "--inventory") and "," not in value
@@ -150,7 +150,7 @@ def refuse_unread(command: list[str]) -> None:
 
             yaml.compose(value if variables and value.startswith(("{", "[")) else "")
         except ImportError:
-            continue  # it is Ansible's, which says it in its own words
+            continue  # Ansible reports it itself
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             at = f" at character {mark.index + 1}, behind {value[: mark.index][-30:]}" if mark else ""
@@ -159,7 +159,7 @@ def refuse_unread(command: list[str]) -> None:
 
 
 def login(command: list[str]) -> list[str]:
-    """Return the words that give a shell where a rank of a node would be, of a playbook. Raise UsageError."""
+    """Return the words, from a playbook's output, that open a shell where a node's rank would run. Raise UsageError."""
     with tempfile.TemporaryDirectory() as place:
         words = [*command, "-e", f"json={place}/words"]
         done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=False)
@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> int:
             if role:
                 print(f"All variables for -e: ansible-doc -t role muster.training.{role}")
             return 0
-        help_of(word)  # it refuses one that is not there
+        help_of(word)  # refuses an unknown word
         command = translate(word, rest)
         refuse_unread(command)
         if word == "shell" and not any(re.fullmatch(r"nodes=[^,]+", one) for one in command):

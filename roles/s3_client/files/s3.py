@@ -1,6 +1,6 @@
-"""What programs on a node share to talk to S3: a client, its errors in words, and its checksums of files.
+"""Shared by a node's programs that use S3: a client, its errors in words, and S3's checksums of files.
 
-Needs boto3, else the standard library of Python >= 3.8. Credentials are boto3's business: AWS_SHARED_CREDENTIALS_FILE
+Needs boto3, otherwise the standard library of Python >= 3.8. boto3 finds the credentials: AWS_SHARED_CREDENTIALS_FILE
 names a file, or the instance has a role.
 """
 
@@ -16,9 +16,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from transfer import CHUNK, MIB, read_pieces
 
 PROBLEMS = (BotoCoreError, ClientError)
-PART = 16 * MIB  # of an upload; S3 takes 10000 parts at most, of 5 MiB at least
+PART = 16 * MIB  # bytes of an upload's part; S3 allows at most 10000 parts, of at least 5 MiB
 MOST_PARTS = 9999
-# Sizes in which tools cut what they upload, the usual one first: an ETag does not tell it.
+# Part sizes that tools use for uploads, the usual one first: an ETag does not reveal it.
 USUAL_PARTS = tuple(size * MIB for size in (8, 16, 5, 64, 32, 15, 10, 50, 100, 128, 256, 512))
 ROTATE = "Correct s3_client_access_key_id and s3_client_secret_access_key and run the role again"
 ANSWERS = {
@@ -46,7 +46,7 @@ class Changed(Exception):
 
 def client(region: str, endpoint_url: str, connections: int = 16) -> Any:
     """A client of S3."""
-    import boto3  # takes a second, which who only waits need not spend
+    import boto3  # takes a second, which a waiting process can save
     from botocore.config import Config
 
     words: dict[str, Any] = {
@@ -56,7 +56,7 @@ def client(region: str, endpoint_url: str, connections: int = 16) -> Any:
         "retries": {"mode": "standard", "max_attempts": 5},
     }
     try:
-        # Others than Amazon's do not know the checksums that newer versions add; what we send has an MD5.
+        # Servers other than Amazon's do not support the checksums that newer versions add; we send an MD5.
         config = Config(
             request_checksum_calculation="when_required", response_checksum_validation="when_required", **words
         )
@@ -68,7 +68,7 @@ def client(region: str, endpoint_url: str, connections: int = 16) -> Any:
 
 
 def code_of(error: Exception) -> str:
-    """The code of S3's answer, empty where there was none."""
+    """The code in S3's answer, empty if there was no answer."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
@@ -83,19 +83,19 @@ def explain(error: Exception, bucket: str) -> str:
 
 
 def part_size(size: int) -> int:
-    """In parts of how many bytes a file is uploaded."""
+    """The part size in bytes for uploading a file."""
     return max(PART, math.ceil(size / MOST_PARTS / MIB) * MIB)
 
 
 def etag_of(digests: list[bytes], at_once: bool) -> str:
-    """The ETag that S3 gives to an object, of the MD5 digests of its parts."""
+    """S3's ETag for an object, from the MD5 digests of its parts."""
     if at_once:
         return digests[0].hex()
     return f"{hashlib.md5(b''.join(digests)).hexdigest()}-{len(digests)}"
 
 
 def etag_of_file(path: str, part: int) -> str:
-    """The ETag that a file has when it is uploaded in such parts; 0: at once."""
+    """The ETag of a file uploaded with this part size; 0: in one request."""
     if not part:
         digest = hashlib.md5()
         for piece in read_pieces(path, CHUNK):
@@ -105,7 +105,7 @@ def etag_of_file(path: str, part: int) -> str:
 
 
 def usual_part(size: int, etag: str) -> int:
-    """In parts of how many bytes an object was uploaded, most likely; 0: at once, -1: cannot be told."""
+    """The most likely part size of an object's upload; 0: in one request, -1: unknown."""
     if "-" not in etag:
         return 0
     number = int(etag.rpartition("-")[2])
@@ -116,7 +116,7 @@ def usual_part(size: int, etag: str) -> int:
 
 
 def matches(s3: Any, bucket: str, key: str, path: str, size: int, etag: str) -> bool | None:
-    """Whether a file has the content of an object; None where S3 tells no checksum that could be computed."""
+    """Whether a file has an object's content; None if S3 gives no checksum that can be computed."""
     if os.path.getsize(path) != size:
         return False
     part = usual_part(size, etag)

@@ -1,4 +1,4 @@
-"""What programs on a node share that move files: a fault in words, sizes, a pace, and the content of files.
+"""Shared by a node's programs that move files: faults, sizes in words, rate limits, and reading files.
 
 Standard library of Python >= 3.8.
 """
@@ -28,7 +28,7 @@ def in_words(number: float) -> str:
 
 
 class Pace:
-    """Lets through so many bytes a second, 0 for as many as there are. For several threads."""
+    """Limits the bytes per second, 0: unlimited. Thread-safe."""
 
     def __init__(self, bytes_a_second: float) -> None:
         self.rate = bytes_a_second
@@ -36,7 +36,7 @@ class Pace:
         self.lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Wait until these bytes may go."""
+        """Wait until this many bytes may pass."""
         if self.rate <= 0:
             return
         with self.lock:
@@ -47,7 +47,7 @@ class Pace:
 
 
 def read_pieces(path: str, size: int) -> Iterator[bytes]:
-    """The content of a file, in pieces of so many bytes; at least one."""
+    """The content of a file in pieces of `size` bytes; at least one piece."""
     with open(path, "rb") as stream:
         piece = stream.read(size)
         yield piece

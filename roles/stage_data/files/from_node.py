@@ -1,7 +1,7 @@
-"""Where the role stage_data has its files from: a directory of the first node.
+"""A source of the role stage_data: a directory on the first node.
 
-The other nodes get their shares from the first node, and the rest from each other, as with a bucket. Standard library
-of Python >= 3.8.
+As with a bucket, the other nodes get their shares from the source, here the first node, and the rest from each other.
+Standard library of Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GONE = (
 
 
 class Directory:
-    """A directory of the first node, or with a list of names some files of it."""
+    """A directory on the first node or, with a list of names, some of its files."""
 
     name = "the first node"
 
@@ -32,17 +32,17 @@ class Directory:
         self.root = request["path"]
 
     def is_here(self, me: int) -> bool:
-        """Whether all of it lies on this node."""
+        """Whether the source is on this node."""
         return me == 0
 
     def names(self) -> Iterator[str]:
-        """The names of the files and links that are wanted, relative to the directory."""
+        """The names of the wanted files and links, relative to the directory."""
         if self.request["list"]:
             with open(self.request["list"], encoding="utf-8") as stream:
                 yield from json.load(stream)
             return
         seen = set()
-        # A link to a directory stands for what is in it.
+        # A link to a directory means the directory's contents.
         for place, directories, files in os.walk(self.root, followlinks=True, onerror=complain):
             real = os.path.realpath(place)
             if real in seen:
@@ -54,12 +54,12 @@ class Directory:
                 whole = os.path.join(place, one)
                 path = os.path.relpath(whole, self.root)
                 if not os.path.isfile(whole) and not os.path.islink(whole):
-                    continue  # a socket, or a pipe, which would never end
+                    continue  # a socket or a pipe, whose reading would never end
                 if any(fnmatch.fnmatch(path, each) for each in self.request["include"]):
                     yield path
 
     def find(self, stage: Any) -> list[Entry]:
-        """The files that are wanted, with their checksums. Raises Fault."""
+        """The wanted files with their checksums. Raises Fault."""
         if not self.is_here(stage.me):
             raise Fault(GONE)
         try:
@@ -79,7 +79,7 @@ class Directory:
         return entries
 
     def entry(self, name: str, wanted: set[str], known: Known) -> Entry:
-        """A file. A link to another file that is wanted stays one; any other link is the file that it leads to."""
+        """The entry of a file. A link to another wanted file stays a link; any other link means its target."""
         path = os.path.join(self.root, name)
         if os.path.islink(path):
             link = os.readlink(path)
@@ -89,18 +89,18 @@ class Directory:
         return Entry(name, name, os.stat(path).st_size, "", known.sha256(name, path))
 
     def is_right(self, _one: Entry, _path: str) -> bool | None:
-        """Whether a file without a SHA-256 is right: there is none."""
+        """Whether a file without a SHA-256 is right; not needed, since all files have one."""
         return False
 
     def corrupt(self, one: Entry) -> str:
-        """What is said of a file that is wrong at its source."""
+        """The message for a file that is wrong at its source."""
         return (
             f"{one.path} came with another content than the first node had told. It was not put in place. "
             f"If {self.root} is not written to there, run this again; else look at that node's disk"
         )
 
     def get(self, stage: Any, one: Entry, start: int, length: int) -> bytes:
-        """A piece: on the first node from its disk, elsewhere from the first node. Raises Fault."""
+        """Get a piece: on the first node from its disk, elsewhere from the first node. Raises Fault."""
         if self.is_here(stage.me):
             with open(os.path.join(self.root, one.path), "rb") as stream:
                 stream.seek(start)
@@ -117,19 +117,19 @@ class Directory:
 
 
 class Known:
-    """The checksums of files as they were computed once: by path, with size and time of change. In a file."""
+    """A file of known checksums, by path, with size and modification time."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.held: dict[str, list[Any]] = {}
         with contextlib.suppress(OSError), open(file, encoding="utf-8") as stream:
             for line in stream:
-                with contextlib.suppress(ValueError):  # a line that was cut off
+                with contextlib.suppress(ValueError):  # a truncated line
                     path, *rest = json.loads(line)
                     self.held[path] = rest
 
     def sha256(self, name: str, path: str) -> str:
-        """The checksum of a file, computed where it is not known."""
+        """The checksum of a file, computed if it is not known."""
         found = os.stat(path)
         size, changed, tag = self.held.get(name, [-1, -1, ""])
         if (size, changed) == (found.st_size, found.st_mtime_ns) and len(tag) == 64:
@@ -141,5 +141,5 @@ class Known:
 
 
 def complain(error: OSError) -> None:
-    """A directory that cannot be read is no empty one."""
+    """Raise an error for an unreadable directory, which must not count as empty."""
     raise error

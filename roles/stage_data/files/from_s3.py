@@ -1,6 +1,6 @@
-"""Where the role stage_data has its files from: objects of a bucket of S3, below a prefix or of a checkpoint.
+"""A source of the role stage_data: objects in an S3 bucket, below a prefix or of a checkpoint.
 
-Needs boto3, else the standard library of Python >= 3.8.
+Needs boto3, otherwise the standard library of Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def list_prefix(s3: Any, request: dict[str, Any]) -> list[Entry]:
 
 
 def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
-    """The files of a checkpoint: of the one that is named, else of the newest; of all nodes that have saved it."""
+    """The files of a checkpoint, the named one or else the newest, from all nodes that saved it."""
     base, bucket = request["manifests"], request["bucket"]
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=base + "/", Delimiter="/")
     nodes = sorted(one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
@@ -74,7 +74,7 @@ def read_manifests(s3: Any, request: dict[str, Any]) -> list[Entry]:
 
 
 class Bucket:
-    """A bucket, from which each node gets its share by itself."""
+    """A bucket, from which each node gets its own share."""
 
     name = "S3"
 
@@ -85,11 +85,11 @@ class Bucket:
         self.s3 = client(request["region"], request["endpoint_url"], connections)
 
     def is_here(self, _me: int) -> bool:
-        """Whether all of it lies on this node: never."""
+        """Whether the source is on this node: never."""
         return False
 
     def find(self, _stage: Any) -> list[Entry]:
-        """The files that are wanted. Raises Fault."""
+        """The wanted files. Raises Fault."""
         find = read_manifests if self.request["manifests"] else list_prefix
         try:
             return sorted(find(self.s3, self.request))
@@ -97,14 +97,14 @@ class Bucket:
             raise Fault(explain(error, self.bucket)) from None
 
     def is_right(self, one: Entry, path: str) -> bool | None:
-        """Whether a file has the content of an object; None where that cannot be told. Raises Fault."""
+        """Whether a file has an object's content; None if that cannot be determined. Raises Fault."""
         try:
             return matches(self.s3, self.bucket, one.key, path, one.size, one.etag)
         except PROBLEMS as error:
             raise Fault(explain(error, self.bucket)) from None
 
     def corrupt(self, one: Entry) -> str:
-        """What is said of a file that is wrong at its source."""
+        """The message for a file that is wrong at its source."""
         known = "latest.json" if one.sha256 else "its ETag"
         return (
             f"object {one.key} of bucket {self.bucket} is corrupt: its content has not the checksum that {known} "
@@ -112,7 +112,7 @@ class Bucket:
         )
 
     def get(self, stage: Any, one: Entry, start: int, length: int) -> bytes:
-        """A piece. Tries again while that may help; raises Fault."""
+        """Get a piece, with retries while they may help; raises Fault."""
         words = {"Bucket": self.bucket, "Key": one.key, "Range": f"bytes={start}-{start + length - 1}"}
         if one.etag:
             words["IfMatch"] = f'"{one.etag}"'

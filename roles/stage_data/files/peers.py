@@ -1,7 +1,7 @@
 """The other nodes of a call of the role stage_data, over HTTP on node_address.
 
-Each request and each answer proves that its sender holds the token of this call, and never shows it; an answer without
-that proof is discarded unread. Standard library of Python >= 3.8.
+Each request and each answer proves that its sender holds this call's token, without showing it; an answer without the
+proof is discarded unread. Standard library of Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
 from transfer import CHUNK, Fault
 
-PEER_PATIENCE = 60.0  # seconds for which a peer may be silent at the beginning; it may be started later than we are
-LONG_POLL = 5.0  # seconds for which a peer is asked to wait for a piece
-STRANGER_PATIENCE = 30.0  # seconds for which a connection may be silent before it has proved that it is a peer's
+PEER_PATIENCE = 60.0  # seconds of initial silence allowed to a peer, which may start later than this node
+LONG_POLL = 5.0  # seconds that a peer waits for a piece before it answers
+STRANGER_PATIENCE = 30.0  # seconds of silence allowed before a connection has proved to be a peer's
 
 
 def proof(token: str, *words: str | int) -> str:
-    """What shows that its sender holds the token, and binds it to these words."""
+    """A proof that its sender holds the token, bound to these words."""
     return hmac.new(token.encode(), json.dumps(words).encode(), hashlib.sha256).hexdigest()
 
 
 def same_proof(given: str | None, expected: str) -> bool:
-    """Whether a proof is the expected one, in a time that does not tell how much of it is right."""
+    """Compare a proof with the expected one in constant time."""
     return hmac.compare_digest((given or "").encode("utf-8", "replace"), expected.encode())
 
 
 def end(connection: http.client.HTTPConnection) -> None:
     """End a connection on which another thread waits."""
-    with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
+    with contextlib.suppress(OSError, AttributeError):  # already closed
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def chunks_of(answer: http.client.HTTPResponse, length: int) -> Iterator[memoryview]:
-    """The body of an answer, each chunk in the memory of the one before. Raises IncompleteRead where it is cut off."""
+    """The body of an answer in chunks that reuse the same memory. Raises IncompleteRead if it is cut off."""
     memory = memoryview(bytearray(CHUNK))
     while length:
         size = answer.readinto(memory[:length])
@@ -53,10 +53,10 @@ def chunks_of(answer: http.client.HTTPResponse, length: int) -> Iterator[memoryv
 
 
 class Answer(NamedTuple):
-    """What a peer is told: a few bytes, or a piece of an open file, which is closed afterwards.
+    """The answer to a peer: a few bytes, or a piece of an open file, which is closed afterwards.
 
-    status: of HTTP. 404: not yet; 410: never, this node has failed. start, length: of the piece, in bytes. digest: the
-    SHA-256 of what is sent, hexadecimal.
+    status: HTTP's. 404: not yet; 410: never, this node has failed. start, length: of the piece, in bytes. digest: the
+    SHA-256 of the content, in hex.
     """
 
     status: int
@@ -68,10 +68,10 @@ class Answer(NamedTuple):
 
 
 class Peers:
-    """The nodes of one call, as one of them sees them.
+    """One node's view of the nodes in a call.
 
-    request: its `me` (this node's number), `addresses`, `port`, `token`. instead: what is asked in place of a peer that
-    is gone, for the log.
+    request: `me` (this node's number), `addresses`, `port` and `token` are used. instead: what replaces a peer that is
+    gone, for the log.
     """
 
     def __init__(self, request: dict[str, Any], instead: str) -> None:
@@ -83,22 +83,21 @@ class Peers:
         self.instead = instead
         self.others = [number for number in range(len(self.nodes)) if number != self.me]
         self.gone = {number: False for number in range(len(self.nodes))}
-        self.heard: dict[int, float] = {}  # when each one has last proved itself, by the monotonic clock
+        self.heard: dict[int, float] = {}  # when each peer last proved itself, by the monotonic clock
         self.began = time.monotonic()
-        self.used: set[str] = set()  # nonces of the requests that were answered
+        self.used: set[str] = set()  # nonces of answered requests
         self.lock = threading.Lock()
 
     def ask(self, peer: int, path: str) -> bytes | None:
-        """A peer's answer; None where it has none yet. Of a few bytes: it is held in memory."""
+        """A peer's short answer, held in memory; None if it has none yet."""
         body = bytearray()
         return bytes(body) if self.receive(peer, path, body.extend) else None
 
     def receive(self, peer: int, path: str, take: Callable[[memoryview], object]) -> str:
-        """Hand on a peer's answer as it comes, and return its SHA-256; "" where there is none yet.
+        """Pass on a peer's answer as it arrives, and return its SHA-256; "" if there is none yet.
 
-        take: gets one chunk after the other, in memory that is used again. All that it got is to be forgotten where ""
-        is returned: the connection broke, or the content was changed. Notes a peer that is gone, and one that proves
-        nothing.
+        take: gets each chunk, in memory that is reused. If "" is returned, all its chunks must be discarded: the
+        connection broke, or the content was altered. Notes a peer that is gone, or fails to prove itself.
         """
         nonce = os.urandom(16).hex()
         asked = (peer, self.me, path, nonce)
@@ -109,7 +108,7 @@ class Peers:
         }
         patience = LONG_POLL + STRANGER_PATIENCE
         connection = http.client.HTTPConnection(self.nodes[peer], self.port, timeout=patience)
-        # A stranger may send a little now and then for ever: until there is a proof, there is an end to the whole.
+        # A stranger could trickle data forever, so limit the total time until there is a proof.
         strangers_end = threading.Timer(patience, end, [connection])
         strangers_end.daemon = True
         try:
@@ -148,13 +147,13 @@ class Peers:
         return digest
 
     def discard(self, peer: int, why: str) -> None:
-        """Do without a peer whose answer cannot be believed, and say so in the log."""
+        """Drop a peer whose answer cannot be trusted, and log it."""
         self.gone[peer] = True
         said = f"{self.nodes[peer]} port {self.port}: {why}. Its answer was discarded; {self.instead} is asked instead"
         print(said, flush=True)
 
     def is_from_peer(self, path: str, node: str, nonce: str, given: str | None) -> bool:
-        """Whether a request is of a node that holds the token, and not one that was heard before."""
+        """Whether a request is from a node that holds the token, and not a replay."""
         if node not in map(str, range(len(self.nodes))):
             return False
         if not same_proof(given, proof(self.token, "request", self.me, int(node), path, nonce)):
@@ -167,9 +166,9 @@ class Peers:
         return True
 
     def serve(self, answer: Callable[[str], Answer]) -> http.server.ThreadingHTTPServer:
-        """Answer peers, on the address of this node alone. Raises Fault where its port is taken.
+        """Answer peers, only on this node's address. Raises Fault if the port is taken.
 
-        answer: gives what is told for a path.
+        answer: returns the answer for a path.
         """
         ours = self
 
@@ -183,7 +182,7 @@ class Peers:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                self.connection.settimeout(None)  # a peer may be slow to take a piece
+                self.connection.settimeout(None)  # a peer may be slow to receive a piece
                 told = answer(self.path)
                 with told.file or contextlib.nullcontext():
                     length = str(told.length or len(told.body))
@@ -200,7 +199,7 @@ class Peers:
                         self.wfile.write(told.body)
 
             def log_message(self, *_words: Any) -> None:
-                """Nobody reads it."""
+                """Log nothing: nobody would read it."""
 
         address = self.nodes[self.me]
         try:

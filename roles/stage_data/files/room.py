@@ -1,9 +1,9 @@
-"""Whether there is room on a node's disk for what is about to be brought, before anything is.
+"""Check that a node's disk has room for the files, before any is copied.
 
     room.py DIRECTORY RESERVE_GIB < SIZES
 
-SIZES is JSON: bytes of the directories below DIRECTORY, by name. What lies in one already counts as there; the program
-that brings the files looks at each of them. Standard library of Python >= 3.8.
+SIZES is JSON: bytes of the directories below DIRECTORY, by name. Existing files in them count as present; the program
+that copies the files checks each of them. Standard library of Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MARK = "MUSTER-RESULT "
 
 
 def held(directory: str) -> int:
-    """Bytes of the files below a directory."""
+    """Total bytes of the files below a directory."""
     size = 0
     for place, _directories, files in os.walk(directory):
         for name in files:
@@ -30,7 +30,7 @@ def held(directory: str) -> int:
 
 
 def lacking(root: str, sizes: dict[str, int]) -> int:
-    """Bytes that are not there yet."""
+    """Bytes still missing."""
     return sum(max(0, size - held(os.path.join(root, name))) for name, size in sizes.items())
 
 

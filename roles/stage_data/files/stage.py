@@ -1,12 +1,12 @@
-"""The work of the role stage_data on a node: brings files to the local disk, each once from its source for all nodes.
+"""The role stage_data's work on a node: copy files to the local disk, each read from its source once for all nodes.
 
-    stage.py start REQUEST      begin in the background, or find that it has begun
-    stage.py follow REQUEST     show how far it is, until it has ended
+    stage.py start REQUEST      start in the background, unless already running
+    stage.py follow REQUEST     show the progress until it ends
 
-What is to be brought is listed by the first node, and cut into pieces; each node gets an equal share of the bytes from
-the source (from_s3.py: a bucket; from_node.py: a directory of the first node), and the rest from the nodes that have
-it (peers.py). A node that is gone is done without: its share comes from the source too. A file appears under its name
-when it is whole and its checksum right. Files that are already there are kept; an interrupted call is resumed.
+The first node lists the wanted files, which are cut into pieces. Each node gets an equal share of the bytes from the
+source (from_s3.py: a bucket; from_node.py: a directory on the first node), and the rest from the nodes that have it
+(peers.py). If a node is gone, its share also comes from the source. A file appears under its name once it is complete
+and its checksum is right. Existing files are kept; an interrupted call is resumed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def source_of(request: dict[str, Any]) -> Any:
 
 
 def write_all(file: io.FileIO, content: bytes | memoryview) -> None:
-    """Write all of it: a disk that is nearly full takes a part at first, and then tells. Raises OSError."""
+    """Write all content: a nearly full disk first accepts a part, and fails later. Raises OSError."""
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
@@ -72,16 +72,16 @@ class Stage:
         self.pieces: list[Piece] = []
         self.first: list[int] = []  # number of the first piece of each entry
         self.plan = b""
-        self.pieces_here: set[int] = set()  # pieces that lie here
-        self.left: dict[int, int] = {}  # pieces that each entry still lacks
-        self.whole: set[int] = set()  # entries under their names
+        self.pieces_here: set[int] = set()  # pieces on this node
+        self.left: dict[int, int] = {}  # number of missing pieces of each entry
+        self.whole: set[int] = set()  # entries that are complete, under their names
         self.index: dict[str, list[Any]] = {}
         self.changed = threading.Condition()
         self.from_source = self.from_peers = self.by_size = self.fetched = 0
-        self.done: set[int] = set()  # nodes that need nothing any more
+        self.done: set[int] = set()  # nodes that need nothing more
         self.failed = ""
         self.began = time.monotonic()
-        self.digests: dict[int, str] = {}  # SHA-256 of the pieces that were given to peers
+        self.digests: dict[int, str] = {}  # SHA-256 of pieces served to peers
 
     # - where it comes from
 
@@ -90,37 +90,37 @@ class Stage:
         return source_of(self.request)
 
     def share(self) -> list[Piece]:
-        """All pieces, each with the node that gets it from the source."""
+        """All pieces, each with the node that reads it from the source."""
         return cut(self.entries, len(self.peers.nodes))
 
     # - what lies here
 
     def target(self, entry: int) -> str:
-        """The path of a file when it is whole."""
+        """The path of a complete file."""
         return os.path.join(self.root, self.entries[entry].path)
 
     def part_path(self, entry: int) -> str:
-        """Its path before."""
+        """The path of a file until it is complete."""
         one = self.entries[entry]
         return os.path.join(self.own, hashlib.sha256(f"{one.key}\0{one.tag}".encode()).hexdigest()[:32] + ".part")
 
     def read_index(self) -> None:
-        """What earlier calls have verified, by path: size, time of change, tag."""
+        """Read what earlier calls have verified, by path: size, modification time, tag."""
         with contextlib.suppress(OSError), open(os.path.join(self.own, "index.jsonl"), encoding="utf-8") as stream:
             for line in stream:
-                with contextlib.suppress(ValueError):  # a line that was cut off
+                with contextlib.suppress(ValueError):  # a truncated line
                     path, *rest = json.loads(line)
                     self.index[path] = rest
 
     def record(self, entry: int) -> None:
-        """Note that a file is whole."""
+        """Record that a file is complete."""
         found = os.stat(self.target(entry))
         one = self.entries[entry]
         with open(os.path.join(self.own, "index.jsonl"), "a", encoding="utf-8") as stream:
             stream.write(json.dumps([one.path, one.size, found.st_mtime_ns, one.tag]) + "\n")
 
     def is_right(self, entry: int, path: str) -> bool:
-        """Whether a file has the content that is wanted."""
+        """Whether a file has the wanted content."""
         one = self.entries[entry]
         if os.path.getsize(path) != one.size:
             return False
@@ -131,7 +131,7 @@ class Stage:
         return same is not False
 
     def is_there(self, entry: int) -> bool:
-        """Whether a file is there from an earlier call, or from elsewhere."""
+        """Whether a file already exists, from an earlier call or from elsewhere."""
         one = self.entries[entry]
         if one.link:
             return os.path.islink(self.target(entry)) and os.readlink(self.target(entry)) == one.link
@@ -147,7 +147,7 @@ class Stage:
         return True
 
     def scan_local(self) -> None:
-        """Find what is there, and whether there is room for the rest. Raises Fault."""
+        """Find what exists here, and check the disk space for the rest. Raises Fault."""
         self.read_index()
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             there = list(pool.map(self.is_there, range(len(self.entries))))
@@ -184,7 +184,7 @@ class Stage:
     # - pieces
 
     def write(self, number: int, body: bytes, counted: str) -> None:
-        """Put a piece of the source where it belongs. Raises OSError."""
+        """Write a piece from the source into its file. Raises OSError."""
         piece = self.pieces[number]
         with self.open_part(piece.entry) as part:
             part.seek(piece.start)
@@ -192,7 +192,7 @@ class Stage:
         self.arrived(number, counted)
 
     def receive(self, peer: int, number: int) -> bool:
-        """Put a piece of a peer where it belongs; return whether all of it came. Raises Fault."""
+        """Write a piece from a peer into its file; return whether it arrived completely. Raises Fault."""
         piece = self.pieces[number]
         with self.open_part(piece.entry) as part:
             part.seek(piece.start)
@@ -202,10 +202,10 @@ class Stage:
                 nonlocal left
                 left -= len(chunk)
                 if left < 0:
-                    return  # it would be written over the next piece
+                    return  # it would overwrite the next piece
                 try:
                     write_all(part, chunk)
-                except OSError as error:  # of this disk, and not of the connection
+                except OSError as error:  # an error of this disk, not of the connection
                     raise self.not_written(error) from None
 
             digest = self.peers.receive(peer, f"/piece/{number}", take)
@@ -219,25 +219,25 @@ class Stage:
         return True
 
     def receive_while_there(self, peer: int, number: int) -> bool:
-        """Ask a peer for a piece until it comes, the peer is gone, or this call has failed; return whether it came."""
+        """Ask a peer for a piece until it arrives, the peer is gone, or this call fails; return whether it arrived."""
         while not self.failed and not self.peers.gone[peer]:
             if self.receive(peer, number):
                 return True
         return False
 
     def open_part(self, entry: int) -> io.FileIO:
-        """A file that is not whole yet, to be written to."""
+        """Open an incomplete file for writing."""
         return io.FileIO(os.open(self.part_path(entry), os.O_RDWR | os.O_CREAT, 0o644), "r+")
 
     def not_written(self, error: OSError) -> Fault:
-        """What is said where the disk takes no more."""
+        """The fault if the disk cannot be written."""
         where = self.request["destination"]
         if error.errno == errno.ENOSPC:
             return Fault(f"{where} is full. {self.full_remedy}")
         return Fault(f"{error.filename or where}: {error.strerror or error}")
 
     def arrived(self, number: int, counted: str) -> None:
-        """Note that a piece lies here, and give the file its name with its last one."""
+        """Record that a piece has arrived; after the last one, give the file its name."""
         piece = self.pieces[number]
         with open(os.path.join(self.own, "pieces"), "a", encoding="ascii") as stream:
             stream.write(f"{os.path.basename(self.part_path(piece.entry))} {piece.start}\n")
@@ -251,7 +251,7 @@ class Stage:
             self.finish(piece.entry)
 
     def finish(self, entry: int) -> None:
-        """Give a file its name if its content is right; else get it from the source once more. Raises Fault."""
+        """Give a file its name if its content is right; otherwise get it from the source again first. Raises Fault."""
         one, part, target = self.entries[entry], self.part_path(entry), self.target(entry)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if one.link:
@@ -271,7 +271,7 @@ class Stage:
             self.fetched += 1
 
     def refetch(self, entry: int) -> None:
-        """A file is wrong: take all of it from the source itself, and look whether that is right."""
+        """Read a whole wrong file from the source itself, and check it again. Raises Fault."""
         one, part = self.entries[entry], self.part_path(entry)
         with open(part, "wb") as stream:
             for start in range(0, one.size, PIECE):
@@ -281,25 +281,25 @@ class Stage:
             raise Fault(self.source.corrupt(one))
 
     def number_of(self, one: Entry, start: int) -> int:
-        """The number of the piece of a file that begins there."""
+        """The number of a file's piece that begins at `start`."""
         return self.first[bisect.bisect_left(self.entries, one)] + start // PIECE
 
     def fetch_own(self, number: int) -> None:
-        """Bring a piece from the source."""
+        """Get a piece from the source."""
         if not self.failed:
             piece = self.pieces[number]
             body = self.source.get(self, self.entries[piece.entry], piece.start, piece.length)
             self.write(number, body, "from_source")
 
     def fetch_peers(self, number: int) -> None:
-        """Bring a piece from the node whose share it is, from the source where that node is gone."""
+        """Get a piece from the node whose share it is, or from the source if that node is gone."""
         if not self.receive_while_there(self.pieces[number].owner, number):
             self.fetch_own(number)
 
     # - peers
 
     def answer(self, path: str) -> Answer:
-        """What a peer gets."""
+        """The answer to a peer."""
         words = path.strip("/").split("/")
         if self.failed:
             return Answer(410)
@@ -317,16 +317,16 @@ class Stage:
         return Answer(200, self.plan) if words[0] == "plan" else self.piece_answer(int(words[1]))
 
     def piece_answer(self, number: int) -> Answer:
-        """A piece that lies here."""
+        """The answer with a piece that is here."""
         piece = self.pieces[number]
         for path in (self.part_path(piece.entry), self.target(piece.entry), self.part_path(piece.entry)):
-            with contextlib.suppress(OSError):  # it may get its name in this moment
+            with contextlib.suppress(OSError):  # the file may just be getting its name
                 file = open(path, "rb")  # noqa: SIM115  it is closed when it was sent
                 return Answer(200, b"", file, piece.start, piece.length, self.digest_of(number, file))
         return Answer(404)
 
     def digest_of(self, number: int, file: BinaryIO) -> str:
-        """The SHA-256 of a piece, computed once, however many nodes ask for it; of one that came from a peer known."""
+        """The SHA-256 of a piece, computed only once; known already if the piece came from a peer."""
         if number not in self.digests:
             digest, left = hashlib.sha256(), self.pieces[number].length
             file.seek(self.pieces[number].start)
@@ -342,7 +342,7 @@ class Stage:
     # - the whole
 
     def make_plan(self) -> None:
-        """Know what is wanted: the first node asks the source, the others ask the first node."""
+        """List the wanted files: the first node asks the source, the others ask the first node."""
         while self.me and not self.peers.gone[0]:
             told = self.peers.ask(0, "/plan")
             if told is not None:
@@ -353,7 +353,7 @@ class Stage:
         self.pieces = self.share()
 
     def write_status(self, **more: Any) -> None:
-        """Write down how far it is."""
+        """Write the progress to a file."""
         size = sum(one.size for one in self.entries)
         status = {
             "pid": os.getpid(),
@@ -372,7 +372,7 @@ class Stage:
         os.replace(path + ".new", path)
 
     def bring(self) -> None:
-        """Bring all that is missing. Raises Fault."""
+        """Get everything that is missing. Raises Fault."""
         self.write_status()
         self.make_plan()
         self.scan_local()
@@ -385,7 +385,7 @@ class Stage:
         here = self.source.is_here(self.me)
         own = [number for number in missing if here or self.pieces[number].owner == self.me]
         others = [number for number in missing if not here and self.pieces[number].owner != self.me]
-        # Not all ask the same node first, and each node's pieces come in the order in which it gets them.
+        # Nodes ask different peers first, and for each peer's pieces in the order in which it gets them.
         turn: dict[int, int] = {}
         order = []
         for number in others:
@@ -410,13 +410,13 @@ class Stage:
                 for one in running:
                     one.cancel()
                 raise
-        # When what they name is there.
+        # After their targets exist.
         for number in [number for number in self.left if self.entries[number].link]:
             self.finish(number)
         self.write_status()
 
     def serve_peers(self) -> None:
-        """Tell the peers that we are done, and give them what they still need."""
+        """Tell the peers that we are done, and serve them what they still need."""
         others = self.peers.others
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
 
@@ -433,14 +433,14 @@ class Stage:
 
 
 def tidy(own: str) -> None:
-    """Remove what no file needs any more."""
+    """Remove what is no longer needed."""
     for name in os.listdir(own):
         if name.endswith(".part") or name == "pieces":
             os.unlink(os.path.join(own, name))
 
 
 def work(request: dict[str, Any]) -> None:
-    """Do it all, and write down how it ended."""
+    """Do all the work, and record how it ended."""
     stage = Stage(request)
     server = None
     try:
@@ -468,14 +468,14 @@ def work(request: dict[str, Any]) -> None:
     stage.failed = said
     stage.write_status(fault=said)
     if server:
-        time.sleep(2)  # who asks meanwhile learns that we are gone
+        time.sleep(2)  # so that peers who ask learn of the failure
 
 
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
 def status_of(request: dict[str, Any]) -> dict[str, Any]:
-    """How far the background is."""
+    """The progress of the background process."""
     try:
         with open(os.path.join(request["destination"], OWN, "status.json"), encoding="utf-8") as stream:
             status: dict[str, Any] = json.load(stream)
@@ -485,7 +485,7 @@ def status_of(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def lock(request: dict[str, Any]) -> int:
-    """A lock on the destination; -1 where another process has it."""
+    """Lock the destination; return -1 if another process has the lock."""
     file = os.open(os.path.join(request["destination"], OWN, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -496,13 +496,13 @@ def lock(request: dict[str, Any]) -> int:
 
 
 def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) -> dict[str, Any]:
-    """Begin in a session of its own."""
+    """Start in a new session."""
     held = lock(request)
-    while held < 0 and status_of(request).keys() & {"fault", "result"}:  # of one that is about to end
+    while held < 0 and status_of(request).keys() & {"fault", "result"}:  # its holder is about to end
         time.sleep(0.1)
         held = lock(request)
     if held < 0:
-        return {"changed": False}  # of a call that was interrupted: it is followed
+        return {"changed": False}  # still running after an interrupted call: it will be followed
     path = os.path.join(request["destination"], OWN, "status.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -524,7 +524,7 @@ def start(request: dict[str, Any], do: Callable[[dict[str, Any]], None] = work) 
 
 
 def follow(request: dict[str, Any]) -> dict[str, Any]:
-    """Show how far it is. Raises Fault."""
+    """Show the progress. Raises Fault."""
     began, pause = time.monotonic(), 0.1
     while True:
         held = lock(request)

@@ -1,4 +1,4 @@
-"""What the role stage_data is to bring: files, cut into pieces that the nodes share, and the list that they tell.
+"""The files that the role stage_data copies: cut into pieces that the nodes share, and as a list to send.
 
 Standard library of Python >= 3.8.
 """
@@ -12,14 +12,14 @@ from typing import NamedTuple
 from transfer import MIB, Fault
 
 PIECE = 64 * MIB
-OVERHEAD = 64 * 1024  # bytes for which the request for a piece counts when the work is shared
+OVERHEAD = 64 * 1024  # bytes that a request for a piece counts for when the work is shared
 OWN = ".muster-stage"
 
 
 class Entry(NamedTuple):
-    """A file that is wanted. Of its checksums one is known: `etag` is S3's, `sha256` that of its content.
+    """A wanted file. One checksum is known: `etag` is S3's, `sha256` that of the content.
 
-    With `link` it is a symbolic link to another one of them, relative, as it stands in the link.
+    With `link` it is a symbolic link to another wanted file; `link` is the link's relative target.
     """
 
     path: str
@@ -31,17 +31,17 @@ class Entry(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """What tells its content."""
+        """The checksum that identifies the content."""
         return self.sha256 or self.etag
 
     @property
     def linked(self) -> str:
-        """The path of the file that a link names."""
+        """The path of a link's target."""
         return os.path.normpath(os.path.join(os.path.dirname(self.path), self.link))
 
 
 class Piece(NamedTuple):
-    """A piece of a file. `entry` is the number of the file, `owner` the node that gets it from the source."""
+    """A piece of a file. `entry` is the file's number, `owner` the node that gets it from the source."""
 
     entry: int
     start: int
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
 
 def cut(entries: list[Entry], nodes: int) -> list[Piece]:
-    """All pieces, each with the node whose share it is: the shares are equal in bytes and requests."""
+    """All pieces, each with its node; the nodes' shares are equal in bytes and requests."""
     spans = [(number, start, min(PIECE, one.size - start))
              for number, one in enumerate(entries) for start in range(0, one.size, PIECE)]  # fmt: skip
     total = sum(length + OVERHEAD for _number, _start, length in spans)
@@ -69,7 +69,7 @@ def inside(path: str) -> bool:
 
 
 def leads_elsewhere(entries: list[Entry]) -> list[str]:
-    """The paths that must not be written: outside, behind a link, or a link to what is no file of these."""
+    """The paths that must not be written: outside the directory, below a link, or a link to none of these files."""
     files = {one.path for one in entries if not one.link}
     links = {one.path for one in entries if one.link}
     wrong = []
@@ -83,7 +83,7 @@ def leads_elsewhere(entries: list[Entry]) -> list[str]:
 
 
 def read_plan(told: bytes) -> list[Entry]:
-    """What the first node says is wanted. Raises Fault where a path leads out of the directory, or it is no plan."""
+    """Read the first node's list of wanted files. Raises Fault if it is invalid or a path leaves the directory."""
     try:
         entries = [Entry(*one) for one in json.loads(told)]
         wrong = leads_elsewhere(entries)

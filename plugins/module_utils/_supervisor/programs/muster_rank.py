@@ -3,12 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One rank of a run whose launcher is not torchrun: the launcher starts this in place of the job. Private.
 
-It is ``bin/muster-rank`` in the run directory of each node, first on the launcher's PATH, and takes all it needs from
-the files beside it. So a launcher carries one word from node to node: it quotes, cuts or shows no argument, variable or
-secret of the job. Standard library only, Python >= 3.8.
+It is ``bin/muster-rank`` in each node's run directory, first on the launcher's PATH, and reads all it needs from files
+there. The launcher passes only this one word from node to node, so it cannot misquote, truncate or expose the job's
+arguments, variables or secrets. Standard library only, Python >= 3.8.
 
-It refuses to run anywhere but where the rank table says, gives the job the same environment under every launcher,
-keeps its output in ``ranks/LOCAL_RANK``, and writes down how it ended, which launchers report wrongly or not at all.
+It refuses to run at a place that differs from the rank table, gives the job the same environment under every launcher,
+keeps its output in ``ranks/LOCAL_RANK``, and records how it ended, which launchers report wrongly or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MISPLACED = 70  # exit code: sysexits' EX_SOFTWARE
 
 
 class Misplaced(Exception):
-    """The launcher has started this rank where the rank table has another one, or none."""
+    """The launcher has started this rank in a place where the rank table has another rank, or none."""
 
 
 def read_json(path: str) -> Any:
@@ -39,7 +39,7 @@ def read_json(path: str) -> Any:
 
 
 def number(environment: dict[str, str], names: list[str]) -> int | None:
-    """Return the first of these variables that is set, as a number."""
+    """Return as a number the first of these variables that is set."""
     found = next((environment[name] for name in names if environment.get(name)), None)
     return int(found) if found is not None and found.isdigit() else None
 
@@ -68,9 +68,9 @@ def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, in
 def rank_environment(
     plan: Data, secrets: dict[str, str], inherited: dict[str, str], rank: int, local_rank: int, directory: str
 ) -> dict[str, str]:
-    """Return what the job finds: the launcher's environment, the plan's, the user's, and its place above all."""
+    """Return the job's environment: the launcher's, the plan's, the user's and the rank's, later ones overriding."""
     environment = {**inherited, **plan["environment"], **secrets}
-    if plan["node"]["slots"] > 1:  # as torchrun has it: each rank would else start a thread for every core
+    if plan["node"]["slots"] > 1:  # as torchrun does: otherwise each rank would start one thread per core
         environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(
         {
@@ -87,7 +87,7 @@ def rank_environment(
 
 
 def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]:
-    """Return the job's command; arguments: what the launcher adds, which is DeepSpeed's --local_rank."""
+    """Return the job's command; arguments: those the launcher adds, which is DeepSpeed's --local_rank."""
     added = [
         f"--local_rank={local_rank}" if argument.startswith("--local_rank=") else argument for argument in arguments
     ]
@@ -95,9 +95,9 @@ def job_command(rules: Data, arguments: list[str], local_rank: int) -> list[str]
 
 
 def write_exit(path: str, rank: int, code: int) -> None:
-    """Write down how a rank ended: its exit code, or minus the number of the signal; and when, by two clocks.
+    """Record how a rank ended: its exit code, or minus the signal's number; and when, by two clocks.
 
-    `moment` is that of the machine, which all its processes share and nobody sets.
+    `moment` is by the machine's monotonic clock, which all its processes share and nobody sets.
     """
     descriptor = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as stream:
@@ -107,7 +107,7 @@ def write_exit(path: str, rank: int, code: int) -> None:
 
 
 def become(command: list[str], environment: dict[str, str], directory: str) -> NoReturn:
-    """Be the job from now on, its output in this directory."""
+    """Exec the job, with its output in this directory."""
     try:
         for descriptor, name in ((1, "stdout.log"), (2, "stderr.log")):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -127,10 +127,10 @@ def run(directory: str, arguments: list[str]) -> int:
     os.makedirs(logs, mode=0o700, exist_ok=True)
     environment = rank_environment(plan, secrets, dict(os.environ), rank, local_rank, directory)
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child that they are meant for
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until there is a child to pass them to
     child = os.fork()
     if child == 0:
-        for one in signals:  # not ignored, as all is that a shell starts with `&`
+        for one in signals:  # restore the default: a shell's `&` may have set them to ignored
             signal.signal(one, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         become(job_command(rules, arguments, local_rank), environment, logs)

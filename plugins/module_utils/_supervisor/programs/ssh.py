@@ -1,18 +1,17 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What mpirun, mpiexec and pdsh take for ssh: start a command on another node, under that node's supervisor. Private.
+"""Stands in for ssh under mpirun, mpiexec and pdsh: starts a command under another node's supervisor. Private.
 
-It is ``bin/ssh`` in the run directory of rank 0, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks
-rank 0's supervisor, through a file, to have the command started on HOST; that goes over the lifeline, and HOST's own
-supervisor starts it in its unit. So what a launcher starts elsewhere is ended, watched and reported like what it starts
-here, and the nodes need not be able to log in to each other. The output stays on HOST, in its ``launcher.log``.
+It is ``bin/ssh`` in rank 0's run directory, first on the launcher's PATH. ``ssh [OPTIONS] HOST COMMAND...`` asks rank
+0's supervisor, through a file, to start the command on HOST; the lifeline carries it, and HOST's own supervisor starts
+it in its unit. So remote processes are watched, ended and reported like local ones, and nodes need no logins to each
+other. The output stays on HOST, in its ``launcher.log``.
 
-Commands are run by /bin/sh, whatever the user's login shell: launchers write them for sh or bash. mpirun would write
-them for csh if that is the login shell, unless it asks first, with ``echo $SHELL``; we answer that, and start
-nothing.
+/bin/sh runs the commands, whatever the user's login shell: launchers write them for sh or bash. For a csh login shell,
+mpirun would write csh unless it asks with ``echo $SHELL``; we answer that and start nothing.
 
-A node is started once: a second command is how DeepSpeed kills by pattern, which no run may do.
+Only one command is started per node: DeepSpeed uses a second one to kill by pattern, which no run may do.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:  # the name that type checkers know; importing typing would co
 
 WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value (OpenSSH 9, ssh.c)
 SHELL_QUESTION = "echo $SHELL"  # Open MPI 4's, plm_rsh_module.c
-SHELL_ANSWER = "/bin/bash"  # in whose words mpirun leaves ~/.profile out, and writes what any sh understands
-PATIENCE = 0.02  # seconds between two looks for an answer
+SHELL_ANSWER = "/bin/bash"  # for bash, mpirun skips ~/.profile, and its commands work in any sh
+PATIENCE = 0.02  # seconds between checks for an answer
 
 
 def read_arguments(words: list[str]) -> tuple[str, str]:
-    """Return host and command of ssh's arguments."""
+    """Return host and command from ssh's arguments."""
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         option = rest.pop(0)
@@ -49,7 +48,7 @@ def read_arguments(words: list[str]) -> tuple[str, str]:
 
 
 def node_rank_of(host: str, nodes: list[Data]) -> int:
-    """Return the place of a host in the plan, which launchers call by address, name, or the name's first part."""
+    """Return the node_rank of a host, which launchers give as address, name, or the name's first part."""
     for rank, node in enumerate(nodes):
         if host in (node["address"], node["name"]):
             return rank
@@ -60,7 +59,7 @@ def node_rank_of(host: str, nodes: list[Data]) -> int:
 
 
 def first_time(path: str) -> bool:
-    """Whether nobody has asked for this before."""
+    """Whether this is the first request for this path."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -69,13 +68,13 @@ def first_time(path: str) -> bool:
 
 
 def ask(directory: str, rank: int, command: str) -> int:
-    """Have a command started on a node and wait for its end; return its exit code."""
+    """Ask for a command to be started on a node and wait for its end; return its exit code."""
     path = os.path.join(directory, "asked", str(rank))
     with open(f"{path}.tmp", "w", encoding="utf-8") as stream:
         json.dump({"command": command}, stream)
     os.replace(f"{path}.tmp", f"{path}.json")
     parent = os.getppid()
-    while os.getppid() == parent:  # the launcher is gone: nobody waits for the answer
+    while os.getppid() == parent:  # otherwise the launcher is gone, and nobody waits for the answer
         try:
             with open(f"{path}.exit", encoding="utf-8") as stream:
                 code = json.load(stream)
