@@ -30,14 +30,19 @@ PLAYBOOK = str(CHECKOUT / ".venv" / "bin" / "ansible-playbook")
 LAB = "bench"
 ROUND_TRIP = 150
 """Milliseconds, of the rows that are far away."""
-LIMITS = {("site.yml", 4, False): 12.0, ("site.yml", 4, True): 20.0, ("site.yml", 64, False): 60.0}
+LIMITS = {("site.yml", 4, False): 12.0, ("site.yml", 4, True): 20.0}
 """Seconds, by playbook, nodes, and whether they are far away."""
 MOST_TASKS = 45
+ON_ONE_HOST = 64
+"""Nodes of the row whose nodes are names of one test host."""
+FIRST_EXTRA = 100
+"""Last number of the first address that this host gets besides its own."""
 EXPLANATION = """\
 Seconds from the start of the command to its end, medians (fastest-slowest) of {rounds} rounds, over connections of an
 earlier one. Nothing is changed: site.yml has run before. far: all that SSH sends comes {half} ms later, both ways.
 site.yml is without python_env and pytorch, which the section on the Python environment measures. launch.yml starts
-a bare script on all nodes, with one rank each, and ends with it.
+a bare script on all nodes, with one rank each, and ends with it. {many} nodes are names of one test host, each with
+a connection of its own: what they do there shares this machine's cores.
 tasks: those of site.yml that touch a node."""
 # Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
 SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
@@ -102,7 +107,7 @@ def run(words: list[str], path: Path, directory: Path) -> tuple[float, str]:
 def measure(counts: list[int], rounds: int) -> int:
     """Print the table; 1 where a limit is not kept."""
     over = 0
-    print(EXPLANATION.format(rounds=rounds, half=f"{ROUND_TRIP / 2:g}"))
+    print(EXPLANATION.format(rounds=rounds, half=f"{ROUND_TRIP / 2:g}", many=ON_ONE_HOST))
     print(f"\n{'':<14}{'nodes':>5}  {'':<5}{'seconds':>8}  {'(fastest-slowest)':<18}  {'tasks':>5}  limit")
     for count in counts:
         with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
@@ -111,9 +116,44 @@ def measure(counts: list[int], rounds: int) -> int:
             lab = Lab.up(nodes=count, name=LAB)
             try:
                 over |= of_size(lab, count, rounds, directory)
+                if count == counts[0]:
+                    launch_on_one_host(lab, rounds, directory)
             finally:
                 down(LAB)
     return over
+
+
+def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
+    """The row of many nodes, all names of the first test host: of its loopback, with an address each for SSH."""
+    text = yaml.safe_load(lab.inventory.read_text())
+    host = lab.nodes[0]
+    own, nodes = text["training"]["hosts"][host.name], {}
+    for number in range(ON_ONE_HOST):
+        address = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
+        done = lab.exec(host.name, ["ip", "address", "replace", f"{address}/24", "dev", "eth0"])
+        if done.returncode:
+            raise LabError(f"{host.name}: {done.stderr.strip()}")
+        alias = f"-o HostKeyAlias={host.address}"
+        nodes[f"n{number}"] = own | {
+            "ansible_host": address,
+            "node_address": f"127.0.30.{number + 1}",
+            "ansible_ssh_extra_args": alias,
+        }
+    text["training"]["hosts"] = nodes
+    path = directory / "many.yml"
+    path.write_text(yaml.safe_dump(text))
+    words = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
+    run(words, path, directory)  # opens the connections
+    taken = [run(words, path, directory)[0] for _round in range(rounds)]
+    span = f"({min(taken):.1f}-{max(taken):.1f})"
+    row = f"{'launch.yml':<14}{ON_ONE_HOST:>5}  {'':<5}{statistics.median(taken):>8.1f}  {span}"
+    print(row, file=sys.__stdout__, flush=True)
+
+
+def job_of(count: int, directory: Path) -> list[str]:
+    """Words that have launch.yml start the bare script on so many nodes."""
+    job = ["-e", f"nnodes={count}", "-e", "launch_script=/tmp/job.py", "-e", "launch_launcher=env"]
+    return [*job, "-e", "nproc_per_node=1", "-e", f"launch_runs_directory={directory}/runs"]
 
 
 def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
@@ -122,9 +162,8 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
         lab.exec(node.name, ["install", "-m", "0644", "/dev/null", "/tmp/job.py"])
     near = inventory(lab, False, directory)
     run(["playbooks/site.yml", *SITE], near, directory)
-    job = ["-e", f"nnodes={count}", "-e", "launch_script=/tmp/job.py", "-e", "launch_launcher=env"]
-    more = ["-e", "nproc_per_node=1", "-e", f"launch_runs_directory={directory}/runs"]
-    playbooks = {"site.yml": SITE, "preflight.yml": ["-e", f"nnodes={count}"], "launch.yml": [*job, *more]}
+    preflight = ["-e", f"nnodes={count}"]
+    playbooks = {"site.yml": SITE, "preflight.yml": preflight, "launch.yml": job_of(count, directory)}
     over = 0
     for far in (False, True):
         path = inventory(lab, far, directory)
@@ -146,4 +185,4 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(by_nodes.main(__doc__, [4, 16], measure))
+    sys.exit(by_nodes.main(__doc__, [4], measure))

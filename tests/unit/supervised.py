@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -67,9 +68,23 @@ def make_job(**given: Any) -> Job:
     return Job(**{**usual, **given})
 
 
+def own_ports() -> Iterator[int]:
+    """Ports of this process, in an order of its own: of those below 32768, from where the system gives them out.
+
+    Tests that run beside each other have none in common, and one test none twice.
+    """
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    ports = list(range(20000 + number, 29000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+    random.shuffle(ports)
+    return itertools.cycle(ports)
+
+
+PORTS = own_ports()
+
+
 def free_port() -> int:
-    """A TCP port that nothing listens on, and that is nobody's by chance: the system gives out those from 32768."""
-    for port in random.sample(range(20000, 29000), 100):
+    """A TCP port that nothing listens on, another one with each call."""
+    for port in itertools.islice(PORTS, 100):
         with contextlib.suppress(OSError), socket.create_server(("", port)):
             return port
     raise OSError("no port is free")

@@ -159,15 +159,10 @@ def test_a_mount_in_use_is_left_alone(bench: Bench) -> None:
     bench.write_and_read("encrypted")
 
 
-def test_wrong_password(bench: Bench) -> None:
+def test_refusals_that_name_their_cause(bench: Bench) -> None:
     right, bench.password = bench.password, "wrong, of course"
     bench.refused("it cannot be mounted", "does not know this user with this password", "correct username and password")
     bench.password = right
-    bench.mount()
-
-
-def test_refusals_that_name_their_cause(bench: Bench) -> None:
-    bench.refused("has no share of this name", "correct the source", share="nosuch")
     with bench.server.read_only("training-data"):
         bench.refused("this user may read the share, but not write there", "set read_only: true")
     bench.mount()
@@ -175,6 +170,7 @@ def test_refusals_that_name_their_cause(bench: Bench) -> None:
 
 @pytest.mark.thorough  # the words of all are in tests/unit/plugins/module_utils/test_mounts.py
 def test_more_refusals_that_name_their_cause(bench: Bench) -> None:
+    bench.refused("has no share of this name", "correct the source", share="nosuch")
     bench.refused("nothing listens at its port", "set the option port", drive_options={"port": 9})
     bench.refused("does not know the option nonsense", "remove nonsense", drive_options={"nonsense": 1})
     bench.mount(share="other data")

@@ -8,6 +8,7 @@ import io
 import re
 import shutil
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -119,7 +120,8 @@ def put_source(name: str) -> Callable[[dict[str, Any]], None]:
 def test_a_program_that_fails_is_shown_in_its_own_last_words_with_the_place_of_all_of_them(
     put: Callable[[dict[str, Any]], None], command: str, said: str, tmp_path: Path
 ) -> None:
-    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    bundled = sysconfig.get_config_var("WHEEL_PKG_DIR") or Path(ensurepip.__file__).parent / "_bundled"
+    (pip,) = Path(bundled).glob("pip-*.whl")
     (tmp_path / "store").mkdir()
     shutil.copy(pip, tmp_path / "store")
     given = {name: option.get("default", "") for name, option in python_layer.ARGUMENT_SPEC.items()}

@@ -96,7 +96,7 @@ def test_the_first_boot_lets_the_key_in_and_watches_from_then_on(monkeypatch: py
     }
     assert json.loads(files.pop("/etc/muster/idle_watch.json")) == {"after": "2h", "ttl": "off"}
     assert {Path(path).name: text for path, text in files.items()} == {
-        path.name: path.read_text() for path in (ROLE / "files").iterdir()
+        path.name: path.read_text() for path in (ROLE / "files").iterdir() if path.is_file()
     }
     assert set(files) == {
         "/usr/local/lib/muster/idle_watch.py",
