@@ -50,7 +50,7 @@ from tests.lab.virtual_machine import free_port
 Environ = dict[str, Any]
 Parameters = dict[str, str]
 
-#: Requests of this client are the meter's and move nothing on.
+#: User agent of the meter's requests, which do not advance states and are not recorded.
 METER = "muster-meter"
 
 #: HTTP statuses of codes that are not 400.
@@ -63,35 +63,35 @@ STATUSES = {
     "UnauthorizedOperation": 403,
 }
 
-#: US dollars an hour; types that are not here cost 1, a spot instance a third. gp3: a GB and month of a volume.
-#: Imagined, but near to what they cost.
+#: US dollars per hour; other types cost 1, a spot instance a third. gp3: per GB and month of a volume.
+#: Invented, but close to real prices.
 PRICES = {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "gp3": 0.08}
 VOLUME_GIB = 0.0001
 ADDRESS = 0.005
 
 
 DEEP_LEARNING = "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"
-#: What instances can be made of: id, name, owner and day of each image.
+#: Images that instances can be made from: id, name, owner and date.
 IMAGES = (
     ("ami-0dee90000000000a1", f"{DEEP_LEARNING} 20250101", "898082745236", "2025-01-01"),
     ("ami-0dee90000000000a2", f"{DEEP_LEARNING} 20260101", "898082745236", "2026-01-01"),
     ("ami-0aaaa0000000000b1", "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server", "099720109477", "2026-01-01"),
 )
-#: The public parameters of SSM that lead to them.
+#: The public SSM parameters that hold ids of images.
 PARAMETERS = {
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": IMAGES[1][0],
 }
 
 
 class Host(NamedTuple):
-    """Addresses of a test host that an instance can be."""
+    """Addresses of a test host that can stand in for an instance."""
 
     private: str
     public: str
 
 
 class Cost(NamedTuple):
-    """A thing that costs. usd: US dollars an hour."""
+    """A billed thing. usd: US dollars per hour."""
 
     kind: str
     key: str
@@ -100,10 +100,10 @@ class Cost(NamedTuple):
 
 @dataclasses.dataclass
 class Fault:
-    """What a request is answered with: a code of EC2's, or with an empty one nothing, because the answer is lost.
+    """A fault injected into requests. code: EC2's error code to answer with; empty: the answer is lost.
 
-    action, zone, market (spot, on-demand) and instance_type say whom it hits, None is all. skip: requests to let pass
-    first. times: how often, None is always. carried_out: whether the request is, all the same.
+    action, zone, market (spot, on-demand) and instance_type select the requests, None selects all. skip: matching
+    requests to let pass first. times: how many to hit, None for all. carried_out: whether the request takes effect.
     """
 
     code: str = ""
@@ -117,7 +117,7 @@ class Fault:
     message: str = "Refused on purpose."
 
     def applies(self, action: str, zone: str, market: str, instance_type: str) -> bool:
-        """Whether this request is hit; counts it."""
+        """Whether the fault hits this request; counts it in skip or times."""
         given = ((self.action, action), (self.zone, zone), (self.market, market), (self.instance_type, instance_type))
         if any(wanted not in (None, is_) for wanted, is_ in given) or self.times == 0:
             return False
@@ -130,11 +130,11 @@ class Fault:
 
 
 def broken_off(skip: int, *, carried_out: bool) -> list[Fault]:
-    """The client reaches EC2 no more, after so many requests. carried_out: whether the next one still is."""
+    """Faults that cut the client off from EC2 after skip requests. carried_out: whether the next one takes effect."""
     return [Fault(action=None, skip=skip, carried_out=carried_out), Fault(action=None, skip=skip, times=None)]
 
 
-#: Lists that may be behind: where moto keeps what they show, and how its ids begin.
+#: Lists that may be outdated: moto's attribute with the listed things, and the prefix of their ids.
 _LISTED = {
     "DescribeInstances": ("reservations", "r-"),
     "DescribeVpcs": ("vpcs", "vpc-"),
@@ -144,7 +144,7 @@ _LISTED = {
 
 
 class Refused(Exception):
-    """The answer is an error of EC2's."""
+    """The request is answered with an error of EC2's."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -153,7 +153,7 @@ class Refused(Exception):
 
 
 class Answer(NamedTuple):
-    """A response. body None: the connection ends without one."""
+    """A response. body None: the connection ends without an answer."""
 
     status: int
     body: bytes | None
@@ -161,23 +161,23 @@ class Answer(NamedTuple):
 
 
 class _Quiet(WSGIRequestHandler):
-    """As in HTTP/1.1 a connection is used again, and requests are not told on the terminal."""
+    """Reuses connections, as in HTTP/1.1, and does not log requests to the terminal."""
 
     protocol_version = "HTTP/1.1"
 
     def log(self, *_words: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class EC2Server:
-    """A server of EC2; `with` starts and ends it.
+    """An EC2 server; `with` starts and ends it.
 
-    Attributes to change while it runs:
+    Attributes to read or change while it runs:
         faults: the first that applies to a request hits it.
-        hidden: so many lists of instances, networks, subnets and gateways do not show yet what was made.
-        pending, shutting_down: for so many lists an instance stays in that state.
-        prices, quotas, parameters: what Pricing (by type), Service Quotas (by code) and SSM (by name) answer.
-        requests: action and parameters of what came, in order, without the meter's own.
+        hidden: number of lists of instances, networks, subnets and gateways that do not show a new thing yet.
+        pending, shutting_down: number of lists for which an instance stays in that state.
+        prices, quotas, parameters: answers of Pricing (by type), Service Quotas (by code) and SSM (by name).
+        requests: action and parameters of all requests, in order, without the meter's own.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class EC2Server:
         self._empty()
 
     def _empty(self) -> None:
-        """What an account is that nobody has used."""
+        """Reset the state to that of an unused account."""
         self.faults: list[Fault] = []
         self.hidden = 0
         self.pending = 0
@@ -221,16 +221,16 @@ class EC2Server:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"http://{self.address}:{self.port}"
 
     @property
     def backend(self) -> Any:
-        """What moto knows of the region."""
+        """moto's state of the region."""
         return ec2_backends[DEFAULT_ACCOUNT_ID][self.region]
 
     def client(self, service: str = "ec2", **options: Any) -> Any:
-        """A boto3 client that tries once, one for all who ask for the same."""
+        """A boto3 client without retries, shared by all callers with the same arguments."""
         settings = {"retries": {"total_max_attempts": 1}, **options}
         name = f"{service} {settings}"
         if name not in self._clients:
@@ -266,11 +266,11 @@ class EC2Server:
         self.reset(self.hosts)
 
     def reset(self, hosts: Sequence[Host] | None = None) -> None:
-        """The account that everybody begins with: a network, a subnet a zone, a security group, images."""
+        """Reset to a new account: a network, a subnet per zone, a security group, images."""
         with self._lock:
             self._empty()
             self.hosts = hosts
-            with mock.patch.dict(os.environ, MOTO_EC2_LOAD_DEFAULT_AMIS="false"):  # 1300 of them, and none is wanted
+            with mock.patch.dict(os.environ, MOTO_EC2_LOAD_DEFAULT_AMIS="false"):  # 1300 unneeded images
                 self.backend.reset()
             for image_id, name, owner, day in IMAGES:
                 self.backend.amis[image_id] = Ami(
@@ -292,7 +292,7 @@ class EC2Server:
     # --- The meter, and other people's things
 
     def everything(self) -> dict[str, Any]:
-        """All that can be told apart, by its id, as the API describes it."""
+        """All things that have an id, by id, as the API describes them."""
         ec2 = self.client(user_agent_extra=METER)
         instances = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
         found = {one["InstanceId"]: one for one in instances if one["State"]["Name"] != "terminated"}
@@ -309,25 +309,25 @@ class EC2Server:
         ):
             found |= {one[key]: one for one in describe()[part]}
         for one in found.values():
-            one.pop("AvailableIpAddressCount", None)  # of a subnet, which many share
+            one.pop("AvailableIpAddressCount", None)  # changes as others use the subnet
         return found
 
     def mark_foreign(self) -> None:
-        """All that is there now is other people's."""
+        """Declare all existing things to be other people's."""
         self.foreign = set(self.everything())
 
     def foreign_bytes(self, everything: dict[str, Any] | None = None) -> bytes:
-        """All that is other people's, as bytes to compare. everything: as asked for just before."""
+        """All other people's things, as bytes to compare. everything: result of everything() just before."""
         everything = self.everything() if everything is None else everything
         kept = {key: everything.get(key) for key in sorted(self.foreign)}
         return json.dumps(kept, sort_keys=True, default=str).encode()
 
     def left_over(self) -> list[str]:
-        """Ids of all that is not other people's: empty when a cluster is gone without a trace."""
+        """Ids of all things that are not other people's: empty once a cluster is completely removed."""
         return sorted(set(self.everything()) - self.foreign)
 
     def costs(self, everything: dict[str, Any] | None = None) -> list[Cost]:
-        """All that costs and is not other people's: instances that are not stopped, volumes, addresses."""
+        """All billed things that are not other people's: instances, unless stopped, volumes, addresses."""
         found = []
         for key, one in (self.everything() if everything is None else everything).items():
             if key in self.foreign:
@@ -342,13 +342,13 @@ class EC2Server:
         return found
 
     def usd_per_hour(self) -> float:
-        """The meter: what all that is not other people's costs now, in US dollars an hour."""
+        """The meter: current cost of all things that are not other people's, in US dollars per hour."""
         return sum(cost.usd for cost in self.costs())
 
     # --- What happens to instances without a request
 
     def interrupt(self, instance_id: str) -> None:
-        """The service takes a spot instance back."""
+        """Reclaim a spot instance, as the service does."""
         with self._lock:
             instance = self.backend.get_instance(instance_id)
             instance.terminate()
@@ -357,7 +357,7 @@ class EC2Server:
             self._change(instance, "shutting-down", 32, self.shutting_down, "terminated", 48)
 
     def guest_powers_off(self, instance_id: str) -> None:
-        """Somebody typed `poweroff` in the instance."""
+        """Power off from inside the instance, as by `poweroff`."""
         with self._lock:
             instance = self.backend.get_instance(instance_id)
             if instance.instance_initiated_shutdown_behavior == "terminate":
@@ -367,7 +367,7 @@ class EC2Server:
                 instance.stop()
 
     def an_hour_passes(self) -> None:
-        """What is terminated is in no list any more."""
+        """Remove terminated instances from all lists."""
         with self._lock:
             kept = self.backend.reservations
             for key in [key for key, one in kept.items() if all(i.state == "terminated" for i in one.instances)]:
@@ -376,13 +376,13 @@ class EC2Server:
                         of_instances.pop(instance.id, None)
 
     def _change(self, instance: Any, state: str, code: int, lists: int, then: str, then_code: int) -> None:
-        """Let a state last for so many lists."""
+        """Keep an instance in a state for a number of lists, then change it."""
         if lists > 0:
             instance._state.name, instance._state.code = state, code
             self._changing[instance.id] = [lists, instance, then, then_code]
 
     def _time_passes(self) -> None:
-        """Somebody lists the instances."""
+        """Count a list of instances, and change the states that are due."""
         for key, entry in list(self._changing.items()):
             entry[0] -= 1
             if entry[0] < 0:
@@ -406,7 +406,7 @@ class EC2Server:
         return [answer.body]
 
     def _pass_on(self, environ: Environ) -> Answer:
-        """What moto answers."""
+        """moto's answer."""
         told: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Callable[[bytes], None]:
@@ -418,7 +418,7 @@ class EC2Server:
         return Answer(told[0], body, kept)
 
     def _aside(self, target: str, body: bytes) -> Answer | None:
-        """The few answers of SSM, Pricing and Service Quotas; None where the request is for somebody else."""
+        """The few answers of SSM, Pricing and Service Quotas; None if the request is for another service."""
         given = json.loads(body) if target else {}
         content: Any
         if target == "AmazonSSM.GetParameter" and given["Name"] in self.parameters:
@@ -455,7 +455,7 @@ class EC2Server:
         return answer if answer and not fault else Answer(200, None)
 
     def _of_launch(self, given: Parameters) -> tuple[str, str, str]:
-        """Zone, market and type of a launch; empty where it does not say."""
+        """Zone, market and type of a launch; zone and type are empty if not given."""
         zone = given.get("Placement.AvailabilityZone", "")
         subnet = given.get("SubnetId") or given.get("NetworkInterface.1.SubnetId")
         if subnet:
@@ -502,7 +502,7 @@ class EC2Server:
         return {*self.backend.vpcs, *self.backend.internet_gateways, *subnets}
 
     def _instance(self, instance_id: str) -> Any:
-        """moto's instance, None where there is none."""
+        """moto's instance, None if there is none."""
         for reservation in self.backend.reservations.values():
             for instance in reservation.instances:
                 if instance.id == instance_id:
@@ -510,7 +510,7 @@ class EC2Server:
         return None
 
     def _without_hidden(self, action: str, environ: Environ) -> Answer:
-        """A list without what nobody can see yet."""
+        """A list without things that are still hidden."""
         name, prefix = _LISTED[action]
         there = getattr(self.backend, name)
         seen = copy.copy(there)
@@ -570,7 +570,7 @@ class EC2Server:
         return [host for host in self.hosts if host not in self._host_of.values()]
 
     def _settle(self, instance: Any, host: Host, answer: Answer) -> Answer:
-        """Make an instance the test host, in moto's answer too."""
+        """Give an instance the test host's addresses, in moto's answer too."""
         nic = instance.nics[0]
         former = str(nic.private_ip_address).encode()
         nic.private_ip_address, nic.public_ip = host.private, host.public
@@ -579,7 +579,7 @@ class EC2Server:
         return answer._replace(body=(answer.body or b"").replace(b">" + former + b"<", f">{host.private}<".encode()))
 
     def _check_needed(self, given: Parameters) -> None:
-        """Refuse to delete what an instance that is not terminated needs, a group that others name, a full network."""
+        """Refuse to delete things that a live instance needs, groups that others refer to, and non-empty networks."""
         wanted = given.get("GroupId") or given.get("SubnetId") or given.get("VpcId") or ""
         detached = given.get("InternetGatewayId")
         needing = [
@@ -605,7 +605,7 @@ class EC2Server:
     # --- Placement groups
 
     def _placement_group(self, action: str, given: Parameters) -> Answer | None:
-        """What moto does not have; None for another action."""
+        """The actions on placement groups, which moto lacks; None for another action."""
         name = given.get("GroupName", "")
         if action == "CreatePlacementGroup":
             if name in self._groups:
@@ -652,7 +652,7 @@ class EC2Server:
 
 @functools.cache
 def _session() -> Any:
-    """One for all: the description of EC2 is large, and a session reads it once."""
+    """One session for all clients: EC2's service description is large, and each session reads it once."""
     return boto3.Session()
 
 
@@ -689,7 +689,7 @@ def _error(refused: Refused) -> Answer:
 
 
 def _product(wanted: dict[str, str], price: float) -> str:
-    """A product as Pricing tells it: JSON in JSON."""
+    """A product in Pricing's form: JSON in JSON."""
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{price:.10f}"}}
     return json.dumps(
         {

@@ -1,6 +1,6 @@
-"""Write the pages of docs/ that are made of the code: make pages
+"""Write the pages of docs/ that are generated from the code: make pages
 
-tests/unit/test_pages.py fails where they differ from it.
+tests/unit/test_pages.py fails if they are outdated.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ but {needed}, without which no run can be planned.
 
 
 def code(text: str) -> str:
-    """A text as a code span of Markdown, whatever is in it."""
+    """A text as a Markdown code span, even if it contains backquotes."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def prose(text: str) -> str:
-    """A text whose stars, brackets and angles are no markup; commands, and what is between backquotes, become code."""
+    """A text with `*`, `[` and `<` escaped; commands, and texts between backquotes, become code."""
     parts = re.split(r"(`[^`]*`)", text)
     parts = [part for text in parts for part in ([text] if text.startswith("`") else split_commands(text))]
     return "".join(part if part.startswith("`") else re.sub(r"([*<[])", r"\\\1", part) for part in parts)
 
 
 def split_commands(text: str) -> list[str]:
-    """The pieces of a text; those that are commands as code."""
+    """A text split into pieces, with commands as code."""
     pieces, end = [], 0
     for match in COMMAND.finditer(text):
         pieces += [text[end : match.start()], code(short(match[0]))]
@@ -70,7 +70,7 @@ def split_commands(text: str) -> list[str]:
 
 
 def short(command: str) -> str:
-    """A command with ./muster in place of ansible-playbook, where it has the word."""
+    """A command with ./muster in place of ansible-playbook, if ./muster has a word for the playbook."""
     words = {playbook: word for word, (playbook, *_more) in WORDS.items()}
     return re.sub(
         r"ansible-playbook (\w+)\.yml",
@@ -80,7 +80,7 @@ def short(command: str) -> str:
 
 
 def rendered_entry(entry: Entry) -> str:
-    """One entry of the catalogue of errors: the words, what they mean, what to do."""
+    """One entry of the catalogue of errors: the message, its cause, what to do."""
     mark = {"root": " (*hint*)" if entry.weak else "", "consequence": " (*consequence*)", "confirmation": " (*proof*)"}
     often = f", in {entry.at_least} lines or more" if entry.at_least > 1 else ""
     return (

@@ -1,8 +1,8 @@
 """Record what commands print, and draw it as the pictures of docs/: make pictures
 
 A recording is the output of real plays on nodes of this machine, with its colours, in tests/pictures; names, times and
-places that differ from run to run are replaced by those of REPLACED. The pictures are drawn of the recordings alone,
-load nothing, and need no font but the reader's. tests/unit/test_pictures.py fails where they no longer fit.
+paths that differ from run to run are replaced as in REPLACED. The pictures are drawn from the recordings alone, load
+nothing, and use the reader's fonts. tests/unit/test_pictures.py fails if they are outdated.
 
     python -m tests.make_pictures          draw them
     python -m tests.make_pictures record   record all again first: a minute, and root for the one of site.yml
@@ -33,7 +33,7 @@ from tests.unit.typed import give_collection
 RECORDINGS = CHECKOUT / "tests" / "pictures"
 PICTURES = CHECKOUT / "docs" / "pictures"
 COLUMNS = 118
-"""Characters of a line in a picture, and of the terminal in which is recorded."""
+"""Characters per line in a picture, and in the recording's terminal."""
 
 TRAIN = """\
 import os
@@ -72,7 +72,7 @@ launch_skip: [busy]
 
 
 class Play(NamedTuple):
-    """What is recorded: a title, a command as a person types it, and whether it ends with an error."""
+    """A play to record: title, command as typed, and whether it fails."""
 
     title: str
     typed: str
@@ -88,7 +88,7 @@ PLAYS = {
         "./muster site --check --tags base_packages,firewall,pytorch,python_env",
     ),
 }
-"""In this order: status tells of the run before it."""
+"""In this order: status reports the run before it."""
 REPLACED = (
     (r"\b(train|breaks)-\d{8}-\d{6}-[0-9a-f]{4}\b", r"\1-20260301-101500-1a2b"),
     (r"\b\d:\d\d:\d\d\b", "0:00:04"),
@@ -97,11 +97,11 @@ REPLACED = (
     (r"\bport \d{5}\b", "port 29500"),
     (r"\S*/bin/python\b", "/opt/muster/env/bin/python"),
 )
-"""What differs from run to run, as a pattern, and what stands in recordings for it."""
+"""Patterns of texts that differ from run to run, and their replacements in recordings."""
 
 
 def project(directory: Path) -> Path:
-    """What `init` writes for two nodes of this machine, as far as it is needed here; with scripts and settings."""
+    """A project as `init` writes it for two nodes of this machine, as far as needed; with scripts and settings."""
     give_collection(directory)
     place = directory / "project"
     (place / "group_vars").mkdir(parents=True)
@@ -123,7 +123,7 @@ def project(directory: Path) -> Path:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """The environment of somebody whose home is a directory and who has the collection there."""
+    """The environment of a user whose home is this directory, with the collection in it."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(directory),
@@ -134,7 +134,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def played(play: Play, directory: Path, place: Path) -> str:
-    """What a command prints to a terminal, as bytes of it that mean colours are left, with REPLACED."""
+    """The output of a command on a terminal, with its colour codes, and with REPLACED applied."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     words = play.typed.split()
@@ -146,7 +146,7 @@ def played(play: Play, directory: Path, place: Path) -> str:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # the other end is closed: what Linux says at the end of a terminal
+        except OSError:  # Linux's end of file: the terminal's other end is closed
             break
         if not part:
             break
@@ -159,7 +159,7 @@ def played(play: Play, directory: Path, place: Path) -> str:
 
 
 def normal(text: str, directory: Path, place: Path) -> str:
-    """A text without what differs from run to run."""
+    """A text with everything that differs from run to run replaced."""
     for path, name in ((place, "/home/me/project"), (directory, "/home/me"), (CHECKOUT, "/home/me/training")):
         text = text.replace(str(path), name)
     for pattern, replacement in REPLACED:
@@ -168,12 +168,12 @@ def normal(text: str, directory: Path, place: Path) -> str:
 
 
 def drawn(name: str, recording: str) -> str:
-    """The picture of a recording, as SVG."""
+    """The picture of a recording as SVG."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in recording.rstrip("\n").split("\n"):
             console.print(Text.from_ansi(line), soft_wrap=False)
-        console.print()  # else the last line loses what hangs below it
+        console.print()  # otherwise the last line's descenders are cut off
         svg = console.export_svg(title=PLAYS[name].title, theme=MONOKAI, unique_id=f"muster-{name}")
     svg = re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->", "", svg, flags=re.S)
     svg = svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
@@ -181,7 +181,7 @@ def drawn(name: str, recording: str) -> str:
 
 
 def record(names: list[str]) -> dict[str, str]:
-    """Play again what is named, in one project, and return what was printed."""
+    """Run the named plays again, in one project, and return their output."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         place = project(directory)
@@ -189,7 +189,7 @@ def record(names: list[str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Draw all pictures; with `record`, of new recordings."""
+    """Draw all pictures; with `record`, from new recordings."""
     for directory in (RECORDINGS, PICTURES):
         directory.mkdir(exist_ok=True)
     if sys.argv[1:] == ["record"]:

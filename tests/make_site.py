@@ -1,9 +1,9 @@
-"""Put together what Sphinx makes the documentation site of: make docs
+"""Assemble the sources of the documentation site for Sphinx: make docs
 
     python -m tests.make_site REFERENCE TREE
 
-The tree mirrors the repository: its Markdown pages at their places, so that links between them hold, and what else they
-link to. README.md is the first page. REFERENCE is what antsibull-docs has written of the plugins and roles.
+TREE mirrors the repository: its Markdown pages at their paths, so that links between them work, and other files that
+they link to. README.md is the first page. REFERENCE has antsibull-docs' pages of the plugins and roles.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 """The target of a link or of a picture."""
-# What is no page of its own: a file that a test stages, and the end of the site's first page.
+# Markdown files that are no pages: a file that a test stages, and the end of the site's first page.
 NOT_PAGES = {"molecule/data/files/README.md", "docs/site/contents.md"}
 KINDS = {
     "roles": ("Roles", ("role",)),
     "modules": ("Modules", ("module",)),
     "plugins": ("Inventories, filters, lookups and the callback", ("inventory", "filter", "lookup", "callback")),
 }
-"""A page of the reference: its title, and the kinds of plugins that it lists."""
-# Names of Ansible's own manual that the reference uses: their kind, and the page and anchor that explain them.
+"""Pages of the reference: title, and kinds of plugins listed."""
+# Labels of Ansible's own manual that the reference uses: kind, page with anchor, and title.
 ANSIBLES = {
     "action_plugins": ("std:label", "plugins/action.html#action-plugins", "Action plugins"),
     "ansible_collections.ansible.builtin.constructed_inventory": (
@@ -80,7 +80,7 @@ def is_foreign(target: str) -> bool:
 
 
 def in_the_tree(page: str, target: str) -> str:
-    """The target of a link as the site has it: README.md is its first page, defaults of roles are in the reference."""
+    """The target of a link on the site: README.md is its first page, defaults of roles are in the reference."""
     if is_foreign(target):
         return target
     path, mark, anchor = target.partition("#")
@@ -93,7 +93,7 @@ def in_the_tree(page: str, target: str) -> str:
 
 
 def as_page_of_the_site(page: str, text: str) -> str:
-    """A page of the repository with its links as they are on the site."""
+    """A page of the repository with its links adapted to the site."""
     return LINK.sub(lambda match: in_the_tree(page, match[0]), text)
 
 
@@ -105,7 +105,7 @@ def linked_files(page: str, text: str) -> set[Path]:
 
 
 def inventory_of_ansible() -> bytes:
-    """ANSIBLES in the form in which Sphinx reads what other sites have (version 2 of its inventories)."""
+    """ANSIBLES as a Sphinx inventory (version 2), which Sphinx reads to link to other sites."""
     rows = "".join(f"{name} {kind} -1 {place} {title}\n" for name, (kind, place, title) in sorted(ANSIBLES.items()))
     head = (
         "# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n# All that follows is packed by zlib.\n"
@@ -114,9 +114,9 @@ def inventory_of_ansible() -> bytes:
 
 
 def as_reference(text: str) -> str:
-    """A page of antsibull-docs without the contents that the theme shows beside it, and without the words on Galaxy.
+    """A page of antsibull-docs without its table of contents, which the theme shows, and its note about Galaxy.
 
-    The collection is installed as README.md says, and it is not to be found where antsibull-docs looks for it.
+    The collection is installed as README.md says; it is not on Galaxy.
     """
     text = re.sub(r"(?m)^\.\. contents::\n(?:   .*\n)*", "", text)
     note = re.search(r"(?m)^\.\. note::\n(?:    .*\n|\n)*", text)
@@ -127,7 +127,7 @@ def as_reference(text: str) -> str:
 
 
 def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[str]) -> str:
-    """A page of the reference that lists the plugins of some kinds; of roles with their manuals."""
+    """A page of the reference that lists the plugins of some kinds; for roles, also their manuals."""
     entries = []
     for kind in kinds:
         for name in sorted(name.removesuffix(f"_{kind}") for name in names if name.endswith(f"_{kind}")):
@@ -138,7 +138,7 @@ def list_of(kinds: tuple[str, ...], title: str, names: list[str], manuals: set[s
 
 
 def make_tree(reference: Path, tree: Path) -> None:
-    """Write the tree again; `reference` holds what antsibull-docs wrote."""
+    """Write the tree anew; `reference` has antsibull-docs' pages."""
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(reference, tree / "reference")
     site = CHECKOUT / "docs" / "site"

@@ -26,7 +26,7 @@ Description: stand-in
 
 @dataclass(frozen=True)
 class Repository:
-    """Where things are; `folder` may be changed while it is served."""
+    """A served package repository; files in `folder` may be changed meanwhile."""
 
     folder: Path
     url: str
@@ -34,7 +34,7 @@ class Repository:
 
     @property
     def variables(self) -> dict[str, object]:
-        """What the role mount_s3 has to be told."""
+        """The variables that make the role mount_s3 use this repository."""
         return {
             "mount_s3_package_url": f"{self.url}/latest/{{architecture}}/mount-s3.deb",
             "mount_s3_keys_url": f"{self.url}/public_keys/KEYS",
@@ -43,14 +43,14 @@ class Repository:
 
 
 def gpg(home: Path, *words: str) -> str:
-    """Run gpg with a home of its own, and without an agent that stays."""
+    """Run gpg with its own home, and return its output."""
     environment = {**os.environ, "GNUPGHOME": str(home)}
     command = ["gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "", *words]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def make_key(home: Path) -> str:
-    """Make a key that signs; return its fingerprint."""
+    """Make a signing key; return its fingerprint."""
     home.mkdir(mode=0o700)
     gpg(home, "--quick-generate-key", "Tests <tests@example.org>", "ed25519", "sign", "never")
     listed = gpg(home, "--list-keys", "--with-colons")
@@ -90,7 +90,7 @@ def repository(folder: Path, address: str) -> Iterator[Repository]:
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_words: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     handler = functools.partial(Handler, directory=str(served))
     server = http.server.ThreadingHTTPServer((address, 0), handler)

@@ -1,7 +1,7 @@
 """Record what torchrun writes when ranks fail: python -m tests.record_torchrun [CASE ...]
 
-Writes tests/unit/fixtures/torchrun/CASE with launcher.log and the logs and error files of the ranks, as they lie in a
-run directory. Needs torch. Paths and the name of this machine are replaced; run it again for a new torch.
+Writes tests/unit/fixtures/torchrun/CASE with launcher.log and the logs and error files of the ranks, laid out as in a
+run directory. Needs torch. Paths and the name of this machine are replaced; run it again for a new torch release.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main():
 if __name__ == "__main__":
     (record(main) if "record" in sys.argv else main)()
 """
-# Name: arguments of the program, number of nodes of two ranks each, options of torchrun
+# Name: arguments of the program, number of nodes with two ranks each, options of torchrun
 CASES: dict[str, tuple[list[str], int, list[str]]] = {
     "raise": (["raise", "1"], 1, []),
     "raise_with_record": (["raise", "1", "record"], 1, []),
@@ -104,11 +104,11 @@ def run_case(work: Path, arguments: list[str], nodes: int, options: list[str]) -
         return [launcher.wait(timeout=120) for launcher in launchers]
     finally:
         for launcher in launchers:
-            launcher.terminate()  # which ends its ranks; nothing where it has ended
+            launcher.terminate()  # also ends its ranks; no effect if it has ended
 
 
 def keep(work: Path, source: Path, target: Path) -> None:
-    """Copy a node's files with nothing of this machine in them."""
+    """Copy a node's files, with this machine's paths and names replaced."""
     replaced = {
         sysconfig.get_paths()["purelib"]: "/opt/venv/lib/python3/site-packages",
         sysconfig.get_paths()["stdlib"]: "/usr/lib/python3",

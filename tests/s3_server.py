@@ -56,22 +56,22 @@ REFUSALS = {
 
 
 class _Quiet(WSGIRequestHandler):
-    """As in HTTP/1.1 a connection is used again, and requests are not told on the terminal."""
+    """Reuses connections, as in HTTP/1.1, and does not log requests to the terminal."""
 
     protocol_version = "HTTP/1.1"
 
     def log(self, *_words: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class S3Server:
-    """A server of S3; `with` starts and ends it.
+    """An S3 server; `with` starts and ends it.
 
-    Attributes to change while it runs:
-        refuse: a code of REFUSALS with which every request is answered, "" for none.
-        hangs: whether requests are taken and not answered.
+    Attributes to read or change while it runs:
+        refuse: a code of REFUSALS to answer every request with, "" for none.
+        hangs: whether requests are accepted but not answered.
         read_only: whether requests that write are denied.
-        requests: method and path of what came, in order.
+        requests: method and path of all requests, in order.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class S3Server:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"http://{self.address}:{self.port}"
 
     def client(self) -> Any:
-        """A boto3 client of S3 with the right keys."""
+        """A boto3 S3 client with valid keys."""
         return boto3.client(
             "s3",
             endpoint_url=self.url,
@@ -135,7 +135,7 @@ class S3Server:
             try:
                 self._server = make_server(self.address, self.port, self._serve, threaded=True, request_handler=_Quiet)
                 break
-            except (OSError, SystemExit):  # a process that is forked at this moment holds the former socket for another
+            except (OSError, SystemExit):  # a process forked just now may still hold the previous socket
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -144,14 +144,14 @@ class S3Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Refuse connections from now on; those that are open end with their next request."""
+        """Refuse new connections; open ones end with their next request."""
         if self._server:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
     def release(self) -> None:
-        """Answer again what `hangs` holds back."""
+        """Answer the requests held back by `hangs`, and stop holding back."""
         self.hangs = False
         self._released.set()
         self._released = threading.Event()
@@ -161,7 +161,7 @@ class S3Server:
         if self.hangs:
             self._released.wait(600)
         if self._server is None:
-            with contextlib.suppress(OSError):  # it may be closed by the other side
+            with contextlib.suppress(OSError):  # the client may have closed it
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
         code, words = self._judge(environ)
@@ -173,14 +173,14 @@ class S3Server:
                 + (f"<Region>{self.region}</Region>" if words else "")
                 + "<RequestId>0</RequestId></Error>"
             ).encode()
-            # what was sent with a refused request is not read
+            # the body of a refused request is not read, so close the connection
             headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(text))), ("Connection", "close")]
             start_response(f"{status} {code}", [*headers, ("x-amz-bucket-region", self.region)])
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
         return self._moto(environ, start_response)
 
     def _judge(self, environ: Environ) -> tuple[str, dict[str, str]]:
-        """The code with which a request is refused, "" where it is not, and the words for its message."""
+        """The code to refuse a request with, "" to accept it, and the values for the error's message."""
         if self.refuse:
             return self.refuse, {}
         found = AUTHORIZATION.match(environ.get("HTTP_AUTHORIZATION", ""))
@@ -199,7 +199,7 @@ class S3Server:
 
 
 def _signature(environ: Environ, secret: str, date: str, region: str, names: str) -> str:
-    """The signature of version 4 that a request must carry."""
+    """The version 4 signature that a request must have."""
     path, _mark, query = environ["RAW_URI"].partition("?")
     path = re.sub(r"^https?://[^/]+", "", path)
     pairs = sorted(

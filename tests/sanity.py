@@ -1,12 +1,12 @@
 """Run `ansible-test sanity` on the checkout, with one virtual environment or two.
 
-    python tests/sanity.py pylint .venv             # what fails most often, and soonest
-    python tests/sanity.py others .venv             # all but that
-    python tests/sanity.py others .venv build/newest  # with the second one, what differs by ansible-core
+    python tests/sanity.py pylint .venv             # the test that fails most often, and earliest
+    python tests/sanity.py others .venv             # all other tests
+    python tests/sanity.py others .venv build/newest  # in the second one, only tests that depend on ansible-core
 
-ansible-test wants three things that a checkout on a machine with pyenv, or without the Internet, does not offer: a
-physical directory .../ansible_collections/muster/training, interpreters that are no shims, and its own get-pip.py.
-All are made under build/sanity, also the home directory of the tests: nothing outside the checkout is written.
+ansible-test needs three things that a checkout on a machine with pyenv, or without the Internet, lacks: a physical
+directory .../ansible_collections/muster/training, interpreters that are not shims, and its own get-pip.py. All are made
+under build/sanity, as is the home directory of the tests: nothing outside the checkout is written.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 WORK = CHECKOUT / "build" / "sanity"
 INTERPRETERS = WORK / "bin"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
-# ansible-test fetches get-pip.py from the Internet; pip as it comes with every Python does as well.
+# ansible-test fetches get-pip.py from the Internet; the pip bundled with every Python suffices.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
 GET_PIP_VERSIONS = ("24_2", "25_2")  # of ansible-core 2.19 and of 2.20 to 2.22
-# What tells of ansible-core itself: its loader, its rules for plugins, the Pythons that it supports. All other tests
-# look at the same files with the same programs, whatever ansible-core starts them.
+# Tests that depend on ansible-core: its loader, its rules for plugins, the Pythons that it supports. All others run the
+# same programs on the same files with any ansible-core.
 BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")
 
 
 def copy_collection(target: Path) -> None:
-    """Copy what git tracks or would track, so that no build product is tested."""
+    """Copy the files that git tracks or would track, so that no build product is tested."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=CHECKOUT,
@@ -46,12 +46,12 @@ def copy_collection(target: Path) -> None:
         if source.is_file():  # a file may be deleted and not yet committed
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name, follow_symlinks=False)
-    # Without a repository of its own ansible-test finds the checkout's, which ignores build/.
+    # Without its own repository, ansible-test would find the checkout's, which ignores build/.
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=target, check=True)
 
 
 def real_interpreter(version: str) -> Path | None:
-    """The interpreter itself behind `pythonX.Y`, which on the path may be a shim that refuses to run."""
+    """The actual interpreter of `pythonX.Y`, which on the PATH may be a shim that refuses to run."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for candidate in (f"python{version}", *map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")))):
         try:
@@ -76,7 +76,7 @@ def link_interpreters(directory: Path) -> None:
 
 
 def pip_configuration() -> str:
-    """The caller's settings of pip as a file: ansible-test passes on neither the environment nor the home directory."""
+    """The caller's pip settings as a file's text: ansible-test passes on neither environment nor home directory."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
     ).stdout
@@ -101,20 +101,20 @@ def prepare_home(home: Path) -> None:
 
 
 def choice(part: str, number: int) -> list[str]:
-    """Words that choose the tests of a part, with the first virtual environment or a later one."""
+    """Options that select the tests of a part. number: 0 for the first virtual environment, more for a later one."""
     if number:
         return [word for test in BY_CORE for word in ("--test", test)]
     return ["--test", "pylint"] if part == "pylint" else ["--skip-test", "pylint"]
 
 
 def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run ansible-test with a virtual environment, on a copy of the checkout and with a home of its own."""
+    """Run ansible-test from a virtual environment, on a copy of the checkout and with its own home."""
     work = WORK / venv.name.lstrip(".")
     collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
     copy_collection(collection)
     prepare_home(home)
     binaries = (CHECKOUT / venv / "bin").absolute()
-    # ansible-test takes the Python that runs it for the controller's.
+    # ansible-test uses the Python that runs it as the controller's.
     command = [str(binaries / "python"), str(binaries / "ansible-test"), "sanity"]
     command += ["--local", "--requirements", "--color", "no", *tests]
     environment = {
@@ -135,7 +135,7 @@ def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """All side by side: each takes one core."""
+    """Run all in parallel: each takes one core."""
     link_interpreters(INTERPRETERS)
     part, *names = sys.argv[1:]
     print(f"sanity: {part} of ansible-test sanity with {' and '.join(names)}, told when it has ended", flush=True)

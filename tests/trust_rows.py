@@ -1,4 +1,4 @@
-"""Each role with a user, and parts of its work: what it is told, what the user has planted, and how it ends there."""
+"""Each role that acts for a user, and parts of its work: variables, links planted by the user, expected outcome."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NO_FILE = f"cannot be written by {USER}"
 
 @dataclass(frozen=True)
 class Row:
-    """A role. One host has links in the place of directories, the other one in the place of what lies in them."""
+    """A role. One host has links in place of directories, the other in place of the files in them."""
 
     variables: dict[str, Any]
-    directories: dict[str, str] = field(default_factory=dict)  # path: what is planted, on the first host
-    files: dict[str, str] = field(default_factory=dict)  # the same on the second one
-    ends: tuple[str, str] = ("", "")  # what it says on each of them when it refuses; empty: it does its work
-    role: str = ""  # where a role has several rows, for parts of its work
+    directories: dict[str, str] = field(default_factory=dict)  # path: planted link, on the first host
+    files: dict[str, str] = field(default_factory=dict)  # the same on the second host
+    ends: tuple[str, str] = ("", "")  # the refusal's message on each host; empty: the role does its work
+    role: str = ""  # its name, if a role has several rows, for parts of its work
 
 
 PLACE = {"path": f"{HOME}/drives/one"}
@@ -112,14 +112,14 @@ ROWS: dict[str, Row] = {
         {f"{HOME}/data/.muster-stage": DIRECTORY},
         (NOT_OURS, NOT_OURS),
     ),
-    "stage_data_path": Row(  # which is read with the rights of the user alone
+    "stage_data_path": Row(  # the source is read with the user's rights only
         {"stage_data_user": USER, "stage_data_path": "~/source", "stage_data_destination": "~/staged"},
         {f"{HOME}/source": DIRECTORY},
         {f"{HOME}/source/data.bin": FILE},
         ("source holds no file that is wanted", "data.bin: Permission denied"),
         role="stage_data",
     ),
-    "stage_data_here": Row(  # by rsync, which runs there as the user
+    "stage_data_here": Row(  # by rsync, which runs on the host as the user
         {"stage_data_user": USER, "stage_data_destination": "~/here"},  # the source is the test's
         {f"{HOME}/here": DIRECTORY},
         {f"{HOME}/here/train.py": FILE, f"{HOME}/here/package": DIRECTORY, f"{HOME}/here/.muster-partial": DIRECTORY},

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node's command inside a container: the words put before it. Pure. Private to this collection."""
+"""Run a node's command inside a container: the words to put before it. Pure. Private to this collection."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Iterable, Mapping
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Node
 
-# What is started in the image: our programs first on its path, whatever that is.
+# Started in the image: puts our programs first on the image's own PATH.
 SHELL = 'PATH="$0:$PATH"; export PATH; exec "$@"'
-# The users that the image knows, and the file of the run directory that takes its place.
+# The image's list of users, and the file of the run directory mounted over it.
 USERS, USERS_FILE = "/etc/passwd", "passwd"
 
 
 def container_name(run_id: str, node_rank: int) -> str:
-    """Name of a node's container; a run_id has no character that names may not have."""
+    """Name of a node's container; a run_id only has characters that are legal in it."""
     return f"muster-{run_id}-node{node_rank}"
 
 
@@ -28,7 +28,7 @@ def below(path: str, directory: str) -> bool:
 
 
 def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: str) -> list[str]:
-    """What the container sees of the node, all at the same paths as there: the job's words mean the same inside."""
+    """Directories of the node to mount, at the same paths, so that the job's arguments mean the same inside."""
     work = facts["working_directory"]["path"]
     found = [f"{run_directory}:{run_directory}", f"{temporary}:{temporary}"]
     if work != "/":
@@ -42,9 +42,9 @@ def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: st
 
 
 def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
-    """Content of /etc/passwd in the container, "" where the image's own is right or the job brings one.
+    """Content of /etc/passwd in the container, "" if the image's own suffices or the job mounts one.
 
-    pdsh, ssh and Python's getpass refuse to work for a user who has no name, and no image knows the node's users.
+    pdsh, ssh and Python's getpass fail for a user without a name, and images do not know the node's users.
     podman adds the user by itself.
     """
     uid = facts.get("uid", 0)
@@ -56,12 +56,12 @@ def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
 
 
 def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
-    """The words by which a container is on the node as the job's user: its network, memory, limits and GPUs."""
+    """The options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
     gpus = {"docker": ["--gpus=all"], "podman": ["--device=nvidia.com/gpu=all", "--security-opt=label=disable"]}
     as_user = [f"--user={user}:{facts.get('gid', 0)}"]
     if engine == "podman" and user != 0:
-        as_user = ["--userns=keep-id"]  # a user's podman has root for itself; files are to be the user's own
+        as_user = ["--userns=keep-id"]  # rootless podman maps the user to root by default; files must be the user's
     return [
         "--network=host",
         f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
@@ -72,7 +72,7 @@ def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
 
 
 def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """The words that give a person a shell in the job's image, where a rank would be, with these variables."""
+    """The command for an interactive shell in the job's image, where a rank would run, with these variables."""
     return [
         job.container_engine,
         "run",
@@ -84,7 +84,7 @@ def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, st
         *(f"--volume={mount}" for mount in mounts(job, facts, "", "")[2:]),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",
-        "--env=HOME=/tmp",  # the home of that user is not in the image
+        "--env=HOME=/tmp",  # that user's home is not in the image
         *(f"--env={name}={value}" for name, value in environment.items()),
         *job.container_options,
         "--entrypoint=/bin/sh",
@@ -97,15 +97,15 @@ def shell_words(job: Job, facts: Mapping[str, Any], environment: Mapping[str, st
 def container_words(
     job: Job, node: Node, facts: Mapping[str, Any], run_directory: str, temporary: str, variables: Iterable[str]
 ) -> list[str]:
-    """The words before a command that has to run in the job's image, in the foreground.
+    """The words to put before a command to run it in the job's image, in the foreground.
 
-    Variables are handed on by their names alone: no value is in a command line.
+    Variables are passed by name only, so that no value is in a command line.
     """
     return [
         job.container_engine,
         "run",
         "--rm",
-        "--pull=never",  # it would take longer than the launchers wait for each other; role container_image brings it
+        "--pull=never",  # a pull would exceed the launchers' wait for each other; role container_image does it
         f"--name={container_name(job.run_id, node.node_rank)}",
         *engine_words(job, facts),
         *([f"--volume={run_directory}/{USERS_FILE}:{USERS}:ro"] if users(job, facts, run_directory) else []),
@@ -124,5 +124,5 @@ def container_words(
 
 
 def removal(job: Job, node: Node) -> list[str]:
-    """What ends a node's container, whatever became of the command that started it."""
+    """The command that removes a node's container, even if the command that started it is gone."""
     return [job.container_engine, "rm", "--force", container_name(job.run_id, node.node_rank)]

@@ -2,9 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Machines as people list them: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
+"""Machines listed by the user: a hostfile of DeepSpeed, Open MPI or MPICH, or a few addresses. Controller only.
 
-What is read here becomes an inventory, so more is accepted than two launchers read alike (module_utils/_hostfile.py).
+The list becomes an inventory, so this accepts more than module_utils/_hostfile.py, which takes only what two launchers
+read alike.
 Private to this collection.
 """
 
@@ -51,7 +52,7 @@ LOCAL = """    node0:
 
 
 class GivenHost(NamedTuple):
-    """A machine. slots: processes to start on it, None if nobody has said. user: "" likewise."""
+    """A machine. slots: processes to start on it, None if not given. user: "" if not given."""
 
     name: str
     slots: int | None = None
@@ -59,9 +60,9 @@ class GivenHost(NamedTuple):
 
 
 def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
-    """The machines of the lines of a hostfile, or of a list. what: what a line of it is called, "line" or "host".
+    """The machines in the lines of a hostfile, or in a list. what: the word for an item in messages, "line" or "host".
 
-    Raises ValueError with one sentence for each line that cannot be read.
+    Raises ValueError with one sentence for each invalid line.
     """
     hosts: dict[str, GivenHost] = {}
     said: list[str] = []
@@ -96,7 +97,7 @@ def read_hosts(lines: Iterable[str], what: str) -> list[GivenHost]:
 
 
 def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str], str]) -> str:
-    """An inventory of these machines. address_of: the IP address of a name, "" if nobody knows it."""
+    """An inventory of these machines. address_of: returns the IP address of a name, "" if it is unknown."""
     text = HEAD.format(source=source, nnodes=len(hosts))
     names = {host.name for host in hosts}
     free = (name for name in map("node{}".format, itertools.count()) if name not in names)
@@ -125,5 +126,5 @@ def inventory_of(hosts: list[GivenHost], source: str, address_of: Callable[[str]
 
 
 def as_text(name: str) -> str:
-    """A name as a key that YAML does not take for a number or anything else."""
+    """A name as a YAML key, in quotes if YAML would read it as anything but a string."""
     return name if isinstance(yaml_load(name), str) else json.dumps(name)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The arguments and the environment of a job, as they were written. Private to this collection, controller only."""
+"""The arguments and the environment of a job, as the user wrote them. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FORM = """-e '{"launch_args": ["--epochs", "3"]}'"""
 
 
 def job_arguments(given: object, loader: DataLoader) -> list[str]:
-    """The arguments of a job from what launch_args is: a list, or a text that is split as a shell would.
+    """The arguments of a job from the value of launch_args: a list, or a text that is split as a shell would.
 
-    Nothing is expanded. Numbers and dates are as written in the file or after -e. Raises ValueError with all that is
-    wrong with them.
+    Nothing is expanded. Numbers and dates stay as written in the file or after -e. Raises ValueError that lists all
+    problems.
     """
     if given is None:
         return []
@@ -41,7 +41,7 @@ def job_arguments(given: object, loader: DataLoader) -> list[str]:
 
 
 def split_text(text: str) -> list[str]:
-    """The words of a text as a POSIX shell reads them. Raises ValueError if it is none."""
+    """The words of a text as a POSIX shell splits it. Raises ValueError if it cannot be split or looks like a list."""
     if text.lstrip().startswith("["):
         raise ValueError(
             f"launch_args is the text {ascii(text)[:80]}, which looks like a list. A list needs braces around it: "
@@ -57,7 +57,7 @@ def split_text(text: str) -> list[str]:
 
 
 def argument(item: object, loader: DataLoader) -> str:
-    """One argument as text. Raises ValueError if it is not known what was written."""
+    """One argument as text. Raises ValueError if the original spelling is unknown."""
     if isinstance(item, str):
         return str(item)
     if is_number(item):
@@ -73,9 +73,9 @@ def argument(item: object, loader: DataLoader) -> str:
 
 
 def job_environment(given: Mapping[str, Any], loader: DataLoader) -> dict[str, Any]:
-    """The environment of a job with its numbers and dates as they were written.
+    """The environment of a job with its numbers and dates as the user wrote them.
 
-    Raises ValueError if that cannot be known of some; no value is shown.
+    Raises ValueError if the original spelling of some is unknown; the message shows no value.
     """
     found, unknown = {}, []
     for name, value in given.items():

@@ -22,7 +22,7 @@ KEY = re.compile(r"\bjob\.(\w+)")
 
 @functools.cache
 def job_keys(roles: Path) -> dict[str, str]:
-    """The keys that a job file can have, each with the variable whose default it is. roles: directory of the roles."""
+    """The keys that a job file can have, each with the variable that it sets. roles: directory of the roles."""
     keys = {}
     for role in READERS:
         defaults = yaml_load((roles / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def job_keys(roles: Path) -> dict[str, str]:
 
 
 def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
-    """One sentence for each key of a job that nothing reads, or one that it is no job."""
+    """One sentence for each key of a job that nothing reads, or a single one if job is no dictionary."""
     if not isinstance(job, Mapping):
         return [
             f"job is {ascii(job)[:80]}, but must be a dictionary. Write a file with `job:` and below it, indented, "
@@ -52,10 +52,10 @@ def unknown_keys(job: object, keys: Mapping[str, str]) -> list[str]:
 def overruled(
     job: Mapping[str, Any], keys: Mapping[str, str], typed: Container[str], value_of: Callable[[str], Any]
 ) -> list[str]:
-    """One sentence for each value of a job that has no effect, since the inventory sets its variable to another one.
+    """One sentence for each value of a job without effect because the inventory sets its variable to another value.
 
-    typed: names of the variables that were given with -e, which count by intention. value_of: the value of a variable
-    that there is, None of one that there is not.
+    typed: names of the variables given with -e, which override the job on purpose. value_of: returns the value of a
+    variable, None if it is undefined.
     """
     said = []
     for key, name in keys.items():

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of a job, for all modules that accept some of them. Private to this collection, controller only."""
+"""Argument specs of a job's options, for all modules that accept some. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTAINER: dict[str, dict[str, Any]] = {
     "container_ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
     "container_shm_size": {"type": "str", "default": ""},
 }
-# What a check before the start looks at, too.
+# Options that the checks before the start read, too.
 CHECKED: dict[str, dict[str, Any]] = {
     "nnodes": {"type": "raw"},
     "launcher": {"type": "str", "choices": list(LAUNCHERS), "default": "torchrun"},

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A step on a node that takes minutes and shows it is alive: a command, or our code. Private to this collection,
+"""A step on a node that takes minutes and reports progress: a command, or our code. Private to this collection,
 controller only.
 
-It does not depend on the connection (plugins/module_utils/_long_command.py): a step that an interrupted play left
-running is followed to its end.
+It survives the connection (plugins/module_utils/_long_command.py): a step that an interrupted play left running is
+followed to its end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._on_node import FI
 NOT_IN_CHECK_MODE = {"changed": True, "skipped": True, "msg": "not run in check mode"}
 LAST_LINES = 40  # of the output of a command that failed
 LONGEST_LINE = 1000  # characters
-LONGEST_SILENCE = 300.0  # seconds; what has taken long is told of less often
+LONGEST_SILENCE = 300.0  # seconds between reports at most; they become rarer as a step takes longer
 NOT_FOR_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t\x20-\x7e\u00a0-\U0010ffff]")
 
 
@@ -46,9 +46,9 @@ def last_lines(lines: list[str]) -> list[str]:
 def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
     """The task's result.
 
-    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. With
-    "output_tells": true beside the fault its last lines are shown, as they are where there is no fault. An "error" is
-    what keeps our code from running at all.
+    A command may end with a line MUSTER-RESULT {"changed": ..., ...}, or {"fault": "in words"} if it fails. An "error"
+    means that our code could not run at all. After a failure without either, or with "output_tells": true beside
+    it, the message includes the last lines of output.
     """
     lines = output.split("\n")
     if not lines[-1]:
@@ -75,7 +75,7 @@ def outcome(rc: int, output: str, lost: bool, log: str = "") -> dict[str, Any]:
 def floor() -> Iterator[int | None]:
     """A file whose lock is held by the one node that reports progress: sixty at once would be unreadable.
 
-    It lies where all workers of this ansible-playbook look, and goes with them. None if it cannot be made.
+    It is in a temporary directory shared by all workers of this ansible-playbook. None if it cannot be made.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "muster-floor")
     try:
@@ -90,7 +90,7 @@ def floor() -> Iterator[int | None]:
 
 
 def has_floor(opened: int | None) -> bool:
-    """Whether this node reports progress: the first that asks, after its end the next; without locks, all."""
+    """Whether this node reports progress: the first to ask, then after its end the next; without locks, all."""
     try:
         if opened is not None:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,13 +148,13 @@ def run_code(
     request: Mapping[str, Any],
     follow: bool = True,
 ) -> dict[str, Any]:
-    """Run main(request) of one of our module_utils on the node as such a command; return its answer, or the failure.
+    """Run main(request) of one of our module_utils on the node like run_command; return its answer, or the failure.
 
     Args:
-        what: what it does, in a few words for the one who waits.
+        what: what it does, in a few words for the waiting user.
         python: the interpreter, by name or path.
         module: its name, such as "_torch.torch_proof".
-        follow: whether the same work, left running by an interrupted play, is followed. If not, it is started again.
+        follow: whether to follow the same work left running by an interrupted play, instead of starting it again.
 
     Neither the code nor the request is in argv.
     """

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which files of a run's nodes to fetch: each once, and only what is not here yet. Private to this collection,
+"""Choose the files to fetch from a run's nodes: each once, and only what is missing here. Private to this collection,
 controller only.
 
-Whoever controls a node controls what it says: a name that leads anywhere else is refused.
+Whoever controls a node controls the names it reports: one that points outside the target directory is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-LONGEST_NAME = 4096  # bytes of a path, as Linux has it
+LONGEST_NAME = 4096  # bytes, Linux's limit of a path
 LATEST = 2**62  # nanoseconds since 1970
 PARTIAL = ".part-"
 
 
 class Output(NamedTuple):
-    """A file that a job has written on a node."""
+    """An output file of a job on a node."""
 
     name: str  # run/PATH, work/PATH or root/PATH
     size: int  # bytes
@@ -30,14 +30,14 @@ class Output(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A file of which something is missing here."""
+    """A file that is not complete here."""
 
     output: Output
     have: int  # bytes of it that are here
 
 
 def is_safe(name: object) -> bool:
-    """Whether a name from a node leads to a place below the target directory."""
+    """Whether a name from a node stays below the target directory."""
     try:
         if not isinstance(name, str) or "\0" in name or len(name.encode("utf-8")) > LONGEST_NAME:
             return False
@@ -48,7 +48,7 @@ def is_safe(name: object) -> bool:
 
 
 def output_of(told: Mapping[str, Any]) -> Output | None:
-    """A file that a node lists, None if it cannot be one."""
+    """A file that a node lists, None if the entry is invalid."""
     name, size, mtime = told.get("name"), told.get("size"), told.get("mtime")
     if not isinstance(name, str) or not is_safe(name):
         return None
@@ -58,7 +58,7 @@ def output_of(told: Mapping[str, Any]) -> Output | None:
 
 
 def outputs_of(told: Any) -> tuple[list[Output], list[str]]:
-    """The files that a node lists, and the names of those that cannot be what it says."""
+    """The files that a node lists, and the names of invalid and repeated entries."""
     files: list[Output] = []
     refused: list[str] = []
     seen = set()
@@ -73,7 +73,7 @@ def outputs_of(told: Any) -> tuple[list[Output], list[str]]:
 
 
 def to_compare(files: Mapping[str, list[Output]]) -> dict[str, list[str]]:
-    """Names by node of those files that several nodes have with the same name and size, in the order of the nodes."""
+    """By node, the names of files whose name and size several nodes share: their hashes must be compared."""
     holders: dict[tuple[str, int], list[str]] = defaultdict(list)
     for node, outputs in files.items():
         for output in outputs:
@@ -86,7 +86,7 @@ def to_compare(files: Mapping[str, list[Output]]) -> dict[str, list[str]]:
 
 
 def each_once(files: Mapping[str, list[Output]], hashes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Output]]:
-    """The files by node without those that an earlier node has too, of the same name, size and hash."""
+    """The files by node, without those that an earlier node has with the same name, size and hash."""
     seen = set()
     kept: dict[str, list[Output]] = {}
     for node, outputs in files.items():
@@ -103,13 +103,13 @@ def each_once(files: Mapping[str, list[Output]], hashes: Mapping[str, Mapping[st
 
 
 def partial(target: Path, output: Output) -> Path:
-    """Where the beginning of a file is kept until all of it is here: unique to the file and its version."""
+    """Where an incomplete file is kept: a path unique to the file and its version."""
     mark = hashlib.sha256("\0".join(map(str, output)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return target / PurePosixPath(output.name).parent / f"{PARTIAL}{mark}"
 
 
 def missing(target: Path, outputs: list[Output]) -> list[Left]:
-    """What is not here yet of a node's files, by size and time of the last change; a part that is here counts."""
+    """A node's files that are missing here, judged by size and mtime, each with the bytes already fetched."""
     left = []
     for output in outputs:
         if not is_here(target / output.name, output):
@@ -119,7 +119,7 @@ def missing(target: Path, outputs: list[Output]) -> list[Left]:
 
 
 def is_here(path: Path, output: Output) -> bool:
-    """Whether a file of this size and time is here. Some file systems keep only microseconds."""
+    """Whether a file of this size and mtime is here; compares microseconds, as some file systems keep no more."""
     try:
         found = path.lstat()
     except OSError:
@@ -136,7 +136,7 @@ def size_of(path: Path) -> int:
 
 
 def pieces(left: list[Left], most: int) -> list[list[tuple[Output, int, int]]]:
-    """What to request, call by call: file, offset and length, together at most so many bytes per call.
+    """The requests, call by call: file, offset and length. most: bytes per call.
 
     An empty file is requested with length 0.
     """
@@ -156,4 +156,4 @@ def pieces(left: list[Left], most: int) -> list[list[tuple[Output, int, int]]]:
     return calls
 
 
-MOST_PARTS = 1000  # of files in one call
+MOST_PARTS = 1000  # requests in one call

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turns the machines of a Paperspace account into inventory hosts: pure functions over the API's raw answer.
+"""Turns the machines of a Paperspace account into inventory hosts: pure functions over the API's raw response.
 
 Private to this collection.
 """
@@ -32,28 +32,28 @@ from ansible_collections.muster.training.plugins.plugin_utils._query import Quer
 
 GROUP = "training"
 
-#: The longest host name (a DNS label has 63 characters) and the longest text of a variable.
+#: The longest host name (a DNS label has at most 63 characters) and the longest text of a variable.
 MAX_NAME = 63
 MAX_TEXT = 255
 
-#: A machine of such a name would be taken for the controller or for a group.
+#: Ansible would take a machine of such a name for the controller or a group.
 RESERVED_NAMES = frozenset({"localhost", "all", "ungrouped", GROUP, "implicit_localhost"})
 
 Machine = Mapping[str, Any]
 
 
 def text(value: Any) -> str | None:
-    """A string of the API as one short printable line; None stays None."""
+    """A value of the API as one short printable line; None stays None."""
     return None if value is None else one_line(value, MAX_TEXT)
 
 
 def boolean(value: Any) -> bool | None:
-    """A boolean of the API; anything else is not guessed at."""
+    """A boolean of the API, None for anything else."""
     return value if isinstance(value, bool) else None
 
 
 def number(value: Any) -> float | None:
-    """A price of the API in US dollars."""
+    """A price of the API in US dollars, None if it is no finite number."""
     try:
         price = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -61,7 +61,7 @@ def number(value: Any) -> float | None:
     return price if math.isfinite(price) else None
 
 
-#: API field -> (host variable, how its value is read). What the API adds one day does not become a variable by itself.
+#: API field -> (host variable, how its value is read). Fields that the API adds later do not become variables.
 FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "id": ("paperspace_id", text),
     "name": ("paperspace_name", text),
@@ -91,7 +91,7 @@ class SelectionError(Exception):
 
 
 class Selection(NamedTuple):
-    """What the options ask for. Empty sequences and None choose everything."""
+    """The values of the options. Empty sequences and None choose everything."""
 
     region: str | None = None
     private_network: str | None = None
@@ -118,12 +118,12 @@ class Host(NamedTuple):
 
 
 def label(machine: Machine) -> str:
-    """A machine as messages name it: its name and, since names are not unique, its id."""
+    """A machine for messages: its name and, since names are not unique, its id."""
     return f"{one_line(machine.get('name') or '(no name)', MAX_NAME)} ({one_line(machine['id'], 40)})"
 
 
 def labels(machines: Iterable[Machine], show: int = 8) -> str:
-    """Some machines by name and the number of the others."""
+    """The first machines by name, and the number of the others."""
     named = [label(machine) for machine in machines]
     rest = len(named) - show
     return ", ".join(named[:show]) + (f" and {rest} more" if rest > 0 else "")
@@ -137,7 +137,7 @@ def select(
 ) -> tuple[list[Machine], list[LeftOut]]:
     """The machines that all options choose, in the order of their ranks, and what each option left out.
 
-    Raises SelectionError if private_network names nothing, or several networks, and where query is none.
+    Raises SelectionError if private_network names no network or several, or if query is invalid.
     """
     kept, networks = sorted(machines, key=rank_order), list(networks)
     left_out: list[LeftOut] = []
@@ -189,7 +189,7 @@ def _asked_for(query: str, machines: Sequence[Machine]) -> set[str]:
 
 
 def rank_order(machine: Machine) -> tuple[bool, datetime.datetime, str]:
-    """Oldest first, then by id: stable whatever the order of the API's pages. Without a readable time: last."""
+    """Sort key: oldest first, then by id, whatever the order of the API's pages. Without a valid time: last."""
     try:
         created = datetime.datetime.fromisoformat(str(machine.get("dtCreated")))
     except ValueError:
@@ -212,7 +212,7 @@ def _network_id(
 ) -> str:
     """The id of the network requested by id or by name.
 
-    An id that only machines have is fine, too: Paperspace's shared default networks are in no list.
+    An id that only machines mention is valid, too: the API does not list Paperspace's shared default networks.
     """
     candidates = [
         network
@@ -250,11 +250,11 @@ def nothing_left(total: int, left_out: Sequence[LeftOut]) -> str:
     return f"no host: of {total} machines " + ", then ".join(steps)
 
 
-# --- Whether they can be one cluster
+# --- Whether the machines can be one cluster
 
 
 def check_together(machines: Sequence[Machine], networks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise SelectionError if the machines are in several regions or private networks, out of each other's reach."""
+    """Raise SelectionError if the machines are in several regions or private networks, and cannot reach each other."""
     names = {str(network["id"]): str(network.get("name") or "") for network in networks}
     for what, option, place in (
         ("regions", "region", _region),
@@ -282,7 +282,7 @@ def _place_name(key: str, names: Mapping[str, str]) -> str:
 
 
 def check_addresses(machines: Sequence[Machine], connect_with: str) -> None:
-    """Raise SelectionError if a machine has no private address, or not the one Ansible is to connect with."""
+    """Raise SelectionError if a machine lacks a private address, or the address that Ansible should connect to."""
     without = [machine for machine in machines if not address(machine.get("privateIp"))]
     if without:
         raise SelectionError(
@@ -298,21 +298,21 @@ def check_addresses(machines: Sequence[Machine], connect_with: str) -> None:
 
 
 def address(value: Any) -> str | None:
-    """An IP address, or None: text of another form never gets onto the command line of ssh."""
+    """An IP address, None for anything else, so that no other text reaches the command line of ssh."""
     try:
         return str(ipaddress.ip_address(value)) if isinstance(value, str) else None
     except ValueError:
         return None
 
 
-# --- How they are called
+# --- Host names
 
 
 def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[str]:
-    """One name a machine: unique, and made of letters, digits, `.`, `_` and `-` only.
+    """A unique name for each machine, made of letters, digits, `.`, `_` and `-` only.
 
-    A machine whose own name is not, or is also another machine's, or means something else (localhost),
-    is called by the legal part of its name and its id.
+    If a machine's own name has other characters, is also another machine's, or is reserved (localhost), the host name
+    is the legal part of its name followed by its id.
     """
     wanted = [_preferred(machine, preferences) for machine in machines]
     times = collections.Counter(_legal(name, MAX_NAME).casefold() for name in wanted)
@@ -323,7 +323,7 @@ def host_names(machines: Sequence[Machine], preferences: Sequence[str]) -> list[
         if chosen != name or times[chosen.casefold()] > 1 or chosen.casefold() in RESERVED_NAMES:
             chosen = _with_id(chosen, machine["id"])
         if chosen.casefold() in taken or (chosen != name and times[chosen.casefold()] > 0):
-            # Another machine has just the name that this one got from its id, or the id itself is no name for a host.
+            # Another machine has the name just made with the id, or the id itself is not a legal host name.
             chosen = _with_id(chosen, hashlib.sha256(machine["id"].encode("utf-8", "replace")).hexdigest()[:12])
         taken.add(chosen.casefold())
         names.append(chosen)
@@ -339,7 +339,7 @@ def _preferred(machine: Machine, preferences: Sequence[str]) -> str:
 
 
 def _legal(name: str, limit: int) -> str:
-    """What of a name can be in a host name: `:`, `,`, `!`, `&`, `*`, `[` and blanks mean something in host patterns."""
+    """The legal part of a name: `:`, `,`, `!`, `&`, `*`, `[` and blanks have a meaning in host patterns."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", name[: 20 * limit])[: 2 * limit].strip("-._")[:limit].rstrip("-._")
 
 
@@ -349,7 +349,7 @@ def _with_id(name: str, machine_id: str) -> str:
     return f"{stem}-{suffix}" if stem and stem != suffix else suffix
 
 
-# --- What is known of them
+# --- Host variables
 
 
 def hosts(
@@ -360,7 +360,7 @@ def hosts(
     connect_with: str = "public",
     user: str = "paperspace",
 ) -> list[Host]:
-    """The hosts of selected machines, which are in the order of their ranks.
+    """The hosts of the selected machines, given in the order of their ranks.
 
     Raises SelectionError if they cannot be one cluster.
     """
@@ -381,7 +381,7 @@ def hosts(
 
 
 def host_variables(machine: Machine) -> dict[str, Any]:
-    """The variables of one machine alone: everything but its rank and how to connect to it."""
+    """The variables of one machine, except its network's name, its rank and how to connect to it."""
     variables = {name: convert(machine.get(field)) for field, (name, convert) in FIELDS.items()}
     accelerators = machine.get("accelerators")
     first = accelerators[0] if isinstance(accelerators, list) and accelerators else None
@@ -393,7 +393,7 @@ def host_variables(machine: Machine) -> dict[str, Any]:
             "paperspace_gpu_model": text(first.get("name")) if isinstance(first, dict) else None,
             "paperspace_gpu_memory": integer(first.get("memory")) if isinstance(first, dict) else None,
             "node_address": address(machine.get("privateIp")),
-            # A machine without a GPU runs one process: a run over CPUs with gloo, as in tests.
+            # A machine without a GPU runs one process, for CPU runs with gloo, as in tests.
             "node_slots": max(1, gpus),
         }
     )
@@ -402,6 +402,6 @@ def host_variables(machine: Machine) -> dict[str, Any]:
 
 
 def _price(machine: Machine) -> float | None:
-    """What a machine costs an hour while it is on, in US dollars: with its disk, where the API tells that."""
+    """The hourly price of a machine that is on, in US dollars, including its disk if the API reports that price."""
     usage, storage = number(machine.get("usageRate")), number(machine.get("storageRate"))
     return None if usage is None else round(usage + (storage or 0.0), 6)

@@ -23,16 +23,16 @@ from ansible_collections.muster.training.plugins.module_utils._job import (
 
 
 def fresh_run_id(script: str, module: str) -> str:
-    """A run_id that says what and when, with four random digits in case of two launches in one second."""
+    """A run_id of the program's name and the time; four random hex digits tell launches in one second apart."""
     stem = os.path.splitext(os.path.basename(script))[0] if script else module.rpartition(".")[2]
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:30] or "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
-    """The job that the arguments of launch_plan describe. Raises ValueError with all that is wrong with them.
+    """The job that the arguments of launch_plan describe. Raises ValueError that lists all problems.
 
-    target_needed: whether it must say what to run.
+    target_needed: whether a script or module is required.
     """
     problems = environment_problems(args["environment"])
     least, most, elastic = 1, 1, False
@@ -81,7 +81,7 @@ def read_job(args: Mapping[str, Any], target_needed: bool = True) -> Job:
         raise ValueError("\n".join(problems))
     script = args["script"]
     if args["no_python"] and script and "/" not in script:
-        script = f"./{script}"  # a bare word would be looked for on the PATH
+        script = f"./{script}"  # a bare word would be searched for on the PATH
     if restarts is None:
         restarts = 3 if elastic and args["launcher"] == "torchrun" else 0
     given = {one.name: args[one.name] for one in fields(Job) if one.name in args}

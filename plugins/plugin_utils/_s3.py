@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""S3 clients, and S3's errors in words for a person. Private to this collection, controller only."""
+"""S3 clients, and S3's errors as messages for the user. Private to this collection, controller only."""
 
 from __future__ import annotations
 
 from typing import Any
 
 CREDENTIALS = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-# By the code of S3's answer: what was found, and what to do.
+# By S3's error code: what was found, and what to do.
 ANSWERS = {
     "NoSuchBucket": "there is no bucket {bucket}. Correct its name",
     "404": "there is no bucket {bucket}. Correct its name",
@@ -35,7 +35,7 @@ ANSWERS = {
 
 
 def answer_code(error: Exception) -> str:
-    """The code of S3's answer, empty if there was none."""
+    """S3's error code in an exception, empty if it has none."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
@@ -61,9 +61,9 @@ def explain(error: Exception, bucket: str) -> str:
 def make_client(
     access_key_id: str, secret_access_key: str, session_token: str, region: str, endpoint_url: str, workers: int
 ) -> Any:
-    """A client of S3. Empty credentials: what boto3 finds, in the environment, in ~/.aws, or of the instance.
+    """An S3 client. Without credentials, boto3 finds them in the environment, in ~/.aws, or from the instance.
 
-    Raises ImportError if boto3 is missing, and what botocore raises.
+    Raises ImportError if boto3 is missing, and botocore's exceptions.
     """
     import boto3
     from botocore.config import Config
@@ -71,7 +71,7 @@ def make_client(
     config = Config(
         max_pool_connections=2 * workers,
         connect_timeout=10,
-        read_timeout=300,  # a copy of 5 GB is answered when it is done
+        read_timeout=300,  # S3 answers a copy request of 5 GB only when it is done
         retries={"mode": "standard", "max_attempts": 8},
     )
     session = boto3.session.Session(
@@ -83,7 +83,7 @@ def make_client(
 
 
 def region_of(client: Any, bucket: str) -> str:
-    """The region of a bucket, as S3 itself reports it. Raises ClientError."""
+    """The region of a bucket, as S3 reports it. Raises ClientError."""
     from botocore.exceptions import ClientError
 
     try:

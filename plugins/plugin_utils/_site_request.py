@@ -14,14 +14,14 @@ from typing import NamedTuple
 SPECIAL_TAGS = frozenset({"all", "always", "never", "tagged", "untagged"})
 WORD = re.compile(r"\b[A-Za-z]\w*")
 TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
-# What is not read here is read by who has put it on the command line.
+# Prefixes of variables that other tools put on the command line and read themselves.
 TOOLS = ("ansible_", "awx_", "tower_", "semaphore_", "packer_", "ara_", "mitogen_", "molecule_", "_")
 COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 MODULE = re.compile(r"^ +(?:- )?(\w+\.\w+)\.\w+:$", re.MULTILINE)
 
 
 class PlayRole(NamedTuple):
-    """A role of a play. switch: the default of ROLE_enabled as it is written; "" if the user has set it."""
+    """A role of a play. switch: the default of ROLE_enabled as written in the role, "" if the user has set it."""
 
     name: str
     path: Path
@@ -31,13 +31,13 @@ class PlayRole(NamedTuple):
 
 
 def is_selected(role: PlayRole, only: Collection[str], skip: Collection[str]) -> bool:
-    """Whether --tags and --skip-tags leave the role in the play, by Ansible's own rules for what has tags."""
+    """Whether --tags and --skip-tags leave the role in the play, by Ansible's own rules for tagged tasks."""
     run = not role.tags.isdisjoint(only) or bool({"all", "tagged"} & set(only))
     return run and role.tags.isdisjoint(skip) and not {"all", "tagged"} & set(skip)
 
 
 def is_off(role: PlayRole) -> str:
-    """That the role is off, and what switches it on."""
+    """A message that the role is off, and how to enable it."""
     needed = [name for name in dict.fromkeys(WORD.findall(role.switch)) if name in role.options]
     remedy = (
         f"set {'one of ' if len(needed) > 1 else ''}{', '.join(needed)}"
@@ -63,10 +63,10 @@ def unknown_tags(option: str, given: Iterable[str], roles: Iterable[PlayRole]) -
 def idle_tags(
     only: Collection[str], skip: Collection[str], roles: Collection[PlayRole], is_on: Callable[[PlayRole], bool]
 ) -> list[str]:
-    """One sentence for each known tag of --tags of which nothing comes, and one where no role is left at all."""
+    """One sentence for each known tag of --tags that runs nothing; if there is none, one if no role is left at all."""
     said = []
     for tag in only:
-        # A tag with the name of a role means this role, though others may prepare it under the same tag.
+        # A tag named like a role means this role, although other roles may have the tag, too, to prepare for it.
         tagged = [role for role in roles if tag == role.name] or [role for role in roles if tag in role.tags]
         left = [role for role in tagged if is_selected(role, only, skip)]
         if tagged and not left:
@@ -86,7 +86,7 @@ def idle_tags(
 def idle_switches(
     switched_on: Collection[str], only: Collection[str], skip: Collection[str], roles: Iterable[PlayRole]
 ) -> list[str]:
-    """One sentence for each switch that was typed, and whose role the tags leave out."""
+    """One sentence for each role that was switched on with -e but is excluded by the tags."""
     return [
         f"{role.name}_enabled is set (with -e), but the tags exclude the role {role.name}; add {role.name} to --tags, "
         "or remove the variable"
@@ -104,11 +104,11 @@ def unread_variables(
 ) -> list[str]:
     """One sentence for each typed variable that nothing reads.
 
-    others: options of roles that are not in the play, each with its role. read_elsewhere: asked where in doubt for
-    the words of the play itself and of the inventory.
+    others: options of roles that are not in the play, each with its role. read_elsewhere: returns the words of the play
+    itself and of the inventory; called only if a name is still unknown.
     """
     unknown = {name for name in typed if not name.startswith(TOOLS)}
-    # A switch is read in any case; a role that was switched off with -e is meant to be off.
+    # Switches are always read, and a role switched off with -e is off on purpose.
     unknown -= {f"{role.name}_enabled" for role in roles}
     reading = [role for role in roles if f"{role.name}_enabled" in typed or is_on(role)] if unknown else []
     if unknown:
@@ -129,7 +129,7 @@ def unread_variables(
 
 
 def needed_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
-    """The collections whose modules the roles use, besides Ansible's own and this one, each with these roles."""
+    """The collections whose modules the roles use, besides Ansible's own and this one, each with the roles' names."""
     needed: dict[str, list[str]] = {}
     for role in roles:
         text = "".join(file.read_text(encoding="utf-8") for file in sorted((role.path / "tasks").glob("*.yml")))
@@ -139,18 +139,18 @@ def needed_collections(roles: Iterable[PlayRole]) -> dict[str, list[str]]:
 
 
 def files_of(role: Path) -> Iterable[Path]:
-    """The files of a role in which Ansible finds variables."""
+    """The files of a role that can read variables."""
     return [file for pattern in ("*/*.yml", "templates/*") for file in role.glob(pattern) if file.parent.name != "meta"]
 
 
 def words_of(files: Iterable[Path]) -> set[str]:
-    """All words of these files that could be variables, comments left out."""
+    """All words in these files that could be names of variables, without comments."""
     texts = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
 
 
 def words_in(value: object) -> set[str]:
-    """All words of the texts of a value that could be variables, however deep they lie."""
+    """All words in the strings of a nested value that could be names of variables."""
     if isinstance(value, str):
         return set(WORD.findall(value))
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -158,7 +158,7 @@ def words_in(value: object) -> set[str]:
 
 
 def words_of_templates(value: object) -> set[str]:
-    """All words of the templates in the texts of a value that could be variables, however deep they lie."""
+    """All words in the templates of a nested value that could be names of variables."""
     if isinstance(value, str):
         return {word for span in TEMPLATE.findall(value) for word in WORD.findall(span)}
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()

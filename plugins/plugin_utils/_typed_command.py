@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Commands in messages, as this user must type them. Private to this collection, controller only."""
+"""Commands in messages, in the form that this user must type. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMAND = re.compile(r"ansible-playbook (\w+)\.yml")
 
 
 def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """The text with each `ansible-playbook NAME.yml` as it is typed for the playbook and the inventory now in use.
+    """The text with each `ansible-playbook NAME.yml` adapted to the path of the current playbook and the inventory.
 
-    With site.yml also what says here which code is meant: without it, what that code requires would be removed.
+    site.yml also gets the options that select the code: without them, it would remove that code's requirements.
 
-    arguments: what Ansible was called with, by default of this process.
+    arguments: Ansible's CLIARGS, by default of this process.
     """
     given = context.CLIARGS if arguments is None else arguments
     playbooks = given.get("args") or ()
@@ -42,7 +42,7 @@ def as_typed(text: str, arguments: Mapping[str, Any] | None = None) -> str:
 
 
 def typed_code(given: Mapping[str, Any]) -> str:
-    """The words by which the code of this command was typed: files, such as a job's, and code_source."""
+    """The typed options that select the code: -e @FILE, such as a job file, and code_source."""
     words = [str(word) for word in given.get("extra_vars") or ()]
     files = [f" -e {shlex.quote('@' + shortest(word[1:]))}" for word in words if word.startswith("@")]
     source = typed_variables(words).get("code_source")
@@ -50,7 +50,7 @@ def typed_code(given: Mapping[str, Any]) -> str:
 
 
 def beside(playbook: str, name: str) -> str:
-    """How the playbook of this name is called by a user who has called that one."""
+    """What to type for the playbook called name: its path next to playbook if it exists there, else its full name."""
     if playbook.startswith(f"{COLLECTION}."):
         return f"{COLLECTION}.{name}"
     sibling = os.path.join(os.path.dirname(playbook), f"{name}.yml")
@@ -58,7 +58,7 @@ def beside(playbook: str, name: str) -> str:
 
 
 def typed_sources(given: Mapping[str, Any]) -> list[str]:
-    """The sources of the inventory that were given with -i, as short as they can be here."""
+    """The inventory sources given with -i, with their paths as short as possible."""
     sources = [str(source) for source in given.get("inventory") or ()]
     if sources == [str(source) for source in constants.DEFAULT_HOST_LIST]:  # from ansible.cfg, or none at all
         return []
@@ -66,6 +66,6 @@ def typed_sources(given: Mapping[str, Any]) -> list[str]:
 
 
 def shortest(path: str) -> str:
-    """The path as it is, or relative to the current directory if it is below."""
+    """The path relative to the current directory if it is below, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

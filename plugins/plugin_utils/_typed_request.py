@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refuses, before anything else, what was typed but has no effect. Private to this collection, controller only.
+"""Refuses commands with parts that have no effect, before anything runs. Private to this collection, controller only.
 
 For site.yml, whose roles have tags and switches, the module check_site checks more.
 """
@@ -34,24 +34,24 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_variables i
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 OURS = re.compile(r"muster\.training\.(\w+)")
-# Roles that start a playbook with the variables they were given, each with this playbook's role.
+# Roles that start a playbook with their own variables, each with that playbook's role.
 STARTS = {"fit": "launch", "rehearse": "launch", "sweep": "launch"}
-STARTED_BY = "__muster_started_by"  # a variable of playbooks that another one starts with the words it was given itself
-OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # which choose_nodes reads by itself
-ALIKE = 0.81  # as of short names in the module known_variables
-# The variable that has a playbook copy from this machine, which ansible.posix does.
+STARTED_BY = "__muster_started_by"  # set by a playbook that starts another one with its own command line
+OF_NODES = {"node_address", "node_slots", "node_rank", "node_price_per_hour"}  # read by the code of choose_nodes
+ALIKE = 0.81  # cutoff for similar names, as for short names in the module known_variables
+# By playbook, the variable that makes it copy from this machine, which needs ansible.posix.
 COPIES = {
     **dict.fromkeys(("launch", "fit", "sweep", "rehearse"), "code_source"),
     "stage_data": "stage_data_here",
 }
-MEANT = {"run": "run_id", "name": "run_id", "id": "run_id"}  # words that stand in every playbook, as no variables
+MEANT = {"run": "run_id", "name": "run_id", "id": "run_id"}  # words that every playbook contains, but not as variables
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
     """Raise AnsibleActionFail if a part of this command has no effect, or a collection that it needs is missing."""
     refuse_lost_words()
-    if STARTED_BY in task_vars:  # which has looked at these words
+    if STARTED_BY in task_vars:  # the playbook that started this one has checked them
         return
     playbooks = own_playbooks(map(str, context.CLIARGS.get("args") or ()))
     if playbooks is None or PLAYBOOKS / "site.yml" in playbooks:
@@ -65,7 +65,7 @@ def refuse_what_has_no_effect(task_vars: Mapping[str, Any]) -> None:
 
 
 def own_playbooks(given: Iterable[str]) -> list[Path] | None:
-    """The playbooks of this collection that the given ones are, or consist of; None if there is something else."""
+    """The playbooks of this collection that were given or are imported; None if others or more than imports are."""
     found: list[Path] = []
     for one in given:
         name = OURS.fullmatch(one)
@@ -81,11 +81,11 @@ def own_playbooks(given: Iterable[str]) -> list[Path] | None:
 
 
 def imported_alone(playbook: Path) -> list[str]:
-    """The playbooks that this one imports, none if it does more: has plays, or imports with tags or variables."""
+    """The playbooks that this one imports; empty if it does more: has plays, or imports with tags or variables."""
     try:
         plays = read_yaml(playbook.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
-        return []  # it is Ansible's to say
+        return []  # Ansible will report the error
     found = []
     for play in plays if isinstance(plays, list) else [{}]:
         keys = set(play) - {"name"} if isinstance(play, Mapping) else set()
@@ -96,7 +96,7 @@ def imported_alone(playbook: Path) -> list[str]:
 
 
 def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
-    """One sentence for each option with tags, of which these playbooks have none. Those in ansible.cfg are others'."""
+    """One sentence for each tag option, since these playbooks have no tags. Tags set in ansible.cfg are ignored."""
     usual = {"all", "untagged", *constants.TAGS_RUN}
     given = {
         "--tags": [tag for tag in only if tag not in usual],
@@ -110,9 +110,9 @@ def idle_tags(only: Collection[str], skip: Collection[str]) -> list[str]:
 
 
 def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """One sentence for each variable that was typed and that neither the playbooks, their roles nor the inventory read.
+    """One sentence for each typed variable that neither the playbooks, their roles nor the inventory read.
 
-    What begins with the name of such a role is left to the module known_variables, which has the role's names.
+    Names with the prefix of such a role are left to the module known_variables, which knows the role's options.
     """
     names = {name for name in typed if not name.startswith(TOOLS)} - OF_NODES
     meant = {**MEANT, **job_keys(COLLECTION / "roles")} if names else {}
@@ -131,7 +131,7 @@ def unread(typed: Mapping[str, Any], playbooks: Iterable[Path], task_vars: Mappi
 
 
 def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> set[str]:
-    """The words of what hosts and the inventory have, and of the templates behind -e, also in files."""
+    """The words in host variables and inventory files, and in templates of other variables, including -e @FILE."""
     hosts = [task_vars["hostvars"].raw_get(host) for host in task_vars["hostvars"]]
     values = [value for one in hosts for name, value in one.items() if name not in typed]
     here = [value for name, value in task_vars.items() if name not in ("hostvars", "vars")]
@@ -139,14 +139,14 @@ def read_elsewhere(typed: Mapping[str, Any], task_vars: Mapping[str, Any]) -> se
 
 
 def templated(names: Collection[str], files: Iterable[Path]) -> set[str]:
-    """Those of the names that templates of these files read."""
+    """The names that templates in these files read."""
     spans = (span for file in files for span in TEMPLATE.findall(file.read_text(encoding="utf-8", errors="replace")))
     text = "\n".join(QUOTED.sub("", span) for span in spans) if names else ""
     return {name for name in names if re.search(rf"(?<![.\w]){re.escape(name)}(?!\w|\s*=[^=])", text)}
 
 
 def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> str:
-    """What to do about a variable that nothing reads. meant: words with the variable that is meant by them."""
+    """What to do about a variable that nothing reads. meant: words with the variable that the user probably meant."""
     if meant.get(name, "") in read:
         return f"nothing reads it; did you mean {meant[name]}?"
     for path in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
@@ -158,7 +158,7 @@ def why_unread(name: str, read: Collection[str], meant: Mapping[str, str]) -> st
 
 
 def roles_of(playbooks: Iterable[Path]) -> set[str]:
-    """The roles of this collection that the playbooks use, and those that these use."""
+    """The roles of this collection that the playbooks use, directly or through other roles."""
     found: set[str] = set()
     files = list(playbooks)
     while files:
@@ -172,7 +172,7 @@ def roles_of(playbooks: Iterable[Path]) -> set[str]:
 
 
 def missing_collection(playbooks: Iterable[Path], task_vars: Mapping[str, Any]) -> list[str]:
-    """That ansible.posix is not installed, where something is to be copied from this machine."""
+    """A message if ansible.posix is missing and a host's variables make the playbook copy from this machine."""
     wanted = {COPIES[playbook.stem] for playbook in playbooks if playbook.stem in COPIES}
     if not wanted or is_installed("ansible.posix"):
         return []
@@ -188,12 +188,12 @@ def is_installed(collection: str) -> bool:
     """Whether Ansible finds the collection."""
     try:
         return importlib.util.find_spec(f"ansible_collections.{collection}") is not None
-    except ModuleNotFoundError:  # nor anything of its namespace
+    except ModuleNotFoundError:  # its namespace is missing, too
         return False
 
 
 def inventory_files(task_vars: Mapping[str, Any]) -> list[Path]:
-    """The files of the inventory, of which those of plugins may have templates."""
+    """The files of the inventory; those of plugins may have templates."""
     sources = [Path(source) for source in task_vars.get("ansible_inventory_sources") or ()]
     below = [path for source in sources if source.is_dir() for path in source.rglob("*")]
     return [path for path in [*sources, *below] if path.is_file()]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables that were typed after -e, as words and not in a file. Private to this collection, controller only."""
+"""Variables typed after -e on the command line, not in a file. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.parsing.splitter import parse_kv
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Takes !unsafe and !vault, of which only Ansible knows, for what stands behind them."""
+    """Ignores Ansible's own tags !unsafe and !vault, and keeps the tagged values."""
 
 
 def _plain(loader: PlainLoader, _tag: str, node: yaml.Node) -> Any:
@@ -30,17 +30,17 @@ PlainLoader.add_multi_constructor("!", _plain)
 
 
 def read_yaml(text: str) -> Any:
-    """JSON or YAML as Ansible reads it, its own tags left out. Raises yaml.YAMLError."""
-    with contextlib.suppress(ValueError):  # which takes what YAML does not, such as tabs
+    """JSON or YAML as Ansible reads it, ignoring its own tags. Raises yaml.YAMLError."""
+    with contextlib.suppress(ValueError):  # JSON allows what YAML does not, such as tabs
         return json.loads(text)
-    # Ansible marks words as its own kind of text, which the parser does not take
+    # str(): the parser does not accept Ansible's own string type
     return yaml.load(str(text), Loader=PlainLoader)  # noqa: S506 - it is a SafeLoader
 
 
 def typed_variables(words: Iterable[str]) -> dict[str, Any]:
-    """The variables of these words, read as Ansible reads them.
+    """The variables in these words, read as Ansible reads them.
 
-    What a file given as -e @FILE holds is left out: it may serve other playbooks too.
+    Variables of a file (-e @FILE) are left out: it may serve other playbooks too.
     """
     found: dict[str, Any] = {}
     for word in words:

@@ -16,7 +16,7 @@ WORSE = 0.9  # share of the earlier value
 
 
 def figures(one: Benchmark) -> dict[str, tuple[float, str, list[str]]]:
-    """Comparable figures, by name: value, unit, and the nodes concerned. More is better."""
+    """Comparable figures, by name: value, unit, and the ranks or nodes concerned. More is better."""
     found: dict[str, tuple[float, str, list[str]]] = {}
     for gpu in one["gpus"]:
         name = f"{gpu['node']} rank {gpu['local_rank']}"

@@ -91,7 +91,7 @@ class Expected(TypedDict):
 
 
 class Suspects(TypedDict):
-    """Ranks, and pairs of node ranks, that look slow and will be measured again alone."""
+    """Ranks, and pairs of node ranks, to measure again alone: those that look slow, and some for comparison."""
 
     ranks: list[int]
     pairs: list[list[int]]

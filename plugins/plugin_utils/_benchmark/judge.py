@@ -5,7 +5,7 @@
 """Find slow GPUs, nodes and links. Pure. Private to this collection, controller only.
 
 Whatever looks slow while others are busy is only a suspect: suspects() says what to measure again, alone, and judge()
-reports only what was measured again.
+reports a suspect only if it was measured again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def slow_nodes(best: Mapping[str, float]) -> list[str]:
 
 
 def slow_links(pairs: Iterable[Pair], best: Mapping[str, float], slow: Sequence[str]) -> list[Pair]:
-    """Pairs of nodes that are both not slow, but slower together than with other peers."""
+    """Slow pairs of nodes that are not slow themselves: below SLOW_LINK of the slower end's rate with its best peer."""
     return [
         pair
         for pair in pairs

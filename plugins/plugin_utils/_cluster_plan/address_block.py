@@ -42,7 +42,7 @@ def free_block(taken: Iterable[str], prefix: int = 16) -> str:
     )
 
 
-def _netaddr():  # type: ignore[no-untyped-def]  # the library, which only who makes networks needs
+def _netaddr():  # type: ignore[no-untyped-def]  # imported late: needed only to make networks
     try:
         import netaddr  # type: ignore[import-untyped,unused-ignore]
     except ImportError:

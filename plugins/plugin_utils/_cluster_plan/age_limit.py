@@ -10,7 +10,7 @@ import re
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
-_LEAST = 15 * 60.0  # logged-in users are warned this long before
+_LEAST = 15 * 60.0  # seconds: logged-in users are warned this long before the end
 
 
 def limit_word(name: str, told: str) -> str:
@@ -26,6 +26,6 @@ def limit_word(name: str, told: str) -> str:
 
 
 def limit_seconds(word: str) -> float | None:
-    """A limit in seconds, None for off."""
+    """A limit in seconds, None for off or an invalid word."""
     match = re.fullmatch(r"([0-9]{1,6})([mhd])", word, re.ASCII)
     return int(match[1]) * _UNITS[match[2]] if match else None

@@ -25,8 +25,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 def cost_of(wanted: Wanted, plan: Plan, price_per_hour: float | None = None, prices: Prices = PAPERSPACE) -> Cost:
     """The cost of the cluster after the plan is carried out.
 
-    price_per_hour: of one machine of the wanted type, if it is not in the table. For a stopped or absent cluster,
-    per_hour is 0, since no machine stays on.
+    price_per_hour: of one machine; it overrides the table for new machines, and replaces unknown prices of existing
+    ones. For a stopped or absent cluster, per_hour is 0, since no machine stays on.
     """
     made = sum(step["action"] == "make" and step["what"] == "machine" for step in plan["steps"])
     removed = {step["id"] for step in plan["steps"] if step["action"] == "remove"}

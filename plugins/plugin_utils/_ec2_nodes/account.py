@@ -35,7 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.quotas 
 Raw = Mapping[str, Any]
 
 _STATES: dict[str, State] = {"pending": "coming", "running": "ready", "stopping": "going", "stopped": "off"}
-#: States that cost nothing and are final.
+#: States that cost nothing, and after which an instance never runs again.
 GONE = ("shutting-down", "terminated")
 
 
@@ -69,7 +69,7 @@ def read_account(aws: Aws) -> Account:
 
 
 class _Networks(NamedTuple):
-    """As EC2 describes them: all VPCs of the region; subnets, gateways and interfaces in clusters' VPCs."""
+    """EC2's descriptions: all VPCs of the region; subnets and gateways with our tag; interfaces in clusters' VPCs."""
 
     vpcs: list[dict[str, Any]]
     subnets: list[dict[str, Any]]

@@ -80,7 +80,7 @@ def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) 
 
 
 def remove(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
-    """Remove all of the cluster and prove it. agree: as for stop(). What stays is in left.
+    """Remove the whole cluster and check that it is gone. agree: as for stop(). What remains is in left.
 
     Raises PlanRefused, ClusterError, Ec2Error.
     """

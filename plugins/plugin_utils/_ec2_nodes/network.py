@@ -4,7 +4,7 @@
 """A cluster's own network: VPC, internet gateway, route and subnet. Private to this collection.
 
 VPCs and gateways have no client token or unique name, so a repeated request would make a second one. So each is
-recorded, requested once, and found by its tags if no answer comes.
+recorded, requested without automatic retries, and searched for by its tags if no answer comes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What EC2 describes besides instances and their groups, as parts of clusters. Private to this collection, pure.
+"""EC2 resources of a cluster other than instances and security groups. Private to this collection, pure.
 
-All are recognized by the tags they have from birth; a subnet and a gateway also by their VPC.
+All are recognized by the tags set at creation; subnets and gateways also by their VPC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def subnet_name(cluster: str, zone: str) -> str:
 
 
 def placement_of(raw: Raw) -> Part | None:
-    """The placement group of a cluster, None for a stranger's."""
+    """The placement group of a cluster, None if it belongs to no cluster."""
     cluster = cluster_in(raw)
     if cluster is None or raw.get("GroupName") != network_name(cluster):
         return None
@@ -40,8 +40,8 @@ def network_parts(
 ) -> list[Part]:
     """VPCs, gateways and subnets of clusters. instances: those that are alive.
 
-    interfaces: those of an instance are told by it; any other is of a database or a load balancer that somebody has put
-    there, and a VPC holds it as it holds a machine.
+    interfaces: those attached to an instance are ignored. Any other belongs to, say, a database or load balancer that
+    somebody has added, and counts as content of the VPC, as a machine does.
     """
     owners = {str(one["VpcId"]): cluster for one in vpcs if (cluster := cluster_in(one))}
     of_nobody = [one for one in interfaces if not (one.get("Attachment") or {}).get("InstanceId")]
@@ -69,7 +69,7 @@ def network_parts(
 
 
 def blocks_of(vpcs: Iterable[Raw]) -> list[str]:
-    """Blocks of addresses of all networks of the region."""
+    """The CIDR blocks of these VPCs."""
     found = []
     for one in vpcs:
         more = [tie.get("CidrBlock") for tie in one.get("CidrBlockAssociationSet") or []]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What machines and disks cost at EC2, with source and date. Private to this collection.
 
-Only the price of a public address is from memory. What AWS does not say is None, and is called unknown.
+Only the price of a public address is built in. A price that AWS does not report is None, and shown as unknown.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.pric
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
 
 PAGE = "https://aws.amazon.com/ec2/pricing"
-#: US dollars an hour of each public IPv4 address, in all regions, since 2024-02-01:
+#: US dollars an hour for each public IPv4 address, in all regions, since 2024-02-01:
 #: https://aws.amazon.com/blogs/aws/new-aws-public-ipv4-address-charge-public-ip-insights/
 ADDRESS = 0.005
 
 
 def on_demand(aws: Aws, machine_type: str) -> Price | None:
-    """What a machine and its public address cost an hour on demand, with Linux and on shared hardware."""
+    """The hourly on-demand price of a machine and its public address, with Linux on shared hardware."""
     wanted = {
         "instanceType": machine_type,
         "regionCode": aws.region,
@@ -37,18 +37,18 @@ def on_demand(aws: Aws, machine_type: str) -> Price | None:
 
 
 def with_address(price: Price) -> Price:
-    """The price of a machine with that of its public address."""
+    """The price of a machine plus that of its public address."""
     return price._replace(usd=round(price.usd + ADDRESS, 6), source=f"{price.source} and {ADDRESS} for its address")
 
 
 def disk(aws: Aws) -> Price | None:
-    """What a GB of a gp3 volume costs a month."""
+    """The monthly price of a GB on a gp3 volume."""
     wanted = {"volumeApiName": "gp3", "regionCode": aws.region, "productFamily": "Storage"}
     return _listed(aws, wanted)
 
 
 def spot(aws: Aws, machine_type: str) -> dict[str, Price]:
-    """What a spot machine and its public address cost an hour now, by zone."""
+    """The current hourly price of a spot machine and its public address, by zone."""
     try:
         entries = aws.pages(
             "describe_spot_price_history",
@@ -76,7 +76,7 @@ def newest(entries: Iterable[dict[str, Any]]) -> dict[str, Price]:
 
 
 def prices_with(machine_type: str, price: Price | None, of_disk: Price | None) -> Prices:
-    """The prices as the planner asks for them."""
+    """The prices in the planner's form."""
 
     def of_size(size_gb: int | None) -> Price | None:
         if of_disk is None or size_gb is None:
@@ -99,7 +99,7 @@ def _listed(aws: Aws, wanted: dict[str, str]) -> Price | None:
 
 
 def one_price(products: Iterable[str]) -> Price | None:
-    """The price in a price list, None if there is none, or more than one."""
+    """The only price in a price list, None if there is none or several differ."""
     found = set()
     for text in products:
         try:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How many vCPUs an AWS account may have. Private to this collection.
 
-Quotas are per market and type family, and spot and on-demand are separate: a new account may have none of one.
+Each type family has separate quotas for spot and on-demand; a new account's may be 0 in one market.
 https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 """
 
@@ -13,7 +13,7 @@ import re
 
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.calls import Aws, Ec2Error
 
-#: Codes at Service Quotas. P5 and newer have a quota of their own on the spot market, whose code is not known here.
+#: Codes at Service Quotas. P5 and newer have their own quota on the spot market, whose code is not known here.
 CODES = {
     ("on-demand", "standard"): "L-1216C47A",
     ("on-demand", "g"): "L-DB2E81BA",
@@ -43,7 +43,7 @@ def quota_code(market: str, machine_type: str) -> str | None:
 
 
 def read_quota(aws: Aws, code: str) -> float | None:
-    """vCPUs of a quota, None if it cannot be read: many may not, and that is no reason to stop."""
+    """vCPUs of a quota, None if it cannot be read: many users lack that permission, which is no reason to stop."""
     try:
         return float(
             aws.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
@@ -55,9 +55,9 @@ def read_quota(aws: Aws, code: str) -> float | None:
 def over_quota(
     market: str, machine_type: str, count: int, vcpus: int | None, quota: float | None, used: int | None
 ) -> tuple[str, str]:
-    """Why so many machines are too many, "" if they are not, and what is to be told besides.
+    """Why the machines exceed the quota, "" if they do not, and a remark for the user, or "".
 
-    vcpus: of one machine. used: those of the family in use in this market.
+    vcpus: of one machine. used: vCPUs of the family in use in this market.
     """
     code = quota_code(market, machine_type)
     if quota is None or vcpus is None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remove groups and parts of networks at EC2, once what is in them is gone. Private to this collection.
+"""Remove groups and parts of networks at EC2, once they are empty. Private to this collection.
 
-EC2 removes nothing that is still needed, whoever needs it.
+EC2 refuses to remove anything still in use, by whomever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.look im
 
 #: Seconds.
 GONE_WITHIN = 900.0
-LONG = 30.0  # seconds of it without a word
+LONG = 30.0  # of waiting before the user is told
 _IN_USE = ("DependencyViolation", "InvalidPlacementGroup.InUse", "InvalidGroup.InUse")
 _NOT_THERE = (
     "InvalidGroup.NotFound",
@@ -28,7 +28,7 @@ _NOT_THERE = (
 
 
 def remove_part(work: Work, what: str, name: str, part_id: str) -> str:
-    """Remove a group or part of a network, once what is in it is gone; return why it is still there, or ""."""
+    """Remove a group or part of a network, once it is empty; return why it still exists, or ""."""
     began = work.clock()
     told = False
     while True:
@@ -68,5 +68,5 @@ _REQUESTS: Mapping[str, Callable[[Work, str, str], object]] = {
     "internet gateway": _gateway,
     "VPC": lambda work, _name, vpc: work.aws.ec2("delete_vpc", VpcId=vpc),
 }
-#: In this order: each is needed by those before it.
+#: In the order of removal: each is needed by those before it.
 REMOVABLE = tuple(_REQUESTS)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where and of what machines can be made at EC2: subnets, image, types. Private to this collection, changes nothing."""
+"""Where and from what EC2 machines can be made: subnets, image, types. Private to this collection, changes nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.request
 class Site(NamedTuple):
     """The network that machines can be made in: one subnet per zone.
 
-    block: addresses of the cluster's own VPC, "" if it lies in another one. Of its own, vpc and subnets are "" as
-    long as they are not there.
+    block: CIDR block of the cluster's own VPC, "" if the cluster is in another one. vpc and subnets of its own network
+    are "" until they exist.
     """
 
     vpc: str
@@ -32,9 +32,9 @@ class Site(NamedTuple):
 
 
 class Type(NamedTuple):
-    """A type of machine. zones: those that have it. placement: whether machines of it can stand close together.
+    """A type of machine. zones: those that offer it. placement: whether it can be in a cluster placement group.
 
-    efa: whether it can have an Elastic Fabric Adapter.
+    efa: whether it supports an Elastic Fabric Adapter.
     """
 
     name: str
@@ -69,7 +69,7 @@ def check_region(session: Any, region: str) -> str:
 def read_site(aws: Aws, subnet_id: str, nodes: Sequence[Mapping[str, Any]], group: Mapping[str, Any] | None) -> Site:
     """The subnets: for an existing cluster, the one it has. Raises PlanRefused, Ec2Error.
 
-    nodes, group: the cluster's, as EC2 describes them.
+    nodes, group: the cluster's instances and security group, as EC2 describes them.
     """
     if nodes:
         has = {str(raw.get("SubnetId")): str((raw.get("Placement") or {}).get("AvailabilityZone")) for raw in nodes}
@@ -112,9 +112,9 @@ def _default_site(aws: Aws) -> Site:
 
 
 def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, Any], reached: Sequence[str]) -> Site:
-    """The cluster's own network: the existing one, otherwise one with addresses that nobody has.
+    """The cluster's own network: the existing one, otherwise one with an unused CIDR block.
 
-    parts: the cluster's. vpcs: all of the region. reached: blocks of the networks that this machine is in. Raises
+    parts: the cluster's. vpcs: all of the region. reached: CIDR blocks of the networks that this machine is in. Raises
     PlanRefused, Ec2Error.
     """
     have = {part["name"]: part["id"] for part in parts if part["what"] == "subnet"}
@@ -131,10 +131,10 @@ def own_site(aws: Aws, cluster: str, parts: Sequence[Part], vpcs: Mapping[str, A
 def refuse_other_network(
     cluster: str, own: bool, subnet_id: str, parts: Sequence[Part], lies_in: str, subnets: Sequence[str]
 ) -> None:
-    """Raise PlanRefused if the cluster is there and lies elsewhere than is wanted: nothing is moved.
+    """Raise PlanRefused if the cluster exists in another network than requested: nothing is moved.
 
-    own: whether a network of its own is wanted. lies_in: VPC of its security group, "" if there is none. subnets:
-    those that its machines lie in.
+    own: whether a network of its own is requested. lies_in: VPC of its security group, "" if there is none. subnets:
+    those of its machines.
     """
     vpc = next((part["id"] for part in parts if part["what"] == "VPC"), "")
     if (own or vpc) and lies_in not in ("", vpc):
@@ -155,7 +155,7 @@ def refuse_other_network(
 def read_image(aws: Aws, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> Image:
     """The image: for an existing cluster, the one it has, so that all nodes are the same.
 
-    wanted: an id, or the name of a public parameter of SSM that holds one. Raises PlanRefused, Ec2Error.
+    wanted: an id, or the name of a public SSM parameter that holds one. Raises PlanRefused, Ec2Error.
     """
     has = sorted({str(raw.get("ImageId")) for raw in nodes})
     image_id = has[0] if len(has) == 1 and not wanted.startswith("ami-") else wanted
@@ -214,7 +214,7 @@ def check_key_name(aws: Aws, name: str) -> None:
 
 
 def read_type(aws: Aws, name: str) -> Type:
-    """What EC2 says about a type. Raises PlanRefused if there is no such type, and Ec2Error."""
+    """EC2's description of a type. Raises PlanRefused if there is no such type, and Ec2Error."""
     try:
         described = aws.pages("describe_instance_types", "InstanceTypes", InstanceTypes=[name])
     except Ec2Error as error:

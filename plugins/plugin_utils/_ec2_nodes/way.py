@@ -143,7 +143,7 @@ def wanted_with(work: Work, ask: Ask, machine_type: str, parts: list[tuple[What,
 
 
 def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
-    """The ways in the order to try them. Raises PlanRefused if there is none, Ec2Error."""
+    """The ways in the order to try them. Raises PlanRefused if no other way could help, Ec2Error."""
     network = own_network(work.cluster, account.there["networks"], work.group_id)
     nodes = own_raw(work, account)
     has = {str(raw.get("InstanceType")) for raw in nodes}
@@ -186,7 +186,7 @@ def find_ways(work: Work, ask: Ask, account: Account, check: bool) -> Ways:
 
 
 def efa_beside(cluster: str, wanted: str, nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Whether added machines have EFA: auto, required or none, from the existing ones. Raises PlanRefused."""
+    """EFA of added machines (auto, required or none): like the existing ones, else as wanted. Raises PlanRefused."""
     if not nodes:
         return wanted
     faces = [face for raw in nodes for face in raw.get("NetworkInterfaces") or []]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Searches for the largest batch, launch by launch, and keeps what it knows in fit.json. Private to this collection.
+"""Searches for the largest batch, launch by launch, and keeps its state in fit.json. Private to this collection.
 
 Controller only. Whatever ends it, it can resume: each probe is written down before the next one starts.
 """
@@ -36,12 +36,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._sequence.settings
 
 VERSION = 1
 FILE = "fit.json"
-LOG_END = 64 << 10  # bytes of the end of each rank's log that are searched
+LOG_END = 64 << 10  # bytes searched at the end of each rank's log
 MOST_LOGS = 256
 
 
 class Job(TypedDict):
-    """What is launched, with holes for the batch; confirm_args: those of the last, longer run, empty for the same."""
+    """What is launched, with holes for the batch; confirm_args: arguments of the last, longer run, empty to use args.
+
+    patience: seconds that a probe may take.
+    """
 
     args: str | list[str]
     confirm_args: str | list[str]
@@ -51,7 +54,7 @@ class Job(TypedDict):
 class State(TypedDict):
     """fit.json. result is None until the search is over, and 0 if nothing fits.
 
-    common: tells whether it was a search with another job or other nodes, and shows nothing of them.
+    common: salted hash of the job and its nodes, to detect a search with others.
     """
 
     version: int
@@ -59,16 +62,16 @@ class State(TypedDict):
     common: str
     job: Job
     search: Search
-    program: str  # the script or module that was launched, "" before the first probe is over
+    program: str  # the launched script or module, "" before the first probe is over
     nnodes: int
     history: list[Probe]
-    under_way: str  # the run of a probe that was not over when this was written
+    under_way: str  # run_id of the probe in progress when this was written
     result: int | None
     fastest: int | None
 
 
 class Launcher(Protocol):
-    """What starts runs: Launches, or what a test has in its place."""
+    """Starts runs: Launches, or a test double."""
 
     @property
     def interrupted(self) -> bool: ...
@@ -82,8 +85,8 @@ class FitError(Exception):
 
 
 class Fit:
-    """One search. directory: takes fit.json; runs: where the records of its launches will be;
-    common: what all of them have in common, and nobody is shown.
+    """One search. directory: where fit.json is written; runs: directory of its launches' records;
+    common: the settings that all launches share, stored only as a hash.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Fit:
         self.common = common
 
     def state_of(self, job: Job, search: Search) -> State:
-        """The state of an earlier search of this name, or a new one. Raises FitError if it was another one."""
+        """The state of an earlier search of this name, or a new one. Raises FitError if the earlier one differs."""
         known: Any = Files(self.directory).document(FILE)
         if known is None:
             salt = secrets.token_hex(16)
@@ -125,12 +128,12 @@ class Fit:
         return known  # type: ignore[return-value]
 
     def keep(self, state: State) -> None:
-        """Write what is known."""
+        """Write fit.json."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_file(self.directory / FILE, json.dumps(state, indent=1, allow_nan=False) + "\n")
 
     def search(self, job: Job, search: Search) -> State:
-        """Search to the end. Raises FitError if a probe fails for another reason than its size."""
+        """Search to the end. Raises FitError if a probe fails for any reason but its batch size."""
         state = self.state_of(job, search)
         if state["under_way"]:
             self.say(f"{state['under_way']} was still running when the search was interrupted: stopping it")
@@ -158,7 +161,7 @@ class Fit:
         return state
 
     def tell(self, history: Sequence[Probe], following: Next) -> None:
-        """A line before each probe."""
+        """Print a line before a probe."""
         spent = [one["seconds"] for one in history]
         each = f", {sum(spent) / len(spent):.0f} s each" if spent else ""
         what = "confirming the result in a longer run" if following["confirms"] else f"batch {following['batch']}"
@@ -166,7 +169,7 @@ class Fit:
         self.say(f"probe {len(history) + 1} of about {about}{each}: {what}")
 
     def probe(self, state: State, following: Next, run_id: str) -> Probe:
-        """Launch one batch, and say how it went. Raises FitError."""
+        """Launch one batch and return its outcome. Raises FitError."""
         batch, job = following["batch"], state["job"]
         args = job["confirm_args"] if following["confirms"] and job["confirm_args"] else job["args"]
         variables: dict[str, Any] = {
@@ -189,7 +192,7 @@ class Fit:
             raise FitError(f"{run_id} could not be launched: {why}")
         smaller = bounds(state["history"])[0] > 0
         found = outcome(result, [], smaller)
-        if found.kind == "other":  # the words may stand in the log of a rank that has no error file
+        if found.kind == "other":  # a rank without an error file may show the reason only in its log
             self.launcher.play("logs", f"{run_id}-logs", {"run_id": run_id, "fetch": True})
             found = outcome(result, logs_of(record), smaller)
         if found.kind == "other":
@@ -200,7 +203,7 @@ class Fit:
         return self.measured(record, result, following, found, ended)
 
     def measured(self, record: Path, result: Any, following: Next, found: Outcome, ended: Ended) -> Probe:
-        """What a finished probe shows."""
+        """The measurements of a finished probe."""
         known = read_record(record, record.name)
         said = {name: value for name, one in mapping(result.get("said")).items() if (value := number(one)) is not None}
         used = [value for node in known.nodes for gpu in node.gpus for value in gpu.measure("memory_used_mib")]
@@ -221,7 +224,7 @@ class Fit:
 
 
 def logs_of(record: Path) -> list[str]:
-    """The ends of what the ranks wrote to stderr, and their launchers."""
+    """The ends of the stderr logs of ranks and of the logs of launchers."""
     files = Files(record)
     names = [name for name in files.below("logs") if name.endswith(("/stderr.log", "/launcher.log"))]
     return [files.tail(name, LOG_END) for name in names[:MOST_LOGS]]

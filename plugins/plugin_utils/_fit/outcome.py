@@ -4,8 +4,8 @@
 
 """Whether a launch's batch fits, was too large, or the launch failed for another reason. Pure. Controller only.
 
-The words that mean "out of memory" are those of the catalogue of errors. Any rank suffices: the one that failed
-first may only have been told by another. Private to this collection.
+The patterns for "out of memory" are those of the catalogue of errors. They count on any rank: the rank that failed
+first may only have been hit by the failure of another. Private to this collection.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ TOO_LARGE = {
     "container-out-of-memory",
     "kernel-out-of-memory",
 }
-# These words have other causes, too: they count where a smaller batch has run
+# These errors have other causes, too: they count only if a smaller batch has run
 PERHAPS = {"cublas-not-initialized", "cudnn-no-algorithm"}
 KILLED = (-9, 137)
 
 
 class Outcome(NamedTuple):
-    """How a probe went: fits, large, or other, and by what that is known."""
+    """How a probe went: fits, large, or other, and the evidence."""
 
     kind: str
     why: str
 
 
 def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
-    """How a probe went. verdict: its result.json; logs: the ends of its ranks' logs, as far as they were fetched."""
+    """How a probe went. verdict: its result.json; logs: the fetched ends of its ranks' logs."""
     found = mapping(verdict)
     if found.get("state") == "succeeded":
         return Outcome("fits", "")
@@ -57,7 +57,7 @@ def outcome(verdict: Any, logs: Iterable[str], smaller_ran: bool) -> Outcome:
 
 
 def texts(verdict: Mapping[str, Any], logs: Iterable[str]) -> Iterable[str]:
-    """Everything that may say why: the error of each rank, the last lines of what failed first, the logs."""
+    """All texts that may show the reason: each rank's error, the first failure's error and last lines, the logs."""
     for node in mappings(verdict.get("nodes")):
         for rank in mappings(node.get("ranks")):
             yield clean(rank.get("error"), 4000)

@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which batch to try next, from those tried so far. Pure. Private to this collection, controller only."""
+"""Choose the next batch to try from those tried so far. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypedDict
 
-ROOM = 0.99  # of the memory is aimed at: the line is a guess, and only a probe decides
-NEARLY, SHORT, FARTHEST = 0.02, 0.75, 32.0  # of a batch: where to look above it, below it, and no farther than
-CONFIRMATIONS = 4  # batches that are tried at most to confirm the result
+ROOM = 0.99  # target share of the memory: the line is a guess, and only a probe decides
+NEARLY, SHORT, FARTHEST = 0.02, 0.75, 32.0  # shares of a batch: how far to go above it, below it, and at most
+CONFIRMATIONS = 4  # most batches tried to confirm the result
 
 
 class Probe(TypedDict):
-    """One launch with a batch. memory_mib: the most that a GPU, or a process, has used; total_mib: what there is."""
+    """One launch with a batch. memory_mib: peak memory of a process or a GPU; total_mib: memory of a GPU."""
 
     batch: int
     fits: bool
@@ -29,7 +29,7 @@ class Probe(TypedDict):
 
 
 class Search(TypedDict):
-    """What is searched for: the first batch, its steps, the largest, and the share that is taken off at the end."""
+    """Settings of a search: first batch, step, largest batch, and the share taken off the result."""
 
     start: int
     multiple: int
@@ -38,7 +38,7 @@ class Search(TypedDict):
 
 
 class Next(TypedDict):
-    """What comes next: a batch to try, or the result. result 0: not even a batch of 1 fits. left: probes, about."""
+    """The next batch to try, or the result. result 0: nothing fits or was confirmed. left: about how many probes."""
 
     done: bool
     batch: int
@@ -48,7 +48,7 @@ class Next(TypedDict):
 
 
 def down(batch: float, multiple: int) -> int:
-    """A batch that is a multiple, and not larger; below the multiple any number will do."""
+    """Round a batch down to a multiple; below the first multiple, to an integer of at least 1."""
     whole = int(batch)
     return whole // multiple * multiple if whole >= multiple else max(1, whole)
 
@@ -61,7 +61,10 @@ def bounds(history: Sequence[Probe]) -> tuple[int, int | None]:
 
 
 def line(history: Sequence[Probe], room: float) -> float | None:
-    """The batch that would take this share of the memory, by the line through the least and the most that fit."""
+    """The batch that would use this share of the memory, by the line through the smallest and largest that fit.
+
+    None if fewer than two are known, or memory does not grow with the batch.
+    """
     points = sorted({one["batch"]: one["memory_mib"] for one in history if one["fits"] and one["memory_mib"]}.items())
     totals = [one["total_mib"] for one in history if one["total_mib"]]
     if len(points) < 2 or not totals:
@@ -72,13 +75,13 @@ def line(history: Sequence[Probe], room: float) -> float | None:
 
 
 def above(low: int, guess: float | None, search: Search) -> int:
-    """A batch above the largest that fits, where none is known that does not."""
+    """A batch above the largest that fits, while no batch is known to be too large."""
     if guess is None:
         wanted = 2.0 * low
     elif guess > low + search["multiple"]:
         wanted = min(guess, FARTHEST * low)
     else:
-        wanted = low + NEARLY * low  # the line says that this is about it: what does not fit must be near
+        wanted = low + NEARLY * low  # the line puts the limit about here, so try one just above
     return min(max(down(wanted, search["multiple"]), low + step(low, search)), search["most"])
 
 
@@ -88,12 +91,12 @@ def between(low: int, high: int, guess: float | None, search: Search) -> int:
     if guess is not None:
         wanted = (
             guess if guess < high else max(wanted, SHORT * high)
-        )  # the line was too steep: from nearer it is better
+        )  # the guess is too large: a point nearer to the limit corrects the line
     return min(max(down(wanted, search["multiple"]), low + step(low, search)), high - 1)
 
 
 def step(low: int, search: Search) -> int:
-    """From one batch to the next that is looked at: a multiple; below the first of these any number."""
+    """The distance to the next batch considered: up to the next multiple; 1 below the first multiple."""
     return search["multiple"] - low % search["multiple"] if low >= search["multiple"] else 1
 
 
@@ -108,13 +111,13 @@ def candidate(history: Sequence[Probe], search: Search) -> int:
         return above(low, line(history, ROOM), search) if low < search["most"] else 0
     if high - low <= step(low, search):
         return 0
-    # the line and the middle in turn: together they are never much slower than the middle alone
+    # alternate line and bisection: never much slower than bisection alone
     since = sum(1 for one in history if one["batch"] >= high or one["batch"] >= low)
     return between(low, high, line(history, 1.0) if since % 2 == 0 else None, search)
 
 
 def confirmed(history: Sequence[Probe], largest: int, search: Search) -> Next:
-    """The result with its margin, once a longer run has had it; the next lower one where that has failed."""
+    """The result less its margin once a longer run has confirmed it; if that run failed, the next lower batch."""
     tried = [one for one in history if one["confirms"]]
     batch = down(largest * (1.0 - search["margin"]), search["multiple"])
     for one in tried:
@@ -127,7 +130,7 @@ def confirmed(history: Sequence[Probe], largest: int, search: Search) -> Next:
 
 
 def fit_next(history: Sequence[Probe], search: Search) -> Next:
-    """What comes after these probes."""
+    """The next step after these probes."""
     probes = [one for one in history if not one["confirms"]]
     batch = candidate(probes, search)
     if batch:

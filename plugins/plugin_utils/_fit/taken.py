@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Putting the result of a search into the arguments of a launch. Private to this collection, controller only."""
+"""Put the result of a search into the arguments of a launch. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_NAMES = 8
 
 
 class Taken(NamedTuple):
-    """Arguments with the batch in their holes; nnodes: of the search, which may have been on others than the launch."""
+    """Arguments with the batch in their holes; nnodes: node count of the search, which may differ from the launch's."""
 
     args: str | list[str]
     batch: int
@@ -28,9 +28,9 @@ class Taken(NamedTuple):
 
 
 def taken(runs: Path, name: str, program: str, args: Sequence[str]) -> Taken:
-    """The arguments of a launch with the batch that a search found: its own, or, if it has none, the search's.
+    """The launch's arguments, or if it has none the search's, filled with the batch that the search found.
 
-    runs: where the records are; program: the script or module that is launched. Raises FitError.
+    runs: directory of the records; program: the launched script or module. Raises FitError.
     """
     state = state_of(runs, name)
     result = state["result"]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is tried: the job's arguments with a hole for the batch. Pure. Private to this collection, controller only."""
+"""The job's arguments with a hole for the batch. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def filled(words: str | Sequence[str], batch: int) -> str | list[str]:
 
 
 def has_hole(words: str | Sequence[str]) -> bool:
-    """Whether there is one at all."""
+    """Whether the arguments have a hole."""
     return HOLE in (words if isinstance(words, str) else "\0".join(map(str, words)))

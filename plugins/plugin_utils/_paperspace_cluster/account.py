@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is in a Paperspace account, in the planner's terms. Private to this collection.
+"""The contents of a Paperspace account, in the planner's terms. Private to this collection.
 
-Names are kept as they are, since they say whose a thing is; one that is not plain text becomes its escaped form, which
+Names are kept unchanged, since they tell which cluster owns a thing; one that is not plain text is escaped, and so
 belongs to no cluster.
 """
 
@@ -29,7 +29,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.docu
 )
 
 _GIB = 1024**3
-_STATES: dict[str, State] = {"ready": "ready", "off": "off", "stopping": "going"}  # all others are on their way up
+_STATES: dict[str, State] = {"ready": "ready", "off": "off", "stopping": "going"}  # all others count as coming
 
 
 def read_account(client: Client) -> There:
@@ -99,7 +99,7 @@ def network_of(raw: Mapping[str, Any]) -> Network:
 
 
 def drive_of(raw: Mapping[str, Any]) -> Drive:
-    """One network drive. The unit of its size is not documented: what is too large for GB is bytes."""
+    """One network drive. The API does not document the unit of size: above 10**6 it is taken as bytes, else as GB."""
     size = integer(raw.get("size"))
     return {
         "id": one_line(raw["id"], 80),
@@ -132,7 +132,7 @@ def address_of(raw: Mapping[str, Any]) -> Address:
 
 
 def name_of(raw: Mapping[str, Any]) -> str:
-    """A name letter by letter, or escaped where it is not one line of printable text."""
+    """The exact name, or its escaped form if it is not one line of printable text."""
     name = str(raw.get("name") or "")
     return name if name == one_line(name, 200) else ascii(name)[:200]
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster at Paperspace is made of: region, authorized key, template. Private, pure."""
+"""Choices for a cluster at Paperspace: region, authorized key, template. Private, pure."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def public_key(text: str) -> str:
 def choose_template(
     wanted: str, machine_type: str, region: str, ours: Iterable[Template], theirs: Iterable[Template]
 ) -> Template:
-    """The requested template, the newest of several that the type can be made from.
+    """The requested template; of several that support the machine type, the newest.
 
-    wanted: an id, the name of one of the team's own (ours) or a part of the name or system of one of Paperspace's
-    (theirs). Raises PlanRefused.
+    wanted: an id, the name of one of the team's own templates (ours), or part of the name or operating system of one of
+    Paperspace's (theirs). Raises PlanRefused.
     """
     ours, theirs = list(ours), list(theirs)
     found = [one for one in [*ours, *theirs] if one["id"] == wanted] or [
@@ -87,7 +87,7 @@ def choose_template(
 
 
 def _is_called(template: Template, wanted: str) -> bool:
-    """Whether a template of Paperspace's is meant; ML-in-a-Box is MLiaB in the name of the system."""
+    """Whether wanted names this template of Paperspace's; operatingSystemLabel abbreviates ML-in-a-Box to MLiaB."""
     texts = [str(template.get(field) or "").casefold() for field in ("name", "operatingSystemLabel")]
     if any("windows" in text for text in texts):
         return False
@@ -105,14 +105,14 @@ def _types(template: Template, available: bool = False) -> list[str]:
 
 
 def unknown_type(machine_type: str, known: Sequence[str]) -> str:
-    """What to say about a type that does not exist."""
+    """The message about a type that does not exist."""
     alike = difflib.get_close_matches(machine_type, known, n=3, cutoff=0.5)
     like = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known[:30])}"
     return f"Paperspace has no machine type {one_line(machine_type, 40)!r}; {like} Case matters"
 
 
 def check_disk(disk_gb: int, template: Template) -> None:
-    """Raise PlanRefused if the template does not fit on the disk."""
+    """Raise PlanRefused if the disk is too small for the template."""
     least = integer(template.get("defaultSizeGb"))
     if least and disk_gb < least:
         name = one_line(template.get("name") or template["id"], 60)

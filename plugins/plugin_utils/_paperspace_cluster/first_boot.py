@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The script of a machine's first boot: it authorizes a key, and watches the machine from then on. Private, pure.
+"""The script of a machine's first boot: it authorizes a key, and sets up the idle watch. Private, pure.
 
-Paperspace keeps its text, so it contains no secret and no API key.
+Paperspace stores its text, so it contains no secret and no API key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import script_name
 
 HOME = "/home/paperspace"  # all of Paperspace's templates have this user
-#: Where the role idle_watch has its files, by their names.
+#: Where the role idle_watch installs its files, by their names.
 WATCH_FILES = {
     "idle_watch.py": "/usr/local/lib/muster/idle_watch.py",
     "muster_idle_watch.service": "/etc/systemd/system/muster_idle_watch.service",
@@ -28,9 +28,9 @@ _END = "END_OF_MUSTER_FILE"
 
 
 def first_boot(key: str, watch: Mapping[str, str]) -> str:
-    """The script, which may run as often as it likes; "" if there is nothing to do.
+    """The script, which may run repeatedly; "" if there is nothing to do.
 
-    key: public key as public_key() returns it, "" for none. watch: texts of the files of the watch by their paths.
+    key: public key as public_key() returns it, "" for none. watch: texts of the idle watch's files by path.
     """
     if not key and not watch:
         return ""
@@ -58,10 +58,10 @@ def _timer(watch: Mapping[str, str]) -> str:
 
 
 def watch_settings(after: str, ttl: str) -> str:
-    """The settings of the watch, letter by letter as the role writes them."""
+    """The settings of the watch, byte for byte as the role writes them."""
     return json.dumps({"after": after, "ttl": ttl}, indent=4, sort_keys=True) + "\n"
 
 
 def first_boot_name(cluster: str, script: str) -> str:
-    """Name of the script object: another text is another script."""
+    """Name of the script object, which changes with its text."""
     return script_name(cluster, hashlib.sha256(script.encode()).hexdigest()[:8])

@@ -50,12 +50,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluste
     wait_until_ready,
 )
 
-#: Seconds. Paperspace tells no time; a disk of 2 TB is copied meanwhile.
+#: Seconds. Paperspace publishes no limit; enough to copy a disk of 2 TB.
 IMAGED_WITHIN = 3600.0
 
 
 class Imaged(NamedTuple):
-    """The result. template_id: "" if it is only planned, or gone."""
+    """The result. template_id: "" if the template is only planned, or is gone."""
 
     changed: bool
     template_id: str
@@ -65,10 +65,10 @@ class Imaged(NamedTuple):
 def make_image(
     work: Work, node: str, name: str, start: bool = True, check: bool = False, agree: Agree = lambda machines: None
 ) -> Imaged:
-    """Ensure a template of a machine of the cluster. An existing one of this machine stays as it is.
+    """Ensure a template of a machine of the cluster. An existing one of this machine is kept unchanged.
 
-    node: name of the machine. start: whether it is on afterwards. agree: raises PlanRefused where it must not be
-    stopped. Raises PlanRefused, ClusterError, PaperspaceError.
+    node: name of the machine. start: start it afterwards. agree: raises PlanRefused if the machine must not be stopped.
+    Raises PlanRefused, ClusterError, PaperspaceError.
     """
     operations.session(work.client)
     machine = _machine(work, node)
@@ -97,7 +97,7 @@ def make_image(
 
 
 def remove_image(work: Work, name: str, check: bool = False) -> Imaged:
-    """Remove the templates of this name that were made of the cluster's machines. Raises as make_image() does."""
+    """Remove the templates of this name made from the cluster's machines. Raises as make_image() does."""
     operations.session(work.client)
     ours = [one for one in own_templates(work, _own_ids(work)) if name_of(one) == name]
     if not ours:
@@ -111,7 +111,7 @@ def remove_image(work: Work, name: str, check: bool = False) -> Imaged:
     return Imaged(True, "", f"the template {name} is gone")
 
 
-# --- Whose a template is
+# --- Owner of a template
 
 
 def _own_ids(work: Work) -> list[str]:
@@ -189,7 +189,7 @@ def _ask(work: Work, name: str, machine: Machine) -> None:
         except PaperspaceError as error:
             if error.refused:
                 work.record.forget_all("template", name)
-            # it may take a while until the machine counts as off
+            # the API may still refuse for a while after the machine is off
             if not isinstance(error, RequestError) or work.clock() - began > SEEN_AFTER:
                 raise
             work.sleep(LOOK_AGAIN)
@@ -199,7 +199,7 @@ def _ask(work: Work, name: str, machine: Machine) -> None:
 
 
 def _listed(work: Work, name: str, machine_id: str) -> str:
-    """The template, also where a list is behind for a minute."""
+    """Id of the template, "" without one; looks again for a minute, since the list may be outdated."""
     began = work.clock()
     while True:
         found = _find(work, name, machine_id)
@@ -225,7 +225,7 @@ def _settled_events(work: Work, machine_id: str) -> None:
 
 
 def _start(work: Work, machine: Machine) -> None:
-    with contextlib.suppress(RequestError, LostAnswerError):  # it is on already, or its state tells
+    with contextlib.suppress(RequestError, LostAnswerError):  # it is already on, or its state will show the failure
         operations.start_machine(work.client, machine["id"])
     troubles = wait_until_ready(work, {machine["id"]: machine["name"]})
     if troubles:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop a cluster at Paperspace, or remove it: look again until nothing of it is left. Private."""
+"""Stop a cluster at Paperspace, or remove it and check that nothing is left. Private."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Agree = Callable[[Sequence[Machine]], None]
 
 
 class Done(NamedTuple):
-    """What came of it. first: the plan before anything was done. left: what could not be removed, in words."""
+    """The result. first: the plan before anything was done. left: what could not be removed, in words."""
 
     changed: bool
     wanted: Wanted
@@ -69,7 +69,7 @@ def _wanted(work: Work, stand: str, remove_drive: bool) -> Wanted:
 
 
 def stop(work: Work, check: bool = False, agree: Agree = lambda machines: None) -> Done:
-    """Stop all machines of the cluster. agree: raises PlanRefused where these must not go.
+    """Stop all machines of the cluster. agree: raises PlanRefused if these must not be stopped.
 
     Raises PlanRefused, ClusterError if one stays on, PaperspaceError.
     """
@@ -100,9 +100,9 @@ def remove(
     agree: Agree = lambda machines: None,
     remove_templates: bool = False,
 ) -> Done:
-    """Remove all of the cluster and prove it. agree: as for stop(). What stays is in left.
+    """Remove the whole cluster and check that it is gone. agree: as for stop(). What remains is in left.
 
-    remove_templates: those that were made of its machines go, too.
+    remove_templates: also remove those made from its machines.
 
     Raises PlanRefused, ClusterError, PaperspaceError.
     """
@@ -129,7 +129,7 @@ def remove(
 
 
 def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template]) -> Done:
-    for one in templates:  # once their machines are gone nothing else tells whose they are
+    for one in templates:  # once their machines are gone, only the record tells their owner
         work.record.keep("template", name_of(one), str(one["id"]), work.clock())
     reasons = remove_with_addresses(work, [*first["nodes"], *first["doubles"]])
     for step in first["steps"]:
@@ -138,7 +138,7 @@ def _carry_out(work: Work, wanted: Wanted, first: Plan, templates: list[Template
             if why:
                 reasons[f"{step['what']} {step['name']} ({step['id']})"] = why
     now = plan(wanted, look(work), work.noted)
-    if first["steps"] and not now["steps"]:  # a list may be behind
+    if first["steps"] and not now["steps"]:  # the list may be outdated
         work.sleep(LOOK_AGAIN)
         now = plan(wanted, look(work), work.noted)
     left = [f"{step['what']} {step['name']} ({step['id']})" for step in now["steps"]]

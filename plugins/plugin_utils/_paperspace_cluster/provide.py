@@ -296,7 +296,7 @@ def _give_back(work: Work, ip: str, machine_id: str) -> str:
     began = work.clock()
     while True:
         if machine_id in [machine["id"] for machine in read_machines(work.client)]:
-            return ""  # it goes with its machine
+            return ""  # the machine still exists and keeps it
         holder = {address["ip"]: address["machine"] for address in read_addresses(work.client)}.get(ip)
         if holder in ("", machine_id):
             return remove_other(work, {"action": "remove", "what": "address", "name": ip, "id": ip})

@@ -21,7 +21,7 @@ Template = Mapping[str, Any]
 
 
 def own_templates(work: Work, machines: Collection[str]) -> list[Template]:
-    """Templates that were made of these machines, by ids, or that are in the record."""
+    """Templates made from these machines, given by id, or listed in the record."""
     recorded = {entry["id"] for entry in work.record.content["entries"] if entry["what"] == "template"}
     return [
         one

@@ -56,7 +56,7 @@ class _Watched:
 def wait_until_ready(work: Work, wanted: Mapping[str, str], again: bool = True) -> dict[str, str]:
     """Wait for machines, given as names by id; return why some will not be ready, by name.
 
-    again: start a machine that stays off once more. Raises ClusterError if one is stuck half-way.
+    again: whether to start a machine once more if it stays off. Raises ClusterError if one is stuck half-way.
     """
     began = work.clock()
     pending = {machine_id: _Watched(name, since=began, restarted=not again) for machine_id, name in wanted.items()}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way to get a cluster at Paperspace: type of machine, template, script. Private, changes nothing."""
+"""Ways to get a cluster at Paperspace: type of machine, template, script. Private, changes nothing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ CLOCKS_APART = 300.0  # seconds
 
 
 class Ask(NamedTuple):
-    """What is wanted. machine_types: in the order of preference. region: a code.
+    """The request. machine_types: in the order of preference. region: a code.
 
-    max_usd_per_hour: None if only a plan is wanted. first_boot: text of the script of the first boot, "" for none.
+    max_usd_per_hour: may be None only for a plan. first_boot: text of the first-boot script, "" for none.
     """
 
     nnodes: int
@@ -51,7 +51,7 @@ class Ask(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way: with one type of machine. script_id: of the script of the first boot, "" if it has to be made."""
+    """A plan with one type of machine. script_id: of the first-boot script, "" if there is none yet."""
 
     wanted: Wanted
     plan: Plan
@@ -61,9 +61,9 @@ class Way(NamedTuple):
 
 
 def refuse_wrong_clock(server: float | None, here: float) -> None:
-    """Raise PlanRefused if this machine's clock is wrong: the record and the ages of machines would be.
+    """Raise PlanRefused if this machine's clock is wrong, since the record and the ages of machines depend on it.
 
-    server: the API's time, None if it did not tell; both in seconds since 1970.
+    server: the API's time, None if unknown; both in seconds since 1970.
     """
     ahead = here - server if server is not None else 0.0
     if abs(ahead) > CLOCKS_APART:
@@ -80,7 +80,7 @@ def makes(found: Plan) -> int:
 
 
 def types_to_try(work: Work, ask: Ask, there: There) -> list[str]:
-    """The types in the order in which to try them: of a cluster that is there, the one that it has."""
+    """The types in the order to try them; for an existing cluster only one, its own if that is requested."""
     own = own_machines(work.cluster, own_network(work.cluster, there["networks"], work.network_id), there)
     has = {machine["machine_type"] for machine in own}
     fit = [one for one in ask.machine_types if one in has]
@@ -88,7 +88,10 @@ def types_to_try(work: Work, ask: Ask, there: There) -> list[str]:
 
 
 def way_with(work: Work, ask: Ask, machine_type: str, there: There, check: bool, refused: list[str]) -> Way | None:
-    """The way with one type, None if there is none: refused gets the reason. Raises PlanRefused if none helps."""
+    """The way with one type; None if it is refused, with the reason added to refused.
+
+    Raises PlanRefused if no type can help.
+    """
     wanted: Wanted = {
         "cluster": work.cluster,
         "stand": "present",
@@ -129,7 +132,7 @@ def _template(work: Work, ask: Ask, machine_type: str) -> Mapping[str, Any]:
 
 
 def refuse_too_many(way: Way, most: int | None, there: There) -> None:
-    """Raise PlanRefused if the team may not have so many machines. most: None if the API does not say."""
+    """Raise PlanRefused if the plan exceeds the team's limit of machines. most: None if the API reports none."""
     new, has = makes(way.plan), len(there["machines"])
     if most is not None and new and has + new > most:
         raise PlanRefused(

@@ -2,24 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rehearsal knows, and rehearsal.json. Private to this collection, controller only.
+"""The state of a rehearsal, kept in rehearsal.json. Private to this collection, controller only.
 
-Numbers are in the unit that their name ends with; None stands for what is not known.
+Numbers are in the unit that their name ends with; None means unknown.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or goes
+VERSION = 1  # raised when a key changes its meaning or is removed
 TWO, ALL, RESUMED = "two", "all", "resumed"  # the launches: on two nodes, on all, and on all again from the checkpoint
 
 
 class Job(TypedDict):
-    """What is rehearsed. resume_args: of the second start, empty if none is tried.
+    """What is rehearsed. resume_args: arguments of the launch that resumes, empty to skip it.
 
-    nnodes: all nodes, 0 if nobody said; patience: seconds of a launch; total_steps, checkpoint_steps: of the whole
-    job, 0 if they are not known; kept: checkpoints that lie on the disk at a time; loss: the curve that is followed.
+    nnodes: count of all nodes, 0 if not set; patience: seconds that a launch may take; total_steps, checkpoint_steps:
+    steps of the whole job and between its checkpoints, 0 if unknown; kept: checkpoints on the disk at a time; loss:
+    name of the curve to follow.
     """
 
     args: list[str]
@@ -34,10 +35,10 @@ class Job(TypedDict):
 
 
 class Start(TypedDict):
-    """One launch that has succeeded. steps, loss: the points of the curve that is followed.
+    """One launch that has succeeded. steps, loss: the points of the followed curve.
 
-    broken: the first step at which the loss was no number; node: that of rank 0; checkpoint: an absolute path there, ""
-    where the job has told none.
+    broken: the first step at which the loss was not finite; node: that of rank 0; checkpoint: an absolute path on
+    it, "" if the job reported none.
     """
 
     what: str
@@ -57,7 +58,7 @@ class Start(TypedDict):
 
 
 class Finding(TypedDict):
-    """What speaks against the whole job (problem), or is not known (hint), and what to do."""
+    """A reason against the whole job (problem), or something unknown or slow (hint), and what to do."""
 
     severity: str
     found: str
@@ -65,9 +66,9 @@ class Finding(TypedDict):
 
 
 class Rehearsal(TypedDict):
-    """rehearsal.json. starts: those that have succeeded; the rest is None until all has run.
+    """rehearsal.json. starts: launches that have succeeded; the judged fields are None until all have run.
 
-    common: tells whether it was a rehearsal with another job or other nodes, and shows nothing of them.
+    common: salted hash of the job and its nodes, to detect a rehearsal with others.
     """
 
     version: int
@@ -75,7 +76,7 @@ class Rehearsal(TypedDict):
     common: str
     job: Job
     starts: list[Start]
-    under_way: str  # the run that was not over when this was written
+    under_way: str  # run_id of the launch in progress when this was written
     checkpoint_bytes: int | None
     free_bytes: int | None
     resumed: bool | None

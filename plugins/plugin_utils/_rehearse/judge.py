@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rehearsal says about the whole job. Pure. Private to this collection, controller only."""
+"""Judge from a rehearsal whether the whole job will work. Pure. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from ansible_collections.muster.training.plugins.plugin_utils._rehearse.document
 from ansible_collections.muster.training.plugins.plugin_utils._report.page import money
 
 HOUR = 3600.0
-LEARNED = 0.05  # of the first loss: a curve that fell by less says nothing of whether it was continued
-JUMPED = 0.5  # of what the loss had fallen by: where the second start begins higher, it has not gone on
-SLOWER = 1.25  # a step on all nodes by one on two: beyond this it is told
-ROOM = 1.1  # of the checkpoints must be free: logs and the one that is being written come on top
+LEARNED = 0.05  # share of the first loss: a curve that fell by less does not show whether it was continued
+JUMPED = 0.5  # share of the loss's fall: if the second start begins higher by more, it has not continued the curve
+SLOWER = 1.25  # time of a step on all nodes divided by that on two, above which a hint is given
+ROOM = 1.1  # free space needed, as a multiple of the checkpoints: logs and an unfinished checkpoint need room, too
 REPORT = "print MUSTER_RESULT "
 
 
 def named(starts: Sequence[Start], what: str) -> Start | None:
-    """The launch of this kind."""
+    """The launch of this kind, None if it has not succeeded yet."""
     return next((start for start in starts if start["what"] == what), None)
 
 
 def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """The rehearsal with everything its launches showed. Both sizes in bytes, on the node of rank 0."""
+    """The rehearsal with its findings and verdict filled in. Both sizes in bytes, on the node of rank 0."""
     job, whole = known["job"], named(known["starts"], ALL)
     broken = of_loss(known["starts"])
     resumed, of_resuming = resuming(job, known["starts"]) if not broken else (None, [])
@@ -61,7 +61,7 @@ def judge(known: Rehearsal, checkpoint_bytes: int | None, free_bytes: int | None
 
 
 def of_loss(starts: Sequence[Start]) -> list[Finding]:
-    """That a loss is not a number: from there on a job learns nothing."""
+    """A problem if a loss is not finite: from there on a job learns nothing."""
     for start in starts:
         if start["broken"] is not None:
             return [
@@ -75,7 +75,7 @@ def of_loss(starts: Sequence[Start]) -> list[Finding]:
 
 
 def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Finding]]:
-    """Whether the second start has continued the curve of the first, None if that cannot be told."""
+    """Whether the second start continued the first one's curve, None if unknown; and the findings."""
     first, second = named(starts, ALL), named(starts, RESUMED)
     if not job["resume_args"]:
         return None, [hint("resuming was not tested", "give rehearse_resume_args, such as --resume {checkpoint}")]
@@ -104,12 +104,12 @@ def resuming(job: Job, starts: Sequence[Start]) -> tuple[bool | None, list[Findi
 
 
 def late(values: Sequence[float]) -> float:
-    """Where a curve has got to: the median of its last quarter."""
+    """The level a curve has reached: the median of its last quarter."""
     return statistics.median(values[-max(1, len(values) // 4) :])
 
 
 def of_steps(job: Job, starts: Sequence[Start]) -> list[Finding]:
-    """What there is to say about the time of a step."""
+    """Findings about the time of a step."""
     two, whole = named(starts, TWO), named(starts, ALL)
     if whole is None:
         return []
@@ -132,7 +132,7 @@ def of_steps(job: Job, starts: Sequence[Start]) -> list[Finding]:
 
 
 def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -> list[Finding]:
-    """Whether the checkpoints have room."""
+    """Findings about the checkpoint, and about the disk space for those to keep."""
     if whole is None:
         return []
     if not whole["checkpoint"]:
@@ -146,7 +146,7 @@ def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -
             )
         ]
     needed = ROOM * size * job["kept"]
-    if needed <= free + size:  # this one is there already
+    if needed <= free + size:  # this checkpoint already takes up its size
         return []
     return [
         problem(
@@ -158,7 +158,7 @@ def of_room(job: Job, whole: Start | None, size: int | None, free: int | None) -
 
 
 def total_seconds(job: Job, whole: Start | None) -> float | None:
-    """What the whole takes: its start, its steps, its checkpoints."""
+    """Estimated seconds of the whole job: its start, its steps, its checkpoints; None if unknown."""
     if whole is None or whole["step_seconds"] is None or not job["total_steps"]:
         return None
     start = max(0.0, (whole["run_seconds"] or 0.0) - job["steps"] * whole["step_seconds"])
@@ -179,7 +179,7 @@ def hint(found: str, remedy: str) -> Finding:
 
 
 def render(known: Rehearsal, name: str) -> str:
-    """What was found, for a terminal: figures, findings, and whether to go."""
+    """The results for a terminal: figures, findings, and whether to go."""
     lines = []
     for start in known["starts"]:
         said = f"{start['what']}, {start['nnodes']} node{'' if start['nnodes'] == 1 else 's'}: "

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launches a rehearsal, and keeps what is known in rehearsal.json. Private to this collection.
+"""Launches a rehearsal, and keeps its state in rehearsal.json. Private to this collection.
 
-Controller only. Whatever ends it, it can resume: each launch is written down before the next one starts.
+Controller only. It can resume after any interruption: each launch is recorded before the next one starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STEPS, NAME, CHECKPOINT = "{steps}", "{name}", "{checkpoint}"
 FEW = 2  # nodes of the first launch
 LOSS = re.compile(r"(?:.*[/_])?loss\Z", re.IGNORECASE)
 STEP_RATE = re.compile(r"(?:train_)?steps_per_second\Z")
-MOST_POINTS = 10_000  # of a curve that are kept
+MOST_POINTS = 10_000  # kept of a curve
 
 
 class RehearsalError(Exception):
@@ -49,8 +49,8 @@ class RehearsalError(Exception):
 
 
 class Rehearsing:
-    """One rehearsal. directory: takes rehearsal.json; runs: where the records of its launches will be;
-    common: what all of them have in common, and nobody is shown.
+    """One rehearsal. directory: where rehearsal.json is written; runs: directory of its launches' records;
+    common: the settings that all launches share, stored only as a hash.
     """
 
     def __init__(
@@ -92,18 +92,18 @@ class Rehearsing:
         return found
 
     def keep(self, known: Rehearsal) -> None:
-        """Write what is known."""
+        """Write rehearsal.json."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_file(self.directory / FILE, json.dumps(known, indent=1, allow_nan=False) + "\n")
 
     def play(self, job: Job) -> Rehearsal:
-        """Launch all that has not succeeded yet. Raises RehearsalError if a launch fails."""
+        """Run all launches that have not succeeded yet. Raises RehearsalError if one fails."""
         known = self.known(job)
         if known["under_way"]:
             self.say(f"{known['under_way']} was still running when the rehearsal was interrupted: stopping it")
             self.launcher.stop(known["under_way"])
             if known["under_way"].startswith(f"{self.directory.name}-{RESUMED}"):
-                # it may have saved over the checkpoint from which it had begun
+                # it may have overwritten the checkpoint from which it resumed
                 known = {**known, "starts": [one for one in known["starts"] if one["what"] != ALL]}
         wanted = [TWO] if job["nnodes"] > FEW else []
         wanted += [ALL, RESUMED] if job["resume_args"] else [ALL]
@@ -120,7 +120,7 @@ class Rehearsing:
         return known
 
     def variables(self, known: Rehearsal, what: str, run_id: str) -> dict[str, Any]:
-        """What a launch sets. Raises RehearsalError if a checkpoint is needed that nothing is known of."""
+        """The variables of a launch. Raises RehearsalError if it needs a checkpoint and the job reported none."""
         job = known["job"]
         whole = named(known["starts"], ALL)
         checkpoint = whole["checkpoint"] if whole is not None else ""
@@ -132,7 +132,7 @@ class Rehearsing:
             )
         holes = {
             STEPS: str(job["steps"] * (2 if what == RESUMED else 1)),
-            NAME: whole["run_id"] if whole is not None else run_id,  # the second start looks where the first has saved
+            NAME: whole["run_id"] if whole is not None else run_id,  # the second start looks where the first one saved
             CHECKPOINT: checkpoint,
         }
         size = {"nnodes": FEW, "launch_nnodes": FEW} if what == TWO else {}
@@ -145,7 +145,7 @@ class Rehearsing:
         }
 
     def start(self, job: Job, what: str, run_id: str, variables: Mapping[str, Any]) -> Start:
-        """Launch, and say what was measured. Raises RehearsalError."""
+        """Launch, and return the measurements. Raises RehearsalError."""
         ended = self.launcher.launch(run_id, variables, job["patience"])
         if self.launcher.interrupted:
             raise RehearsalError(f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here")
@@ -179,7 +179,7 @@ WORDS = {
 
 
 def read_rehearsal(directory: Path) -> Rehearsal | None:
-    """rehearsal.json, None if there is none. Raises RehearsalError if it is none of this version."""
+    """rehearsal.json, None if there is none. Raises RehearsalError if it is of another version."""
     found: Any = Files(directory).document(FILE)
     if found is None:
         return None
@@ -189,7 +189,7 @@ def read_rehearsal(directory: Path) -> Rehearsal | None:
 
 
 def close(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None) -> Rehearsal:
-    """Judge a rehearsal whose launches are over, and write that. Raises RehearsalError."""
+    """Judge a rehearsal whose launches are over, and write the result. Raises RehearsalError."""
     known = read_rehearsal(directory)
     if known is None:
         raise RehearsalError(f"there is no {directory / FILE}")
@@ -199,14 +199,14 @@ def close(directory: Path, checkpoint_bytes: int | None, free_bytes: int | None)
 
 
 def filled(word: str, holes: Mapping[str, str]) -> str:
-    """A word with what belongs into its holes."""
+    """A word with its holes filled."""
     for hole, value in holes.items():
         word = word.replace(hole, value)
     return word
 
 
 def measured(record: Path, what: str, job: Job) -> Start:
-    """What a launch that succeeded shows."""
+    """The measurements of a launch that succeeded."""
     known = read_record(record, record.name)
     report = compose(known, 0.0)
     said = mapping(mapping(known.result).get("said"))
@@ -246,8 +246,8 @@ def step_seconds(told: Mapping[str, float], rate: float | None, ranks: int) -> f
 
 
 def curve_of(curves: Sequence[Curve], name: str) -> Curve | None:
-    """The curve of the loss: the one that is named, else one that is called so. Not a trainer_state.json: a second
-    start writes the points of the first into it again."""
+    """The curve of this name; without a name, the first one called loss. Never from trainer_state.json: a second
+    start copies the points of the first into it."""
     fresh = [curve for curve in curves if not curve.source.endswith("trainer_state.json")]
     for curve in fresh:
         if is_loss(curve.name.partition(" (")[0], name):
@@ -256,5 +256,5 @@ def curve_of(curves: Sequence[Curve], name: str) -> Curve | None:
 
 
 def is_loss(own: str, name: str) -> bool:
-    """Whether a measure is the one that is named, or without a name is called loss."""
+    """Whether a measure has this name, or, if name is empty, is called loss."""
     return own == name if name else LOSS.match(own) is not None

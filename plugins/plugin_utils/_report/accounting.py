@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the driver recorded of a run's processes over their whole lives, from lines of accounting.csv. Pure.
+"""The driver's lifetime records of a run's processes, from lines of accounting.csv. Pure.
 
 Private to this collection, controller only.
 """
@@ -17,16 +17,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.measured import plain
 
 GPU_FIELDS, PROCESS_FIELDS = 3, 6
-MOST_LINES = 100_000  # that are looked at: 16 GPUs keep 4000 processes each
+MOST_LINES = 100_000  # lines read: 16 GPUs keep 4000 processes each
 MOST_PROCESSES = 256  # of a node
 LONGEST_PID = 10  # digits
 
 
 def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
-    """The processes of a run, by GPU, from two looks at the records: when the job began, and after its end.
+    """The processes of a run, by GPU, from two snapshots of the records: when the job began, and after its end.
 
-    Each look is one line per GPU, then one per process, also of earlier jobs. Those that were over at the first look
-    are not the run's. Without a second look there are none.
+    Each snapshot is one line per GPU, then one per process, including those of earlier jobs. Processes already over in
+    the first snapshot are not the run's. Without a second snapshot the list is empty.
     """
     looks: list[tuple[dict[str, int], list[list[str]]]] = []
     before = 0
@@ -50,7 +50,7 @@ def processes_of(node: str, lines: Iterable[str]) -> list[ProcessNumbers]:
 
 
 def is_pid(text: str) -> bool:
-    """Whether a text is the number of a process."""
+    """Whether a text is a process id."""
     return text.isascii() and text.isdigit() and len(text) <= LONGEST_PID
 
 

@@ -20,12 +20,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.plots impo
     by_series,
 )
 
-WIDEST = 560  # of the picture of all pairs
-MOST_ROWS = 600  # of the table beside a plot: more pairs than these nobody reads
+WIDEST = 560  # pixels of the picture of all pairs
+MOST_ROWS = 600  # in the table beside a plot: nobody reads more pairs
 
 
 def benchmark_plots(found: Benchmark) -> list[Plot]:
-    """Bandwidth and time of collectives over their size, the rate of each GPU, and each pair of nodes."""
+    """Plots of the bandwidth and time of collectives by size, the rate of each GPU, and each pair of nodes."""
     plots = []
     if any(one["scope"] == "all" for one in found["collectives"]):
         plots += [bandwidth(found), latency(found)]
@@ -37,7 +37,7 @@ def benchmark_plots(found: Benchmark) -> list[Plot]:
 
 
 def by_size(found: Benchmark, field: str, scale: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """A figure of the operations over all ranks, by their size, and the names of the operations."""
+    """One figure of the operations over all ranks, by size, and the names of the operations."""
     rows = [one for one in found["collectives"] if one["scope"] == "all"]
     names = list(dict.fromkeys(one["op"] for one in rows))
     values = [{"bytes": one["bytes"], "value": float(f"{scale * one[field]:.4g}"), "series": one["op"]} for one in rows]  # type: ignore[literal-required]
@@ -45,7 +45,7 @@ def by_size(found: Benchmark, field: str, scale: float) -> tuple[list[dict[str, 
 
 
 def over_bytes(values: list[dict[str, Any]], names: list[str], unit: str, logarithmic: bool) -> dict[str, Any]:
-    """A line an operation over a logarithmic axis of bytes."""
+    """A line per operation over a logarithmic axis of bytes."""
     x = axis("bytes", "bytes", scale={"type": "log", "base": 4}, axis={"format": "~s"})
     scale = {"type": "log"} if logarithmic else {"zero": True}
     return {
@@ -55,14 +55,14 @@ def over_bytes(values: list[dict[str, Any]], names: list[str], unit: str, logari
 
 
 def size_table(values: list[dict[str, Any]], names: list[str]) -> tuple[list[str], list[list[str]]]:
-    """The same as a table: a row a size, a column an operation."""
+    """The same as a table: a row per size, a column per operation."""
     sizes = sorted({one["bytes"] for one in values})
     cells = {(one["bytes"], one["series"]): f"{one['value']:.4g}" for one in values}
     return ["size", *names], [[size_of(size), *(cells.get((size, name), "") for name in names)] for size in sizes]
 
 
 def bandwidth(found: Benchmark) -> Plot:
-    """What each operation carries."""
+    """The bus bandwidth of each operation."""
     values, names = by_size(found, "busbw_gbytes", 8.0)
     best = {name: 8 * of_largest(found["collectives"], "all", name)[0]["busbw_gbytes"] for name in names}
     caption = ", ".join(f"{name} {rate:.3g} Gb/s" for name, rate in best.items()) + ", each at its largest size"
@@ -98,7 +98,7 @@ def latency(found: Benchmark) -> Plot:
 
 
 def rates(found: Benchmark) -> Plot:
-    """The rate of each GPU, of the slowest where there are too many."""
+    """The rate of each GPU; if there are too many, of the slowest."""
     unit = "TFLOP/s"
     slowest = sorted(found["gpus"], key=lambda gpu: gpu["tflops"])[:ROWS]
     shown = [gpu for gpu in found["gpus"] if gpu in slowest]
@@ -138,7 +138,7 @@ def rates(found: Benchmark) -> Plot:
 
 
 def pairs(found: Benchmark) -> Plot:
-    """What each pair of nodes reaches, nodes sorted by what they reach with their best peer."""
+    """The rate of each pair of nodes, with nodes sorted by the rate with their best peer."""
     best = best_of(found["pairs"])
     order = sorted(best, key=lambda node: best[node])
     least = min(found["pairs"], key=lambda pair: pair["gbps"])

@@ -27,14 +27,14 @@ MISSING = "-"
 
 
 def differences(reports: Sequence[Report]) -> list[list[str]]:
-    """The settings that are not the same in all runs: name, and the value of each."""
+    """The settings that differ between runs: name, and the value in each run."""
     names = dict.fromkeys(name for report in reports for name in report["settings"])
     rows = [[name, *(report["settings"].get(name, MISSING) for report in reports)] for name in names]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
 def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]]:
-    """What the jobs reported, and the last values of their curves, by name: those that are numbers, and the others."""
+    """Rows of the jobs' metrics and the last values of their curves: those with numbers, and those with texts."""
     told = [{one["name"]: value_of(one["value"]) for one in report["metrics"]} for report in reports]
     for known, report in zip(told, reports, strict=True):
         for curve in report["curves"]:
@@ -47,7 +47,7 @@ def metrics(reports: Sequence[Report]) -> tuple[list[list[str]], list[list[str]]
 
 
 def row(name: str, reports: Sequence[Report], tell: Callable[[Report], str]) -> list[list[str]]:
-    """One line of a table, none if no run has it."""
+    """One row of a table as a list, empty if no run has a value."""
     cells = [tell(report) or MISSING for report in reports]
     return [] if set(cells) == {MISSING} else [[name, *cells]]
 
@@ -88,29 +88,29 @@ def sections(reports: Sequence[Report], numbers: list[list[str]]) -> list[tuple[
 
 
 def stage_of(report: Report, name: str) -> str:
-    """How long a part of a run took."""
+    """The duration of a stage of a run, "" if it has no such stage."""
     return next((duration(stage["seconds"]) for stage in report["stages"] if stage["name"] == name), "")
 
 
 def amount(value: float | None) -> str:
-    """A number, empty if it is not known."""
+    """A number, "" if it is unknown."""
     return "" if value is None else value_of(value)
 
 
 def of_each(report: Report) -> str:
-    """Samples a second of each process."""
+    """Samples per second of each process."""
     rate, size = report["samples_per_second"], report["world_size"]
     return "" if rate is None or not size else value_of(rate / size)
 
 
 def mean(report: Report, measure: str, unit: str) -> str:
-    """The mean over all GPUs."""
+    """The mean of a measure over all GPUs."""
     means = [gpu[measure]["mean"] for gpu in report["gpus"] if gpu[measure] is not None]  # type: ignore[literal-required]
     return f"{statistics.fmean(means):.0f} {unit}" if means else ""
 
 
 def memory(report: Report) -> str:
-    """The most that a GPU used."""
+    """The peak memory of a GPU."""
     peaks = [gpu["memory_used_mib"]["peak"] for gpu in report["gpus"] if gpu["memory_used_mib"] is not None]
     return f"{max(peaks) / 1024:.1f} GiB" if peaks else ""
 
@@ -122,7 +122,7 @@ def price(report: Report, of: str) -> str:
 
 
 def render_comparison(reports: Sequence[Report], plots: Sequence[Shown], now: float, note: str = "") -> str:
-    """The page. now: seconds since 1970; note: what to say about missing pictures."""
+    """The page. now: seconds since 1970; note: message about missing pictures."""
     notes = [note] if note else []
     if len(reports) > LINES:
         notes.append(f"plots show the first {LINES} runs")

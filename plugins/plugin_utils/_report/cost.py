@@ -25,11 +25,11 @@ def cost_of(
     rate: float | None,
     currency: str,
 ) -> Cost:
-    """The cost of a run of so many seconds, of its first ones, of idle GPUs, and of 1000 samples.
+    """The cost of a run, of its start, of idle GPUs, and of 1000 samples.
 
-    start_up: seconds until a GPU was busy. Of idle GPUs a node's price counts by the mean share of its GPUs' samples
-    in which they did nothing; nodes without GPUs or samples have none. samples: of the whole job, as it told; else
-    1000 of them cost what they do at rate, samples a second, without the start.
+    seconds: of the run. start_up: seconds until a GPU was busy. The cost of idle GPUs is a node's cost times the mean
+    idle share of its GPUs; nodes without GPUs or samples add none. samples: of the whole job, as it reported; without
+    them, 1000 samples are priced at rate, in samples per second, which leaves out the start.
     """
     without = [row["name"] for row in nodes if row["price_per_hour"] is None]
     prices = {row["name"]: row["price_per_hour"] or 0.0 for row in nodes}

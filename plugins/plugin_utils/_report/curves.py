@@ -28,11 +28,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
 )
 
 MOST_CURVES = 200  # a script that writes a histogram of each layer by hand has thousands
-MOST_POINTS = 2_000_000  # of all curves of a source together
+MOST_POINTS = 2_000_000  # in all curves of a source together
 LONGEST_NAME = 120
-DRAWN = 600  # points of a curve that a picture shows
-NO_CURVES = ("step", "epoch", "total_flos")  # columns that say where a value stands, or that no one looks at
-# Hosts of W&B; a link elsewhere is shown as text: a job prints what it likes.
+DRAWN = 600  # points of a curve in a picture
+NO_CURVES = ("step", "epoch", "total_flos")  # columns that only locate a value, or that nobody reads
+# A W&B run's address. It becomes a link only on W&B's own host, else text: a job can print any address.
 WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%?=&:~-]{4,300})")
 
 
@@ -40,7 +40,7 @@ WANDB = re.compile(r"View run(?: [^\r\n]{1,200}?)? at:? *(https://[A-Za-z0-9./_%
 class Curve:
     """One measure over the steps of a training.
 
-    step: the job's own count, or how many values came before; time: seconds since 1970, nan where it is not known.
+    step: the job's own count, or the number of earlier values; time: seconds since 1970, nan if unknown.
     """
 
     name: str
@@ -51,18 +51,18 @@ class Curve:
 
 
 class Curves:
-    """The curves of one source as they are read, by name."""
+    """Collects the curves of one source by name."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.found: dict[str, Curve] = {}
-        self.names: dict[str, str] = {}  # as they were told -> as they are shown, of some: they come again and again
-        self.broken: dict[str, float] = {}  # where a measure was no finite number first: its step
+        self.names: dict[str, str] = {}  # reported name -> shown name; a bounded cache, since names repeat
+        self.broken: dict[str, float] = {}  # measure -> first step at which it was not finite
         self.points = 0
-        self.left_out = 0  # values beyond the bounds
+        self.left_out = 0  # values beyond the limits
 
     def add(self, name: str, step: float, time: float, found: object) -> None:
-        """Take one value where it is a number, unless there are too many already."""
+        """Add one value if it is a finite number and the limits allow it."""
         value = number(found)
         name = self.shown(name)
         if value is None:
@@ -81,7 +81,7 @@ class Curves:
         curve.value.append(value)
 
     def shown(self, told: str) -> str:
-        """The name of a curve as a page may show it."""
+        """A curve's name, cleaned for display."""
         name = self.names.get(told)
         if name is None:
             name = clean(told, LONGEST_NAME) or "unnamed"
@@ -108,9 +108,9 @@ def from_events(source: str, scalars: Iterable[Scalar]) -> Curves:
 
 
 def from_trainer_state(source: str, document: Any) -> Curves:
-    """The curves of Hugging Face's Trainer: log_history, a list of what was known at each step.
+    """The curves of Hugging Face's Trainer: log_history, a list of entries with the values at a step.
 
-    The last one holds sums, such as train_runtime, which are curves of one point.
+    The last entry holds totals, such as train_runtime, which become curves of one point.
     """
     curves = Curves(source)
     for count, entry in enumerate(mappings(mapping(document).get("log_history"), 1_000_000)):
@@ -122,7 +122,7 @@ def from_trainer_state(source: str, document: Any) -> Curves:
 
 
 def from_metrics(source: str, lines: Iterable[str]) -> Curves:
-    """The curves of Lightning's CSVLogger: a column a measure, with holes, and the columns step and epoch."""
+    """The curves of Lightning's CSVLogger: a column per measure, with gaps, and the columns step and epoch."""
     curves = Curves(source)
     try:
         for count, row in enumerate(csv.DictReader(lines)):
@@ -130,13 +130,13 @@ def from_metrics(source: str, lines: Iterable[str]) -> Curves:
             for name, value in row.items():
                 if name and name not in NO_CURVES:
                     curves.add(name, float(count) if step is None else step, NOT_KNOWN, of_text(value))
-    except csv.Error:  # a field of more than 128 KiB: what was read until then counts
+    except csv.Error:  # a field of more than 128 KiB: keep the rows before it
         pass
     return curves
 
 
 def of_text(value: Any) -> float | None:
-    """A number that is written as a text, nan and inf too, None for all else."""
+    """A number written as text, including nan and inf; None for anything else."""
     try:
         return float(value) if isinstance(value, str) and len(value) < 64 else None
     except ValueError:
@@ -144,9 +144,9 @@ def of_text(value: Any) -> float | None:
 
 
 def from_said(source: str, lines: Iterable[str]) -> Curves:
-    """The curves of MUSTER_RESULT lines that came more than once: each is a point, at its `step` or in its order.
+    """The curves of values that MUSTER_RESULT lines repeat: each is a point, at its `step` or its position.
 
-    A line without a step, such as a last one that sums up, is no point of what came with steps before.
+    A line without a step, such as a final summary, adds no point to a curve that had steps before.
     """
     curves = Curves(source)
     stepped: set[str] = set()
@@ -165,7 +165,7 @@ def from_said(source: str, lines: Iterable[str]) -> Curves:
 
 
 def joined(sources: Iterable[Curves]) -> list[Curve]:
-    """The curves of all sources, at most MOST_CURVES. Where two have the same name, the source goes with it."""
+    """The curves of all sources, at most MOST_CURVES. The source is added to names that occur twice."""
     everything = [curve for source in sources for curve in source.all() if curve.value][:MOST_CURVES]
     names = [curve.name for curve in everything]
     for curve in everything:
@@ -175,7 +175,7 @@ def joined(sources: Iterable[Curves]) -> list[Curve]:
 
 
 def broken_in(sources: Iterable[Curves]) -> dict[str, float]:
-    """The measures that were no finite number anywhere, each with the first step at which it was none."""
+    """The measures that were not finite at some step, each with the first such step."""
     found: dict[str, float] = {}
     for source in sources:
         for name, step in source.broken.items():
@@ -184,7 +184,7 @@ def broken_in(sources: Iterable[Curves]) -> dict[str, float]:
 
 
 def drawn(curve: Curve, most: int = DRAWN) -> list[Bucket]:
-    """The curve over its steps, each value, or of longer ones so many parts at most."""
+    """The points of a curve by step: every value, or for curves longer than most, at most so many buckets."""
     if len(curve.value) <= most:
         pairs = sorted(zip(curve.step, curve.value, strict=False))
         return [Bucket(step, 1, value, value, value) for step, value in pairs]
@@ -192,7 +192,7 @@ def drawn(curve: Curve, most: int = DRAWN) -> list[Bucket]:
 
 
 def links(text: str) -> list[str]:
-    """The addresses of W&B runs in what a rank has written, each once."""
+    """The addresses of W&B runs in a rank's output, each once, at most 10."""
     found: dict[str, None] = {}
     for match in WANDB.finditer(text):
         found[match[1].rstrip(".:,")] = None
@@ -200,17 +200,17 @@ def links(text: str) -> list[str]:
 
 
 def is_wandb(link: str) -> bool:
-    """Whether an address is one of W&B's own host."""
+    """Whether an address is on W&B's own host."""
     return re.match(r"https://(?:[a-z0-9-]+\.)?wandb\.ai/", link) is not None
 
 
 def numbers_of(said: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of what a job said, by name."""
+    """The numbers that a job reported, by name."""
     found = {clean(str(name), LONGEST_NAME): number(value) for name, value in said.items()}
     return {name: value for name, value in found.items() if name and value is not None}
 
 
 def rows(curves: Iterable[Curve]) -> Iterator[tuple[str, int, float, float, float]]:
-    """Of each curve: its name, how many values, the last, the least and the most."""
+    """For each curve: its name, the number of values, the last, the least and the greatest."""
     for curve in curves:
         yield curve.name, len(curve.value), curve.value[-1], min(curve.value), max(curve.value)

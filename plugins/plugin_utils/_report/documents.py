@@ -2,21 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""report.json: what a report is made of, for the page, the log book, comparisons and other programs.
+"""report.json: the data of a report, for the page, the log book, comparisons and other programs.
 
-Numbers are in the unit that their name ends with; times are seconds since 1970. None stands for what is not known. Each
-text is one cleaned line, but is still what a node or a job said. Private to this collection, controller only.
+Numbers are in the unit that their name ends with; times are seconds since 1970. None means unknown. Each text is one
+cleaned line, but still untrusted: a node or a job wrote it. Private to this collection, controller only.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or goes
+VERSION = 1  # raised when a key changes its meaning or is removed
 
 
 class Figure(TypedDict):
-    """What the samples of one GPU say about one measure. p5: a twentieth of the samples is lower or equal."""
+    """Statistics of one measure over the samples of one GPU. p5: the 5th percentile."""
 
     mean: float
     p5: float
@@ -25,7 +25,7 @@ class Figure(TypedDict):
 
 
 class GpuNumbers(TypedDict):
-    """One GPU. A figure is None where fewer than 8 samples tell it; idle and working are shares from 0 to 1."""
+    """One GPU. A figure is None if fewer than 8 samples have it; shares are from 0 to 1."""
 
     node: str
     index: int
@@ -42,7 +42,7 @@ class GpuNumbers(TypedDict):
     power_limit_watts: float | None
     idle_share: float | None  # of all samples, those with a utilisation below 5 %
     idle_share_working: float | None  # the same, from the first sample in which a GPU of the run was busy to the last
-    utilization_working_percent: float | None  # mean of those
+    utilization_working_percent: float | None  # mean over the same samples
     power_working_watts: float | None
     power_hot_watts: float | None  # mean of busy samples within 2 degrees of the highest temperature
     power_cool_watts: float | None  # mean of the other busy samples
@@ -84,21 +84,21 @@ class NodeRow(TypedDict):
 
 
 class Stage(TypedDict):
-    """A part of the run's time."""
+    """One part of the run's duration."""
 
     name: str
     seconds: float
 
 
 class Metric(TypedDict):
-    """What the job reached."""
+    """One value that the job reported."""
 
     name: str
     value: float | str
 
 
 class CurvePoint(TypedDict):
-    """Values of a curve at a step, or in a part of its steps."""
+    """Values of a curve at a step, or in an interval of steps."""
 
     step: float
     least: float
@@ -108,7 +108,7 @@ class CurvePoint(TypedDict):
 
 
 class CurveNumbers(TypedDict):
-    """One curve: the whole of it in a few numbers, and points to draw it, which lie in curves.json."""
+    """One curve: a summary in numbers, and points to draw it, which are stored in curves.json."""
 
     name: str
     source: str
@@ -122,7 +122,7 @@ class CurveNumbers(TypedDict):
 
 
 class Finding(TypedDict):
-    """What is worth knowing: severity problem or hint; about: the nodes and GPUs; numbers: what it rests on."""
+    """One finding. severity: problem or hint; about: the nodes and GPUs; numbers: the evidence."""
 
     id: str
     severity: str
@@ -133,7 +133,7 @@ class Finding(TypedDict):
 
 
 class Cost(TypedDict):
-    """What the run cost, None if a price is not known: then missing says what to set."""
+    """What the run cost. Costs are None if a price is unknown: then missing says what to set."""
 
     currency: str
     per_hour: float | None
@@ -145,7 +145,7 @@ class Cost(TypedDict):
 
 
 class Cause(TypedDict):
-    """Why it failed, by the catalogue of errors. seen: the line of the log that shows it, "" if the error does."""
+    """Why a run failed, by the catalogue of errors. seen: the log line that shows it, "" if the error itself does."""
 
     id: str
     cause: str
@@ -154,7 +154,7 @@ class Cause(TypedDict):
 
 
 class Failure(TypedDict):
-    """What failed first, the last lines of its log, and why, None if the catalogue does not know."""
+    """The first failure, the last lines of its log, and its cause, None if the catalogue has no match."""
 
     node: str
     node_rank: int
@@ -166,7 +166,7 @@ class Failure(TypedDict):
 
 
 class Report(TypedDict):
-    """All of it."""
+    """The whole of report.json."""
 
     version: int
     run_id: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fewer points for a picture, without hiding what a mean would hide: the least, mean and most of each part. Pure.
+"""Downsample points for a picture to least, mean and most per bucket, as a mean alone hides outliers. Pure.
 
 Private to this collection, controller only.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Bucket(NamedTuple):
-    """What falls into one part of an axis: its middle, how many values, and their least, mean and most."""
+    """The values in one part of an axis: its middle, how many values, and their least, mean and most."""
 
     at: float
     values: int
@@ -25,10 +25,10 @@ class Bucket(NamedTuple):
 
 
 def buckets(points: Iterable[tuple[float, float]], start: float, end: float, count: int) -> list[Bucket]:
-    """The parts of an axis from start to end that hold a value, at most so many, in order.
+    """Divide an axis from start to end into count buckets, and return those that hold a value, in order.
 
-    points: (place on the axis, value). Those outside of the axis and those that are no number are left out. Nothing is
-    drawn through a part without a value, so what is missing stays to be seen.
+    points: (place on the axis, value). Points outside the axis and values that are not finite are left out. Empty
+    buckets are not returned, so that gaps remain visible.
     """
     width = (end - start) / count if end > start else 1.0
     least, most = [math.inf] * count, [-math.inf] * count

@@ -9,8 +9,8 @@ The data is the protocol buffer `Event`: 1 wall_time (double), 2 step (varint), 
 2 simple_value (float), 8 tensor. SummaryWriter of torch writes simple_value, or with new_style=True a tensor of one
 element, as TensorFlow 2 does.
 
-Lengths are enough: the last record of a job that was stopped is usually cut off, and what follows a wrong length
-is not reached. The checksums (CRC-32C) are not checked.
+The checksums (CRC-32C) are not checked, as lengths suffice: the last record of a stopped job is usually cut off, and
+nothing is read after a wrong length.
 
 Private to this collection, controller only.
 """
@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-LARGEST_RECORD = 1 << 20  # bytes; a scalar takes about 60, what is larger holds a picture or a graph and is passed over
+LARGEST_RECORD = 1 << 20  # bytes; a scalar takes about 60, larger records hold a picture or a graph and are skipped
 SKIPPED_AT_ONCE = 1 << 20
 FLOAT, DOUBLE = 1, 2  # DataType of a tensor
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
@@ -37,11 +37,11 @@ class Scalar(NamedTuple):
 
 
 class Malformed(Exception):
-    """The bytes are no protocol buffer."""
+    """The bytes are not a valid protocol buffer."""
 
 
 def scalars(stream: IO[bytes]) -> Iterator[Scalar]:
-    """The scalars of an event file, in the order in which they were written, as far as the file can be read."""
+    """The scalars of an event file in the order written, as far as the file can be read."""
     for data in records(stream):
         try:
             yield from of_event(data)
@@ -50,7 +50,7 @@ def scalars(stream: IO[bytes]) -> Iterator[Scalar]:
 
 
 def records(stream: IO[bytes]) -> Iterator[bytes]:
-    """The data of each record but of those that are too large, to the end or the first one that is cut off."""
+    """The data of each record, without those too large, until the end or a truncated record."""
     while len(head := stream.read(12)) == 12:
         (length,) = struct.unpack_from("<Q", head)
         if length > LARGEST_RECORD:
@@ -64,7 +64,7 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def skip(stream: IO[bytes], size: int) -> bool:
-    """Read over some bytes; False if there are not so many."""
+    """Skip some bytes; False if the stream ends before."""
     while size > 0:
         piece = len(stream.read(min(size, SKIPPED_AT_ONCE)))
         if piece == 0:
@@ -74,7 +74,7 @@ def skip(stream: IO[bytes], size: int) -> bool:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where the next field begins."""
+    """A varint (seven bits per byte), and where the next field begins."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -90,7 +90,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """The fields of a message: number, wire type, the value of a varint, the bytes of all others."""
     at = 0
     while at < len(data):
-        key = data[at]  # of one byte nearly always, as lengths are
+        key = data[at]  # nearly always a single byte, as are lengths
         at += 1
         if key >= 0x80:
             key, at = varint(data, at - 1)
@@ -131,7 +131,7 @@ def of_event(data: bytes) -> Iterator[Scalar]:
 
 
 def of_value(data: bytes) -> tuple[str, float | None]:
-    """The name and the number of a Summary.Value; None if it is no scalar."""
+    """The tag and the number of a Summary.Value; the number is None if it is no scalar."""
     tag, value = "", None
     for field, kind, _number, content in fields(data):
         if field == 1 and kind == BYTES:
@@ -144,7 +144,7 @@ def of_value(data: bytes) -> tuple[str, float | None]:
 
 
 def of_tensor(data: bytes) -> float | None:
-    """The number of a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
+    """The number in a TensorProto of one element: dtype 1, tensor_content 4, float_val 5, double_val 6."""
     dtype, found = 0, b""
     for field, kind, number, content in fields(data):
         if field == 1 and kind == VARINT:

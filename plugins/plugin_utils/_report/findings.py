@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is worth knowing about a run, by rule: each finding with the number behind it and what to do. Pure.
+"""Rules that find noteworthy facts about a run: each finding has its numbers and what to do. Pure.
 
 A rule is a function from Facts to findings. Private to this collection, controller only.
 """
@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.documents 
 from ansible_collections.muster.training.plugins.plugin_utils._report.numbers import LEAST_SAMPLES, Window
 
 IDLE_SHARE = 0.2  # of the time between the first busy sample of the run and the last
-WAITING_PERCENT = 95.0  # utilisation from which on a GPU looks busy ...
+WAITING_PERCENT = 95.0  # utilisation at which a GPU looks busy ...
 WAITING_POWER = 0.5  # ... and the share of its power limit below which it is not
 SLOW_POWER = 0.85  # of the median of the others
 MEMORY_ROOM, MEMORY_FULL = 0.6, 0.97  # of the GPU's memory, at its peak
@@ -30,15 +30,15 @@ HOT_CELSIUS = 83.0  # where NVIDIA's boards begin to lower clocks; 90 and more i
 VERY_HOT_CELSIUS = 90.0
 HOT_POWER = 0.9  # of the power while it was cooler
 TAIL = 120.0  # seconds
-START_UP_SHARE, START_UP = 0.2, 60.0  # of the run, and seconds: of a short run no one minds
+START_UP_SHARE, START_UP = 0.2, 60.0  # share of the run, and seconds: both must be exceeded, to ignore short runs
 CHECKPOINT_SHARE = 0.1
 MISSING_SHARE = 0.1  # of the samples
-NAMED = 8  # nodes or GPUs that a sentence names
+NAMED = 8  # nodes or GPUs named in a sentence
 
 
 @dataclass
 class Facts:
-    """What the rules look at. window: when GPUs were busy; seconds: how long the run took."""
+    """The input of the rules. window: when GPUs were busy; seconds: how long the run took."""
 
     gpus: list[GpuNumbers]
     nodes: list[NodeRow] = field(default_factory=list)
@@ -48,8 +48,8 @@ class Facts:
     stages: list[Stage] = field(default_factory=list)
     said: dict[str, float] = field(default_factory=dict)
     restarts: int = 0
-    shrunk: list[str] = field(default_factory=list)  # what was said when an elastic run went on with fewer nodes
-    sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None where nothing was fetched
+    shrunk: list[str] = field(default_factory=list)  # texts of events when an elastic run went on with fewer nodes
+    sampled_nodes: frozenset[str] | None = None  # those with a gpus.csv; None if nothing was fetched
 
     @property
     def seconds(self) -> float | None:
@@ -64,25 +64,25 @@ def finding(rule: str, severity: str, about: list[str], found: str, remedy: str,
 
 
 def name_of(gpu: GpuNumbers) -> str:
-    """What a person calls a GPU."""
+    """The name of a GPU in messages."""
     return f"{gpu['node']} GPU {gpu['index']}"
 
 
 def named(names: list[str]) -> str:
-    """Names in a sentence, the first of many."""
+    """Names in a sentence: the first NAMED, and the number of the others."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
 def subject(names: list[str], total: int) -> str:
-    """All GPUs, or those that are meant."""
+    """The subject of a sentence: "all N GPUs", or their names."""
     if len(names) == total > 1:
         return f"all {total} GPUs"
     return named(names)
 
 
 def unused_gpus(facts: Facts) -> Iterator[Finding]:
-    """GPUs that did nothing from the beginning to the end."""
+    """GPUs that were idle during the whole run."""
     told = [gpu for gpu in facts.gpus if gpu["idle_share"] is not None]
     unused = [gpu for gpu in told if gpu["idle_share"] == 1.0]
     if unused:
@@ -101,7 +101,7 @@ def unused_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def idle_gpus(facts: Facts) -> Iterator[Finding]:
-    """GPUs that do nothing for a fifth of the working time: they wait for data as a rule."""
+    """GPUs that are idle for more than a fifth of the working time: usually they wait for data."""
     idle = [gpu for gpu in facts.gpus if (gpu["idle_share_working"] or 0) > IDLE_SHARE and gpu["idle_share"] != 1.0]
     if idle:
         names = [name_of(gpu) for gpu in idle]
@@ -121,7 +121,7 @@ def idle_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def waiting_gpus(facts: Facts) -> Iterator[Finding]:
-    """GPUs that look busy and draw little power: NCCL's kernels spin while they wait for others."""
+    """GPUs that look busy but draw little power: NCCL's kernels spin while they wait for other ranks."""
     waiting = [
         gpu
         for gpu in facts.gpus
@@ -149,7 +149,7 @@ def waiting_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def slow_gpu(facts: Facts) -> Iterator[Finding]:
-    """One GPU that draws much less power than the others of its model: it is held back, or has less to do."""
+    """GPUs that draw much less power than the others of their model: they are throttled, or have less to do."""
     for model in sorted({gpu["model"] for gpu in facts.gpus}):
         alike = [
             (gpu, gpu["power_working_watts"])
@@ -176,7 +176,7 @@ def slow_gpu(facts: Facts) -> Iterator[Finding]:
 
 
 def memory_room(facts: Facts) -> Iterator[Finding]:
-    """GPUs whose memory was never used by much, where a larger batch would fit; the fullest decides."""
+    """GPUs with much unused memory, where a larger batch would fit; the fullest GPU decides."""
     told = [gpu for gpu in facts.gpus if gpu["memory_used_mib"] and gpu["memory_total_mib"]]
     used = [(gpu, peak_share(gpu)) for gpu in told if gpu["idle_share"] != 1.0]
     if used and max(share for _gpu, share in used) < MEMORY_ROOM:
@@ -193,7 +193,7 @@ def memory_room(facts: Facts) -> Iterator[Finding]:
 
 
 def memory_full(facts: Facts) -> Iterator[Finding]:
-    """GPUs that were close to the end of their memory."""
+    """GPUs that nearly ran out of memory."""
     full = [
         gpu
         for gpu in facts.gpus
@@ -215,13 +215,13 @@ def memory_full(facts: Facts) -> Iterator[Finding]:
 
 
 def peak_share(gpu: GpuNumbers) -> float:
-    """The share of its memory that a GPU used at most."""
+    """The largest share of its memory that a GPU used."""
     used, total = gpu["memory_used_mib"], gpu["memory_total_mib"]
     return used["peak"] / total if used is not None and total else 0.0
 
 
 def heat(facts: Facts) -> Iterator[Finding]:
-    """GPUs that lose power while they are hottest, and those that are close to their limit."""
+    """GPUs that draw less power while they are hottest, and those close to their temperature limit."""
     for gpu in facts.gpus:
         degrees = gpu["temperature_celsius"]
         hot, cool = gpu["power_hot_watts"], gpu["power_cool_watts"]
@@ -245,7 +245,7 @@ def heat(facts: Facts) -> Iterator[Finding]:
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
-    """Time after the last work of a GPU: machines that are paid and do nothing."""
+    """Time after the last work of a GPU: machines that cost money and do nothing."""
     if facts.window is not None and facts.ended is not None and facts.ended - facts.window.end > TAIL:
         seconds = facts.ended - facts.window.end
         yield finding(
@@ -260,7 +260,7 @@ def tail(facts: Facts) -> Iterator[Finding]:
 
 
 def start_up(facts: Facts) -> Iterator[Finding]:
-    """A start that takes much of the run."""
+    """A start that takes a large part of the run."""
     seconds = facts.seconds
     if facts.window is None or facts.started is None or seconds is None:
         return
@@ -279,7 +279,7 @@ def start_up(facts: Facts) -> Iterator[Finding]:
 
 
 def checkpoint_share(facts: Facts) -> Iterator[Finding]:
-    """Checkpoints that take much of the run, if the job reports checkpoint_seconds."""
+    """Checkpoints that take a large part of the run, if the job reports checkpoint_seconds."""
     spent, seconds = facts.said.get("checkpoint_seconds"), facts.seconds
     if spent is not None and seconds is not None and spent > CHECKPOINT_SHARE * seconds:
         yield finding(
@@ -295,7 +295,7 @@ def checkpoint_share(facts: Facts) -> Iterator[Finding]:
 
 
 def restarts(facts: Facts) -> Iterator[Finding]:
-    """Ranks that were started again, and nodes that an elastic run went on without."""
+    """Restarts of the ranks, and nodes that an elastic run went on without."""
     if facts.restarts:
         times = "once" if facts.restarts == 1 else f"{facts.restarts} times"
         yield finding(
@@ -311,7 +311,7 @@ def restarts(facts: Facts) -> Iterator[Finding]:
 
 
 def missing_samples(facts: Facts) -> Iterator[Finding]:
-    """GPUs of which samples are missing: the driver did not answer, or the GPU was gone."""
+    """GPUs with missing samples: the driver did not answer, or the GPU was gone."""
     for gpu in facts.gpus:
         all_of_them = gpu["samples"] + gpu["missing_samples"]
         if gpu["samples"] >= LEAST_SAMPLES and gpu["missing_samples"] > MISSING_SHARE * all_of_them:
@@ -351,7 +351,7 @@ def missing_samples(facts: Facts) -> Iterator[Finding]:
 
 
 def minutes(seconds: float) -> str:
-    """A time in words: 45 s, 12 min, 3.5 h."""
+    """A duration in words: 45 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -375,6 +375,6 @@ MOST = 40
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    """What all rules found, problems first."""
+    """The findings of all rules, problems first, at most MOST."""
     found = [one for rule in RULES for one in rule(facts)]
     return sorted(found, key=lambda one: one["severity"] != "problem")[:MOST]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The log book: a Markdown page per run, and a table of all runs. What the user wrote below the mark is kept.
+"""The log book: a Markdown page per run, and a table of all runs. The user's notes below MARK are kept.
 
 Pure. Private to this collection, controller only.
 """
@@ -30,16 +30,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 MARK = "<!-- notes -->"
 INVITATION = "\nWhat you write below this line is kept when the page is rewritten.\n"
 README = "README.md"
-# What begins a mark anywhere; an underscore between letters begins none, and a bare address becomes a link
+# Starts Markdown markup anywhere; an underscore between letters does not, and a bare address would become a link
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|:(?=//))")
-AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # what makes a line a heading, a list or a rule
+AT_START = re.compile(r"([#+=-]+(?=\s|\Z)|\d+(?=[.)](?:\s|\Z)))")  # makes a line a heading, a list or a rule
 LONGEST_CELL = 200
-MOST_GPUS = 64  # of the table of a page
+MOST_GPUS = 64  # in the table of a page
 TITLE = "# Log book"
 
 
 class Row(NamedTuple):
-    """A run in the table of all."""
+    """A run in the table of all runs."""
 
     started: float
     run_id: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def escaped(text: str) -> str:
-    """A text as Markdown shows it, in one line: nothing in it is a mark, a tag, a link or the end of a cell."""
+    """A text escaped for Markdown, in one line: nothing in it is markup, a tag, a link or the end of a cell."""
     text = " ".join(text[:LONGEST_CELL].split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"\bwww\.", r"www\\.", SPECIAL.sub(r"\\\1", text), flags=re.IGNORECASE)
@@ -63,14 +63,14 @@ def escaped(text: str) -> str:
 
 
 def code_block(text: str) -> list[str]:
-    """Lines as they are, between fences that are longer than any in them."""
+    """Lines unchanged, between fences longer than any inside."""
     longest = max((len(found) for found in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence, *text.split("\n"), fence]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of Markdown; the cells are escaped."""
+    """A Markdown table; the cells are escaped."""
     return [
         f"| {' | '.join(escaped(cell) for cell in header)} |",
         f"|{'---|' * len(header)}",
@@ -79,7 +79,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def date_of(seconds: float | None) -> str:
-    """A day as the calendar of this machine has it."""
+    """A date in this machine's time zone; "0000-00-00" if unknown."""
     known = seconds is not None and 0 <= seconds < 1e11
     return time.strftime("%Y-%m-%d", time.localtime(seconds)) if known else "0000-00-00"
 
@@ -91,15 +91,15 @@ def file_name(report: Report) -> str:
 
 
 def notes_of(former: str) -> str:
-    """What the user has written below the mark, with the mark; an invitation where there is none."""
+    """The mark and the user's notes below it; an invitation to write if former has no mark."""
     _before, mark, rest = former.partition(f"\n{MARK}\n")
     return f"{MARK}\n{rest}" if mark else f"{MARK}\n{INVITATION}"
 
 
 def page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], former: str = "") -> str:
-    """The page of a run. record: its directory as seen from the log book.
+    """The page of a run. record: its directory relative to the log book.
 
-    plots: of each picture its title, its caption and its file in the record. former: what the page said before.
+    plots: each picture's title, caption and file in the record. former: the page's previous text.
     """
     lines = [f"# {escaped(report['run_id'])}", "", escaped_long(report["verdict"]), ""]
     lines += table(["", ""], run_facts(report))
@@ -140,19 +140,19 @@ def page(report: Report, record: str, plots: Sequence[tuple[str, str, str]], for
 
 
 def escaped_long(text: str) -> str:
-    """A sentence as Markdown shows it: of any length that a report has."""
+    """A sentence escaped for Markdown, without LONGEST_CELL's limit."""
     return "".join(escaped_piece(piece) for piece in re.split(r"(\s+)", text))
 
 
 def escaped_piece(piece: str) -> str:
-    """A word, or the room between two."""
+    """A word, or the blanks between two."""
     if not piece.strip():
         return " " if piece else ""
     return "".join(escaped(piece[at : at + LONGEST_CELL]) for at in range(0, len(piece), LONGEST_CELL))
 
 
 def row_of(report: Report, page_name: str) -> Row:
-    """A run in the table of all."""
+    """A run's row in the table of all runs."""
     gpus = report["gpus"]
     used = [gpu["utilization_percent"]["mean"] for gpu in gpus if gpu["utilization_percent"] is not None]
     memory = [gpu["memory_used_mib"]["peak"] for gpu in gpus if gpu["memory_used_mib"] is not None]
@@ -173,7 +173,7 @@ def row_of(report: Report, page_name: str) -> Row:
 
 
 def index(rows: Iterable[Row], former: str = "") -> str:
-    """The table of all runs, the newest first. former: what it said before."""
+    """The table of all runs, the newest first. former: its previous text."""
     lines = [
         TITLE,
         "",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the GPUs of a run did: lines of gpus.csv and a node's clock to samples by GPU, in seconds since 1970. Pure.
+"""Turns lines of gpus.csv and a node's clock into samples by GPU, with times in seconds since 1970. Pure.
 
 Private to this collection, controller only.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 NAMES = tuple(dict.fromkeys((*COLUMNS, "power_limit_watts")))  # of the columns
-FORMER = len(NAMES) - 1  # columns of older records, which lack the last one
+FORMER = len(NAMES) - 1  # number of columns in older records, which lack the last one
 MEASURES = ("utilization_percent", "memory_used_mib", "temperature_celsius", "power_watts")
 MOST_GPUS = 64  # of one node
 MOST_COLUMNS = 64  # of a sample
 MOST_SAMPLES = 4_000_000  # of one node: 16 GPUs for six weeks
-LARGEST = 1e9  # beyond it a number is none that a GPU has
+LARGEST = 1e9  # no GPU reports a number this large
 LARGEST_OFFSET = 26 * 3600  # seconds; no zone is further from UTC
 QUARTER = 900  # seconds: zones differ by whole quarters of an hour
 BACK = 1800  # seconds; a clock that goes back by more does so because summer time ends
@@ -39,7 +39,7 @@ TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{2})/([0-9]{2}) ([0-9]{2}):([0-9]{2}):
 
 @dataclass
 class Gpu:
-    """The samples of one GPU, one entry each in every array; nan is what the driver does not report.
+    """The samples of one GPU, one entry each in every array; nan if the driver reports no value.
 
     time: seconds since 1970; utilization_percent: 0 to 100; memory in MiB, temperature in degrees Celsius, power in W.
     """
@@ -57,24 +57,25 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The name of this GPU in messages."""
         return f"{self.node} GPU {self.index}"
 
     def __post_init__(self) -> None:
         self.measures = tuple(self.measure(name) for name in NAMES[2:])
 
     def measure(self, name: str) -> array[float]:
-        """The samples of one of NAMES but the first two."""
+        """The samples of one of NAMES, except the first two."""
         found: array[float] = getattr(self, name)
         return found
 
 
 def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
-    """What turns a node's local time, read as if it were UTC, into seconds since 1970.
+    """A function that turns a node's local time, read as if it were UTC, into seconds since 1970.
 
     document: clock.json, {"utc_offset": seconds east of UTC, "now": seconds since 1970, "zone": name of the zone}. The
-    zone counts where this machine knows it and it agrees with the offset: it tells when summer time began. Without a
-    clock the offset is that with which the first sample was taken when the run started, to a quarter of an hour.
+    zone is used if this machine knows it and it agrees with the offset, since it knows when summer time begins. Without
+    a valid document, the offset is guessed so that the first sample falls on the run's start (started), rounded to a
+    quarter of an hour.
     """
     told = document if isinstance(document, Mapping) else {}
     offset, now = number(told.get("utc_offset")), number(told.get("now"))
@@ -87,8 +88,8 @@ def clock_of(document: Any, started: float | None) -> Callable[[float], float]:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """A zone by its name, None if there is no such one here."""
-    import zoneinfo  # looks up how Python was built: not in each worker that imports this
+    """A time zone by name, None if this machine does not know it."""
+    import zoneinfo  # imported late: it looks up how Python was built, and each worker imports this file
 
     try:
         return zoneinfo.ZoneInfo(name) if name else None
@@ -113,7 +114,7 @@ class Shifted:
 
 
 class Guessed:
-    """A clock of which only the first time is known, roughly."""
+    """A clock with unknown offset, of which only the first sample's time is roughly known."""
 
     def __init__(self, first: float) -> None:
         self.first = first
@@ -122,13 +123,13 @@ class Guessed:
     def __call__(self, local: float) -> float:
         if self.offset is None:
             self.offset = round((local - self.first) / QUARTER) * QUARTER
-            if abs(self.offset) > LARGEST_OFFSET:  # that clock is wrong by days: it started when the run did
+            if abs(self.offset) > LARGEST_OFFSET:  # that clock is days off: align its first sample with the run's start
                 self.offset = local - self.first
         return local - self.offset
 
 
 class InZone:
-    """A clock of a zone with summer time. Of the hour that comes twice the second is known by what came before it."""
+    """A clock in a zone with summer time. When an hour repeats, the previous sample tells which of the two it is."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self.zone = zone
@@ -136,7 +137,7 @@ class InZone:
         self.hour, self.offsets = -math.inf, (0.0, 0.0)
 
     def __call__(self, local: float) -> float:
-        quarter = local // QUARTER  # zones change on a whole quarter: one look is enough for its samples
+        quarter = local // QUARTER  # zones change on whole quarters, so one lookup serves all samples of one
         if quarter != self.hour:
             wall = datetime(1970, 1, 1) + timedelta(seconds=quarter * QUARTER)
             first = wall.replace(tzinfo=self.zone).utcoffset() or timedelta()
@@ -154,13 +155,13 @@ def gpus_of(
 ) -> list[Gpu]:
     """The GPUs of a node and their samples, by index, from the lines of gpus.csv.
 
-    Lines that are no sample are left out: what nvidia-smi says where it fails, and half of a line. Columns are found by
-    the line that names them, or by NAMES where there is none.
+    Lines that are no sample are left out: error messages of nvidia-smi, and truncated lines. The header line names the
+    columns; without one, they are NAMES.
     """
     found: dict[int, Gpu] = {}
     names: tuple[str, ...] = NAMES
     places = places_of(names)
-    minutes: dict[str, float] = {}  # the last minute that was read, and when it began
+    minutes: dict[str, float] = {}  # the last minute read, and when it began
     taken = 0
     for line in lines:
         values = line.split(",")
@@ -171,7 +172,7 @@ def gpus_of(
             continue
         if len(values) not in (len(names), FORMER) or not stamp[:1].isdigit():
             continue
-        values += [""] * (max(len(names), FORMER) + 1 - len(values))  # what is not there is empty, at -1 as well
+        values += [""] * (max(len(names), FORMER) + 1 - len(values))  # missing columns are empty, including that at -1
         begun = minutes.get(stamp[:16])
         if begun is None:
             begun = minute_of(stamp)
@@ -195,7 +196,7 @@ def gpus_of(
 
 
 def places_of(names: Sequence[str]) -> list[int]:
-    """Where in a line what NAMES calls so stands, from the index on; -1 where it does not."""
+    """The column of each of NAMES after the first in a line; -1 if it is missing."""
     return [names.index(name) if name in names else -1 for name in NAMES[1:]]
 
 

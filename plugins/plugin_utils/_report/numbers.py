@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPU samples and events of a run, summed up in numbers. Pure.
+"""GPU samples and events of a run, summarized in numbers. Pure.
 
 Private to this collection, controller only.
 """
@@ -30,21 +30,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
     whole,
 )
 
-# nvidia-smi looks at a sixth of a second to a second of each 15 s: fewer samples say nothing of a run.
+# nvidia-smi measures a sixth of a second to a second of each 15 s, so fewer samples say nothing about a run.
 LEAST_SAMPLES = 8
-IDLE_PERCENT = 5.0  # below it a GPU does nothing
+IDLE_PERCENT = 5.0  # utilisation below which a GPU counts as idle
 HOT = 2.0  # degrees below the highest temperature that still count as hot
 
 
 class Window(NamedTuple):
-    """The time in which GPUs of a run were busy, from the first such sample to the last."""
+    """The time from the first to the last sample in which a GPU of the run was busy."""
 
     start: float
     end: float
 
 
 def figure(values: Iterable[float]) -> Figure | None:
-    """Mean, 5th percentile (nearest rank) and peak, None of fewer than LEAST_SAMPLES."""
+    """Mean, 5th percentile (nearest rank) and peak; None for fewer than LEAST_SAMPLES."""
     known = sorted(value for value in values if not math.isnan(value))
     if len(known) < LEAST_SAMPLES:
         return None
@@ -57,13 +57,13 @@ def figure(values: Iterable[float]) -> Figure | None:
 
 
 def mean_of(values: Sequence[float]) -> float | None:
-    """The mean, None of fewer than LEAST_SAMPLES."""
+    """The mean, None for fewer than LEAST_SAMPLES."""
     known = [value for value in values if not math.isnan(value)]
     return math.fsum(known) / len(known) if len(known) >= LEAST_SAMPLES else None
 
 
 def working_window(gpus: Iterable[Gpu]) -> Window | None:
-    """When GPUs of the run were busy, None if none was. What comes before is start-up, what comes after a tail."""
+    """When GPUs of the run were busy, None if none was. The time before is the start-up, the time after the tail."""
     first, last = math.inf, -math.inf
     for gpu in gpus:
         busy = [when for when, used in zip(gpu.time, gpu.utilization_percent, strict=False) if used >= IDLE_PERCENT]
@@ -107,7 +107,7 @@ def gpu_numbers(gpu: Gpu, window: Window | None) -> GpuNumbers:
 
 
 def by_heat(gpu: Gpu, from_degrees: float) -> tuple[list[float], list[float]]:
-    """The power of busy samples: of those that are so hot, and of the others."""
+    """The power of busy samples (from 50 %): of those at from_degrees or hotter, and of the others."""
     hot: list[float] = []
     cool: list[float] = []
     for used, degrees, watts in zip(gpu.utilization_percent, gpu.temperature_celsius, gpu.power_watts, strict=False):
@@ -117,12 +117,12 @@ def by_heat(gpu: Gpu, from_degrees: float) -> tuple[list[float], list[float]]:
 
 
 def share_idle(used: Sequence[float]) -> float | None:
-    """The share of samples in which a GPU did nothing, None of fewer than LEAST_SAMPLES."""
+    """The share of samples in which a GPU was idle, None for fewer than LEAST_SAMPLES."""
     return sum(value < IDLE_PERCENT for value in used) / len(used) if len(used) >= LEAST_SAMPLES else None
 
 
 def gaps(times: Sequence[float]) -> tuple[float | None, int]:
-    """Seconds between two samples as a rule, and how many are missing between the first and the last."""
+    """The median of seconds between samples, and how many are missing between the first and the last."""
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     if len(times) < LEAST_SAMPLES or not steps:
         return None, 0
@@ -131,9 +131,9 @@ def gaps(times: Sequence[float]) -> tuple[float | None, int]:
 
 
 def stages(started: float | None, ended: float | None, events: Iterable[Any], window: Window | None) -> list[Stage]:
-    """The parts of a run's time: until all nodes had checked in, until a GPU was busy, while they were, and after.
+    """The stages of a run: until all nodes had checked in, until a GPU was busy, while GPUs were busy, and after.
 
-    Without samples of GPUs: until all had checked in, and the job. Empty where it is not known when the run started.
+    Without GPU samples: until all nodes had checked in, and the job. Empty if the start or end of the run is unknown.
     """
     if started is None or ended is None or ended <= started:
         return []
@@ -189,7 +189,7 @@ def node_rows(plan: Any, result: Any) -> list[NodeRow]:
 
 
 def troubles(end: Mapping[str, Any]) -> list[str]:
-    """What a node's verdict says apart from how the job ended there."""
+    """Problems in a node's verdict, besides how the job ended there."""
     found = [f"the mount {clean(point)} died: {clean(why)}" for point, why in mapping(end.get("mounts")).items()]
     for key, words in (
         ("gpus", "the GPUs failed"),

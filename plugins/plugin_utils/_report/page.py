@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page of a report: one HTML file without scripts and without addresses of other hosts.
+"""The page of a report: one HTML file without scripts and without resources of other hosts.
 
-What nodes and jobs say is escaped by Jinja2's own autoescape; only the pictures drawn by this collection
-are not. Pure except that templates are read. Private to this collection, controller only.
+Jinja2's autoescape escapes all texts of nodes and jobs; only the pictures drawn by this collection
+are not escaped. Pure except that templates are read. Private to this collection, controller only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GPU_HEADER = [
 ]
 PROCESS_HEADER = ["GPU", "process", "utilisation", "memory, peak", "memory busy", "time"]
 NODE_HEADER = ["node", "rank", "address", "processes", "GPUs", "driver", "torch", "ended as", "an hour", "notes"]
-MOST_SMI = 8  # nodes whose nvidia-smi stands in the page
+MOST_SMI = 8  # nodes whose nvidia-smi output is on the page
 LONGEST_SMI = 8000  # characters
 
 
@@ -62,12 +62,12 @@ class Shown:
 
 
 def shown(plot: Plot, svg: str) -> Shown:
-    """A plot with its picture, which is ours and no text of a node."""
+    """A plot with its picture, which is safe to include unescaped: we drew it."""
     return Shown(plot.title, plot.caption, Markup(svg), plot.header, plot.rows)
 
 
 def environment() -> Environment:
-    """Jinja2 as this page needs it: everything is escaped."""
+    """The Jinja2 environment of this page: everything is escaped."""
     return Environment(
         autoescape=True,
         loader=FileSystemLoader(TEMPLATES),
@@ -90,8 +90,8 @@ def render_run(
 ) -> str:
     """The page of one run.
 
-    record: its directory; note: what to say about missing pictures; here: what ssh calls this account on
-    this machine, for who reads the page on another one; benchmark, benchmark_plots: where the run was one.
+    record: its directory; note: message about missing pictures; here: this account and machine as USER@HOST for ssh,
+    for readers on another machine; benchmark, benchmark_plots: only if the run was a benchmark.
     """
     return (
         environment()
@@ -149,21 +149,21 @@ def render_run(
 
 
 def when(seconds: float | None) -> str:
-    """A time as the clock of this machine shows it, with its distance from UTC."""
+    """A time in this machine's time zone, with its offset from UTC."""
     if seconds is None or abs(seconds) > 1e11:
         return "not known"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
 def value_of(value: float | str) -> str:
-    """A number with its significant digits, a text as it is."""
+    """A number with five significant digits or as an integer, a text unchanged."""
     if isinstance(value, str):
         return value
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.5g}"
 
 
 def several(values: Sequence[str]) -> str:
-    """Different values, each once, with how often where they differ."""
+    """The distinct values; if there are several, each with its count."""
     counts: dict[str, int] = {}
     for value in values:
         if value:
@@ -174,7 +174,7 @@ def several(values: Sequence[str]) -> str:
 
 
 def run_facts(report: Report) -> list[tuple[str, str]]:
-    """What was run, on what."""
+    """Facts about the run and its nodes, as pairs of name and value."""
     rows = report["nodes"]
     gpus = sum(row["gpus"] or 0 for row in rows)
     settings = report["settings"]
@@ -199,14 +199,14 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
 
 
 def no_findings(report: Report) -> str:
-    """What to say if no rule has found anything."""
+    """The message if no rule found anything."""
     if report["gpus"]:
         return "None: no rule found anything in the GPU samples or run times."
     return "None; without GPU samples there is little to find."
 
 
 def throughput(report: Report) -> list[tuple[str, str]]:
-    """Samples a second, and of each process."""
+    """Samples per second, of the job and of each process."""
     rate = report["samples_per_second"]
     if rate is None:
         return []
@@ -226,7 +226,7 @@ def of_figure(figure: Figure | None, form: str, unit: str, scale: float = 1.0) -
 
 
 def gpu_row(gpu: GpuNumbers) -> list[str]:
-    """One line of the table of GPUs."""
+    """One row of the table of GPUs."""
     total = f" of {gpu['memory_total_mib'] / 1024:.0f}" if gpu["memory_total_mib"] else ""
     memory = gpu["memory_used_mib"]
     return [
@@ -242,7 +242,7 @@ def gpu_row(gpu: GpuNumbers) -> list[str]:
 
 
 def process_row(process: ProcessNumbers) -> list[str]:
-    """One line of the table of processes."""
+    """One row of the table of processes."""
     used, moved = process["utilization_percent"], process["memory_utilization_percent"]
     peak, seconds = process["memory_peak_mib"], process["seconds"]
     return [
@@ -287,7 +287,7 @@ def money(amount: float, currency: str) -> str:
 
 
 def cost_facts(report: Report) -> list[tuple[str, str]]:
-    """What the run cost, as far as it is known."""
+    """The known costs of the run."""
     cost = report["cost"]
     pairs = [
         ("the run", cost["run"]),

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 INSTALL = "pip install 'vl-convert-python>=1.9,<2'"
-SCALE = 2  # pixels of a PNG for each of the specification
-PAPER = "white"  # background of pictures that stand alone
+SCALE = 2  # pixels of the PNG per pixel of the specification
+PAPER = "white"  # background of standalone pictures
 
 
 class NoPictures(Exception):
-    """There is no library that draws, or it cannot draw this. The text says what to do."""
+    """The drawing library is missing or failed. The text says what to do."""
 
 
 class Picture(NamedTuple):
-    """svg: a file of its own; inline: the same for a page, without a background, named for who hears it; png: bytes."""
+    """svg: text of a standalone file; inline: the same for a page, without background, labelled for screen readers."""
 
     svg: str
     inline: str
@@ -38,22 +38,22 @@ def draw(spec: dict[str, Any]) -> Picture:
         raise NoPictures(f"plots need the Python package vl-convert-python on this machine: {INSTALL}") from problem
     alone = {**spec, "background": PAPER, "padding": 10}
     try:
-        # no address: data that a specification names would be fetched
+        # no base URLs, or the library would fetch data named in a specification
         svg = str(vl_convert.vegalite_to_svg(alone, allowed_base_urls=[]))
         png = bytes(vl_convert.svg_to_png(svg, scale=SCALE))
-    except Exception as problem:  # the library raises ValueError, and what its engine raises
+    except Exception as problem:  # ValueError, and whatever its engine raises
         raise NoPictures(f"the plot could not be drawn: {str(problem)[:300]}; {INSTALL}") from problem
     named = with_name(svg, str(spec.get("description", "")))
     return Picture(named, for_page(named), png)
 
 
 def with_name(svg: str, name: str) -> str:
-    """An SVG that says what it shows to who cannot see it."""
+    """An SVG with a label for screen readers."""
     return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(name)} ', 1)
 
 
 def for_page(svg: str) -> str:
-    """An SVG for use in a page: as wide as there is room, on the page's own background, without namespaces."""
+    """An SVG for inlining in a page: without fixed size, background and namespaces."""
     head, end, body = svg.partition(">")
     head = re.sub(r' (?:xmlns(?::xlink)?|version|width|height)="[^"]*"', "", head)
     body = re.sub(rf'<rect width="[0-9.]+" height="[0-9.]+" fill="{PAPER}"/>', "", body, count=1)

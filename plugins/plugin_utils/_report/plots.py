@@ -4,7 +4,7 @@
 
 """Plots as Vega-Lite specifications: dictionaries with their data, for pictures.py or any other renderer. Pure.
 
-What nodes and jobs say enters as data or as plain text, never as the name of a field or an expression, which Vega
+Texts of nodes and jobs enter as data or as plain text, never as the name of a field or as an expression, which Vega
 would evaluate. Lines differ in colour and dashes. No background is drawn, so that a page can have its own; the
 colours of lines stand out from white and from the page's dark background.
 
@@ -24,26 +24,26 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.downsample
 from ansible_collections.muster.training.plugins.plugin_utils._report.measured import Gpu
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-# Blue, vermillion and bluish green of Okabe and Ito's colours for all kinds of colour vision, and their reddish purple,
-# made darker: the others, and that one as it is, cannot be told from a white page (less than 3 : 1).
+# Okabe and Ito's colours for all kinds of colour vision: blue, vermillion, bluish green, and a darkened reddish purple.
+# Their other colours, and the original purple, have a contrast of less than 3 : 1 with a white page.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B5578F")
 DASHES = ([1, 0], [6, 3])
-LINES = len(COLORS) * len(DASHES)  # GPUs, or runs, that are drawn as a line each
-INK, GRID = "#333333", "#dddddd"  # of words and axes, and of the lines behind; a dark page has its own
+LINES = len(COLORS) * len(DASHES)  # most GPUs, or runs, drawn as a line each
+INK, GRID = "#333333", "#dddddd"  # of text and axes, and of grid lines; a dark page overrides them
 WIDTH, HEIGHT = 640, 220
 BUCKETS = 600  # of a line
-COLUMNS, CELLS = 120, 4000  # of a strip of many GPUs: a cell takes 55 to 100 bytes
+COLUMNS, CELLS = 120, 4000  # most in a strip of many GPUs: a cell takes 55 to 100 bytes
 LEAST_COLUMNS = 40
-GAP = 60.0  # seconds without a sample that a line does not cross: four samples
-ROWS = 64  # GPUs that have a row of their own; of more there is a row a node
-SHADES = 20  # values that a strip tells apart, so that equal neighbours become one cell
+GAP = 60.0  # seconds without a sample (four samples) that break a line
+ROWS = 64  # most GPUs with a row each; with more, each node has a row
+SHADES = 20  # distinct values in a strip, so that equal neighbours merge into one cell
 MOST_CURVES = 12
-FLOOR = 1e-300  # below it a logarithm says nothing
+FLOOR = 1e-300  # smaller magnitudes are drawn as 0
 
 
 @dataclass
 class Plot:
-    """A plot: name of its files; title, and what it shows in a sentence; the specification; its table."""
+    """A plot: name of its files; title; caption; Vega-Lite specification; header and rows of its table."""
 
     name: str
     title: str
@@ -53,14 +53,14 @@ class Plot:
     rows: list[list[str]] = field(default_factory=list)
 
 
-# Name of a measure: title, what its numbers are called, whether its axis begins at 0, whether it ends at 100
+# Name of a measure: title, unit, whether its axis begins at 0, and the axis's end, if fixed
 MEASURES: dict[str, tuple[str, str, bool, float | None]] = {
     "utilization_percent": ("GPU utilisation", "%", True, 100.0),
     "memory_used_mib": ("GPU memory", "GiB", True, None),
     "power_watts": ("GPU power", "W", True, None),
     "temperature_celsius": ("GPU temperature", "°C", False, None),
 }
-STRIPS = ("utilization_percent", "power_watts")  # of many GPUs; of the others the mean and the highest say enough
+STRIPS = ("utilization_percent", "power_watts")  # of many GPUs; for others, the mean and the highest GPU suffice
 FILES = {
     "utilization_percent": "gpu-utilization",
     "memory_used_mib": "gpu-memory",
@@ -70,7 +70,7 @@ FILES = {
 
 
 def config() -> dict[str, Any]:
-    """The looks that all plots share."""
+    """The style that all plots share."""
     return {
         "background": None,
         "font": "sans-serif",
@@ -84,7 +84,7 @@ def config() -> dict[str, Any]:
             "labelFontSize": 12,
             "titleFontSize": 12,
             "titleFontWeight": "normal",
-            "labelSeparation": 8,  # pixels: the last label is moved to the left of its tick, towards its neighbour
+            "labelSeparation": 8,  # pixels: the last label is shifted left of its tick, towards its neighbour
         },
         "legend": {
             "labelColor": INK,
@@ -100,7 +100,7 @@ def config() -> dict[str, Any]:
 
 
 def base(title: str, description: str) -> dict[str, Any]:
-    """What each specification begins with."""
+    """The keys that all specifications share."""
     return {
         "$schema": SCHEMA,
         "title": {"text": title},
@@ -120,7 +120,7 @@ def by_series(names: Sequence[str]) -> dict[str, Any]:
     """Colours and dashes for as many lines as there are names, with one legend for both."""
     colors = [COLORS[place % len(COLORS)] for place in range(len(names))]
     dashes = [DASHES[place // len(COLORS) % len(DASHES)] for place in range(len(names))]
-    # its symbols are strokes, also where a band of the same colour is drawn below the line
+    # the legend's symbols are strokes, even if a band of the same colour is drawn below the line
     symbols = {"symbolType": "stroke", "symbolOpacity": 1}
     legend = {"orient": "bottom", "columns": 4, "title": None, **symbols} if len(names) > 1 else None
     shared = {"field": "series", "type": "nominal", "legend": legend, "sort": list(names)}
@@ -131,14 +131,14 @@ def by_series(names: Sequence[str]) -> dict[str, Any]:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit of an axis of so many seconds, and how many seconds it has."""
+    """The unit for a time axis of this length, and the seconds per unit."""
     if seconds < 300:
         return "seconds", 1.0
     return ("minutes", 60.0) if seconds < 3 * 3600 else ("hours", 3600.0)
 
 
 def span_of(report: Report, gpus: Sequence[Gpu]) -> tuple[float, float]:
-    """Beginning and end of the axis of time: the run's, or the samples' where they lie elsewhere or it is not known."""
+    """Start and end of the time axis: those of the run, or of the samples if the run's are unknown or do not match."""
     firsts = [min(gpu.time) for gpu in gpus if gpu.time]
     lasts = [max(gpu.time) for gpu in gpus if gpu.time]
     if not firsts:
@@ -156,7 +156,7 @@ def span_of(report: Report, gpus: Sequence[Gpu]) -> tuple[float, float]:
 
 
 def gpu_plots(report: Report, gpus: Sequence[Gpu]) -> list[Plot]:
-    """A plot of each measure of the GPUs: a line a GPU, or of more than LINES a strip, a row a GPU."""
+    """A plot of each measure: a line per GPU; for more than LINES GPUs, a strip with a row per GPU, or two lines."""
     sampled = [gpu for gpu in gpus if gpu.time]
     found = []
     for measure in MEASURES:
@@ -174,12 +174,12 @@ def gpu_plots(report: Report, gpus: Sequence[Gpu]) -> list[Plot]:
 
 
 def scaled(measure: str, value: float) -> float:
-    """A value in the unit in which it is drawn."""
+    """A value in the unit of its plot."""
     return value / 1024 if measure == "memory_used_mib" else value
 
 
 def mean_and_highest(gpus: Sequence[Gpu], measure: str) -> dict[str, list[Gpu]]:
-    """The two lines that say enough where a strip would say little: the mean of all, and the highest GPU."""
+    """The two series of a measure that has no strip: the mean of all GPUs, and the GPU with the highest value."""
     known = [
         (max(known), gpu) for gpu in gpus if (known := [one for one in gpu.measure(measure) if not math.isnan(one)])
     ]
@@ -188,9 +188,9 @@ def mean_and_highest(gpus: Sequence[Gpu], measure: str) -> dict[str, list[Gpu]]:
 
 
 def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu]], measure: str) -> dict[str, Any]:
-    """A line for each of the series over the time of the run: the mean of each part.
+    """A line for each series over the time of the run: the mean in each bucket.
 
-    Of a few GPUs there is a band from the least to the most, too.
+    Up to four series also have a band from the least to the most.
     """
     title, unit, zero, most = MEASURES[measure]
     start, end = span_of(report, gpus)
@@ -202,7 +202,7 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
         before = math.inf
         for part in buckets(pairs, start, end, count):
             place = round((part.at - start) / length, 4)
-            if part.at - before > max(2.5 * (end - start) / count, GAP):  # the line ends, and begins again
+            if part.at - before > max(2.5 * (end - start) / count, GAP):  # break the line
                 values.append({"t": place, "mean": None, "least": None, "most": None, "series": name})
             before = part.at
             numbers = {"mean": part.mean, "least": part.least, "most": part.most}
@@ -231,7 +231,7 @@ def lines(report: Report, gpus: Sequence[Gpu], series: Mapping[str, Sequence[Gpu
 
 
 def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
-    """A row per GPU, or per node if there are more than ROWS; the colour of a cell is the mean of its time."""
+    """A row per GPU, or per node if there are more than ROWS GPUs; a cell's colour is the mean over its time."""
     title, unit, _zero, most = MEASURES[measure]
     start, end = span_of(report, gpus)
     word, length = time_unit(end - start)
@@ -239,7 +239,7 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
     for gpu in gpus:
         rows.setdefault(gpu.name if len(gpus) <= ROWS else gpu.node, []).append(gpu)
     shown = list(rows)[: CELLS // LEAST_COLUMNS]
-    # a column that is narrower than the time between two samples would be empty now and then
+    # columns narrower than the time between two samples would sometimes be empty
     usual = [gpu["interval_seconds"] for gpu in report["gpus"] if gpu["interval_seconds"]]
     most_columns = int((end - start) / (1.25 * max(usual))) if usual else COLUMNS
     columns = max(1, min(COLUMNS, max(LEAST_COLUMNS, CELLS // len(shown)), most_columns))
@@ -277,7 +277,7 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
         **base(f"{title} ({unit})", gpu_caption(report, measure)),
         "height": per_row * len(shown),
         "data": {"values": cells},
-        # without aria: a label for each of thousands of cells helps nobody; the table beside the picture does
+        # no aria: labels of thousands of cells help nobody; the table next to the picture does
         "mark": {"type": "rect", "aria": False, "strokeWidth": 0},
         "encoding": {
             "x": axis(
@@ -310,7 +310,7 @@ def strip(report: Report, gpus: Sequence[Gpu], measure: str) -> dict[str, Any]:
 
 
 def gpu_caption(report: Report, measure: str) -> str:
-    """What a plot of GPUs shows, in a sentence with its numbers."""
+    """The caption of a plot of GPUs: one sentence with its numbers."""
     told = [(f"{gpu['node']} GPU {gpu['index']}", figure_of(gpu, measure)) for gpu in report["gpus"]]
     known = [(name, figure) for name, figure in told if figure is not None]
     if not known:
@@ -335,7 +335,7 @@ def gpu_caption(report: Report, measure: str) -> str:
 
 
 def name_of(gpu: Mapping[str, Any]) -> str:
-    """What a person calls a GPU."""
+    """The name of a GPU in messages."""
     return f"{gpu['node']} GPU {gpu['index']}"
 
 
@@ -374,7 +374,7 @@ def curve_plots(report: Report) -> list[Plot]:
 
 
 def curve_caption(curve: CurveNumbers) -> str:
-    """What a curve shows, in a sentence with its numbers."""
+    """The caption of a curve: one sentence with its numbers."""
     ends = f"From {curve['first']:.4g} to {curve['last']:.4g} in {curve['values']} values"
     best = min(curve["points"], key=lambda point: point["least"])
     top = max(curve["points"], key=lambda point: point["most"])
@@ -415,12 +415,12 @@ def curve_spec(curve: CurveNumbers, caption: str) -> dict[str, Any]:
 
 
 def tidy(value: float) -> float:
-    """A number with as many digits as a picture can show."""
+    """A number rounded to six digits, which is enough for a picture."""
     return float(f"{value:.6g}") if abs(value) > FLOOR else 0.0
 
 
 def curve_table(curve: CurveNumbers, most: int = 20) -> tuple[list[str], list[list[str]]]:
-    """The table under a curve: so many of its points, the first and the last among them."""
+    """The table under a curve: at most so many of its points, including the first and the last."""
     points = curve["points"]
     places = sorted({round(place * (len(points) - 1) / (most - 1)) for place in range(most)}) if points else []
     rows = [
@@ -431,7 +431,7 @@ def curve_table(curve: CurveNumbers, most: int = 20) -> tuple[list[str], list[li
 
 
 def compared_curves(reports: Sequence[Report]) -> list[Plot]:
-    """The curves that several runs have, over each other, by step and, where it is known, by time."""
+    """The curves shared by several runs, overlaid by step and, if times are known, by time."""
     shared = [
         name
         for name in dict.fromkeys(curve["name"] for report in reports for curve in report["curves"])
@@ -449,12 +449,12 @@ def compared_curves(reports: Sequence[Report]) -> list[Plot]:
 
 
 def points_of(report: Report, name: str) -> list[Any]:
-    """The points of a curve of a run, none if it has no such curve."""
+    """The points of a run's curve, empty if it has no such curve."""
     return next((list(curve["points"]) for curve in report["curves"] if curve["name"] == name), [])
 
 
 def overlay(reports: Sequence[Report], name: str, by: str) -> Plot | None:
-    """One curve of several runs; None if not two of them tell the time of its values."""
+    """One curve of several runs by step or time; None if fewer than two runs have two points for it."""
     longest = max((report["seconds"] or 0 for report in reports), default=0)
     word, length = time_unit(longest)
     values, lasts = [], []

@@ -49,16 +49,16 @@ LARGEST_DOCUMENT = 32 << 20  # bytes of one JSON file
 LARGEST_TABLE = 512 << 20  # bytes of one gpus.csv, which is read line by line
 LARGEST_EVENTS = 256 << 20  # bytes of one event file
 LARGEST_LINES = 64 << 20  # bytes of metrics.csv and said.jsonl
-LONGEST_LINE = 1 << 16  # bytes; of a longer one nothing is taken
-MOST_FILES = 20_000  # that are looked at below logs
+LONGEST_LINE = 1 << 16  # bytes; longer lines are skipped
+MOST_FILES = 20_000  # listed below logs
 MOST_EVENT_FILES = 64
-HEAD, TAIL = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B says its address, and of its end
+HEAD, TAIL = 1 << 20, 64 << 10  # bytes of a log's beginning, where W&B prints its address, and of its end
 SMI_LENGTH = 64 << 10  # bytes of nvidia-smi.txt
 
 
 @dataclass
 class NodeFiles:
-    """What was fetched of one node: its paths by name below logs/nodeN, and what was read."""
+    """The data read from one node's fetched files below logs/nodeN."""
 
     name: str
     gpus: list[Gpu] = field(default_factory=list)
@@ -69,7 +69,7 @@ class NodeFiles:
 
 @dataclass
 class Record:
-    """All of a run that a report shows, still as it was found: plan and result are whatever their files say."""
+    """All data of a run that a report shows, unchecked: plan and result are whatever their files contain."""
 
     run_id: str
     directory: Path
@@ -78,17 +78,17 @@ class Record:
     nodes: list[NodeFiles] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
-    broken: dict[str, float] = field(default_factory=dict)  # measures that were no finite number, with the step
+    broken: dict[str, float] = field(default_factory=dict)  # measures that were not finite, with the first such step
     links: list[str] = field(default_factory=list)
     failure_log: str = ""
-    attempts: int = 0  # how often torchrun has started ranks again
-    fetched: bool = False  # there are files of a node
+    attempts: int = 0  # how often torchrun restarted the ranks
+    fetched: bool = False  # files of at least one node exist
     event_files: bool = False
-    notes: list[str] = field(default_factory=list)  # what could not be read, or not all of it
+    notes: list[str] = field(default_factory=list)  # what could not be read completely
 
 
 def read_record(directory: Path, run_id: str) -> Record:
-    """The record of a run, as far as it is there."""
+    """The record of a run, as far as it exists."""
     files = Files(directory)
     plan, result = files.document("plan.json"), files.document("result.json")
     record = Record(run_id, directory, plan, result)
@@ -112,12 +112,12 @@ def read_record(directory: Path, run_id: str) -> Record:
 
 
 def read_node(files: Files, where: str, name: str, planned: Any, result: Any) -> NodeFiles:
-    """The samples of a node's GPUs, and what nvidia-smi said."""
+    """The samples and processes of a node's GPUs, and the output of nvidia-smi."""
     node = NodeFiles(name)
     clock = clock_of(files.document(f"{where}/clock.json"), moment(mapping(result).get("started")))
     hardware = mapping(mapping(planned).get("hardware"))
     model = clean(hardware.get("gpu"), 100)
-    names = listed(hardware.get("gpus"))  # a number of them, or what each is
+    names = listed(hardware.get("gpus"))  # their number, or the model of each
     models = {place: clean(one, 100) or model for place, one in enumerate(names)} or dict.fromkeys(range(64), model)
     with files.opened(f"{where}/gpus.csv") as stream:
         if stream is not None:
@@ -129,11 +129,11 @@ def read_node(files: Files, where: str, name: str, planned: Any, result: Any) ->
 
 
 def curves_of(files: Files, found: list[str]) -> tuple[list[Curves], bool]:
-    """The curves of all files that hold some, in the order of their names; and whether TensorBoard could show them."""
+    """The curves of all files, in the order of their names; and whether there are TensorBoard event files."""
     sources: list[Curves] = []
     event_files = [path for path in found if "tfevents" in path.rpartition("/")[2]]
     groups: dict[str, list[str]] = {}
-    for path in event_files[:MOST_EVENT_FILES]:  # a job that starts again begins another file of the same curves
+    for path in event_files[:MOST_EVENT_FILES]:  # a restarted job continues its curves in another file
         groups.setdefault(path.rpartition("/")[0], []).append(path)
     for folder, paths in groups.items():
         sources.append(from_events(source_of(folder), files.scalars(paths)))
@@ -151,19 +151,19 @@ def curves_of(files: Files, found: list[str]) -> tuple[list[Curves], bool]:
 
 
 def newest_state(sources: list[Curves]) -> list[Curves]:
-    """Of the trainer_state.json that each checkpoint holds the one with the most points: the others repeat it."""
+    """Keep one trainer_state.json, the one with the most points: each checkpoint has one, and they repeat points."""
     states = [source for source in sources if source.source.endswith("trainer_state.json")]
     best = max(states, key=lambda source: source.points, default=None)
     return [source for source in sources if source not in states or source is best]
 
 
 def source_of(path: str) -> str:
-    """A path below logs, as a curve's source: from the name of the node on."""
+    """A path below logs as a curve's source: from the node's directory on."""
     return clean(path.removeprefix("logs/"), 200)
 
 
 def links_of(files: Files, found: list[str]) -> list[str]:
-    """The addresses of W&B runs that rank 0 has printed."""
+    """The addresses of W&B runs printed by rank 0, at most 10."""
     logs = [path for path in found if re.match(r"logs/node0/ranks/(?:.*/)?0/std(?:out|err)\.log\Z", path)]
     logs += [path for path in found if path == "logs/node0/launcher.log"]
     seen: dict[str, None] = {}
@@ -174,9 +174,9 @@ def links_of(files: Files, found: list[str]) -> list[str]:
 
 
 def failure_log(files: Files, result: Any, names: list[str]) -> str:
-    """The end of the log of what failed first, "" if it was not fetched.
+    """The end of the log of the first failure, "" if it was not fetched.
 
-    The path in the verdict is the node's own: below the run's directory there it is the same as below logs here.
+    The verdict has the path on the node; its part below nodeN is the same as below logs/nodeN here.
     """
     failure = mapping(mapping(result).get("first_failure"))
     log, node = failure.get("log"), clean(failure.get("node"), 100)
@@ -188,13 +188,13 @@ def failure_log(files: Files, result: Any, names: list[str]) -> str:
 
 
 def attempts_of(found: list[str]) -> int:
-    """How often torchrun has started the ranks again: it counts in the names of their directories."""
+    """How often torchrun restarted the ranks, from the count in the names of their log directories."""
     numbers = [int(match[1]) for path in found if (match := re.search(r"/attempt_([0-9]{1,4})/", path))]
     return max(numbers, default=0)
 
 
 def lines_of(stream: IO[bytes], most: int) -> Iterator[str]:
-    """The whole lines of a stream, without those longer than LONGEST_LINE, as far as so many bytes."""
+    """The complete lines in the first bytes of a stream, without those longer than LONGEST_LINE. most: bytes."""
     skipping = False
     while most > 0 and (piece := stream.readline(LONGEST_LINE)):
         most -= len(piece)
@@ -209,11 +209,11 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.more = False  # than MOST_FILES
+        self.more = False  # whether below() found more than MOST_FILES
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes] | None]:
-        """A regular file for reading, None if there is none that may be read. No link on the way is followed."""
+        """A regular file opened for reading, None if there is none. No symbolic link on the path is followed."""
         descriptor = self.descriptor(name)
         if descriptor is None:
             yield None
@@ -222,7 +222,7 @@ class Files:
             yield stream
 
     def descriptor(self, name: str) -> int | None:
-        """Open each directory on the way separately, so that none of them can be a link."""
+        """Open each directory on the path separately, so that none can be a link; None if there is no such file."""
         parts = name.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             return None
@@ -246,7 +246,7 @@ class Files:
         return place
 
     def document(self, name: str) -> Any:
-        """A JSON file, None if it is none or too large."""
+        """A parsed JSON file, None if it is missing, invalid or too large."""
         with self.opened(name) as stream:
             if stream is None or os.fstat(stream.fileno()).st_size > LARGEST_DOCUMENT:
                 return None
@@ -273,7 +273,7 @@ class Files:
             return stream.read(size).decode("utf-8", "replace")
 
     def scalars(self, names: list[str]) -> Iterator[Any]:
-        """The scalars of event files, one file after the other."""
+        """The scalars of event files, file by file."""
         for name in names:
             with contextlib.ExitStack() as held:
                 stream = held.enter_context(self.opened(name))

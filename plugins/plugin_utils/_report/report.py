@@ -53,17 +53,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted 
 STATES = ("succeeded", "failed", "stopped")
 LOG_LINES = 20
 LONGEST_LOG_LINE = 500
-LONGEST_SEEN = 10_000  # characters of a line in which a cause is looked for
+LONGEST_SEEN = 10_000  # characters of a line searched for a cause
 MOST_METRICS = 100
 MOST_WORDS = 500  # of the command
-# Curves and keys that say how many samples a second the whole job does
+# Names of curves and metrics with the samples per second of the whole job
 THROUGHPUT = re.compile(r"(?:.*[/_])?(?:train_)?samples[_/]?(?:per_|/)?s(?:ec|econd)?\Z", re.IGNORECASE)
 RANK_RULES = "rank.json"
 OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,60}\Z")
 
 
 class Program(NamedTuple):
-    """What each process of a job is. kind: script, module (of Python), or a program of its own."""
+    """The program that each process of a job runs. kind: script, module (of Python), or program (not Python)."""
 
     kind: str
     name: str
@@ -88,7 +88,7 @@ def compose(record: Record, now: float) -> Report:
     told = numbers_of(said)
     curves = [of_curve(curve) for curve in record.curves]
     rate = throughput(told, curves)
-    samples = told.get("samples", 0.0)  # not rate times the run: at its start it does none
+    samples = told.get("samples", 0.0)  # not rate times seconds, as the start of a run processes none
     parts = stages(started, ended, record.events, window)
     shrunk = [clean(event.get("text"), 300) for event in map(mapping, record.events) if event.get("event") == "shrink"]
     facts = Facts(
@@ -166,7 +166,7 @@ def where_failed(failed: Failure) -> str:
 
 
 def failure(result: Mapping[str, Any], log: str) -> Failure | None:
-    """What failed first, with the end of its log."""
+    """The first failure, with the end of its log."""
     told = result.get("first_failure")
     if not isinstance(told, Mapping):
         return None
@@ -188,7 +188,7 @@ def failure(result: Mapping[str, Any], log: str) -> Failure | None:
 
 
 def names_of_environment(plan: Mapping[str, Any]) -> list[str]:
-    """The names of the job's environment, never a value."""
+    """The names of the job's environment variables, never a value."""
     own, variables = mapping(plan.get("environment")), listed(plan.get("variables"), 1000)
     return sorted({clean(name, 200) for name in [*own, *variables]} - {""})
 
@@ -206,7 +206,7 @@ def metrics(said: Mapping[str, Any]) -> list[Metric]:
 
 
 def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float | None:
-    """Samples per second of the whole job: as it reported, otherwise the mean of the last half of a curve."""
+    """Samples per second of the whole job: as reported, otherwise the mean over the second half of a curve."""
     for name, value in told.items():
         if THROUGHPUT.match(name) and value > 0:
             return value
@@ -219,7 +219,7 @@ def throughput(told: Mapping[str, float], curves: list[CurveNumbers]) -> float |
 
 
 def of_curve(curve: Curve) -> CurveNumbers:
-    """A curve in numbers, with points to draw it by step and, where it is known, by time."""
+    """A curve in numbers, with points to draw it by step and, if known, by time."""
     times = {}
     for step, time in zip(curve.step, curve.time, strict=False):
         if not math.isnan(time):
@@ -253,7 +253,7 @@ def of_curve(curve: Curve) -> CurveNumbers:
 
 
 def settings(report: Report, told: Mapping[str, float], program: Program | None) -> dict[str, str]:
-    """What was set for a run, by name, as far as it can differ from another one."""
+    """The settings of a run by name that can differ between runs."""
     rows = report["nodes"]
     found = {
         "nodes": str(report["nnodes"]),
@@ -275,7 +275,7 @@ def settings(report: Report, told: Mapping[str, float], program: Program | None)
 
 
 def joined_values(values: Any) -> str:
-    """Different values, each once."""
+    """The distinct values."""
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
@@ -285,14 +285,14 @@ def words(value: Any) -> list[str]:
 
 
 def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
-    """The job's own program in what the node of rank 0 starts; None if it is not to be told.
+    """The job's own program, from the command of rank 0's node; None if it cannot be determined.
 
-    Launchers that know nothing of the job find it in a file (module_utils/_launchers/ranks.py). torchrun has it behind
-    its own options, of which `--` is the last.
+    Launchers that only start our rank program leave it in a file (module_utils/_launchers/ranks.py). torchrun has it
+    after its own options, the last of which is `--`.
     """
     rules = mapping(parsed(str(mapping(plan.get("files")).get(RANK_RULES, ""))))
     if not rules and plan.get("launcher") == "torchrun":
-        if "--" not in command[1:-1]:  # a plan of another hand
+        if "--" not in command[1:-1]:  # not a plan that we wrote
             place = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
             return None if place is None else Program("script", command[place], command[place + 1 :])
         place = command.index("--", 1)
@@ -307,7 +307,7 @@ def program_of(plan: Mapping[str, Any], command: list[str]) -> Program | None:
 
 
 def arguments(program: Program) -> dict[str, str]:
-    """The job's own options by name: the script and all that comes after it."""
+    """The script or module, and the job's own arguments, by name."""
     found = {"module" if program.kind == "module" else "script": program.name}
     given = program.arguments
     place = 0
@@ -325,7 +325,7 @@ def arguments(program: Program) -> dict[str, str]:
 
 
 def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any], rows: list[NodeRow]) -> str:
-    """The command that launches the same again, as far as the plan says; "" if it does not."""
+    """The command that launches the same job again, "" if the plan does not determine it."""
     slots = {row["slots"] for row in rows}
     if program is None or len(slots) != 1:
         return ""
@@ -348,14 +348,14 @@ def repeat(program: Program | None, command: list[str], plan: Mapping[str, Any],
     if launcher == "deepspeed" and starter:
         job["launch_deepspeed_launcher"] = starter.partition("=")[2]
     typed = json.dumps(job, ensure_ascii=False)
-    # what has braces Ansible would read as a template, and what was shortened is not what was typed
+    # Ansible would read braces as a template, and a shortened text ("…") differs from the original
     if any(mark in typed for mark in ("{{", "{%", "…")):
         return ""
     return f"ansible-playbook launch.yml -e {shlex.quote(typed)}"
 
 
 def notes(record: Record, gpus: list[Gpu]) -> list[str]:
-    """What could not be read, or is missing."""
+    """Notes about data that is missing or could not be read."""
     found = list(record.notes)
     if not record.fetched:
         found.append(

@@ -4,7 +4,7 @@
 
 """Writes the report of a run, and of several: page, numbers, pictures and log book. Private to this collection.
 
-Controller only. All goes below the record of the run, and into the log book; each file is complete or missing.
+Controller only. All files are in the record of the run and in the log book; each is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.report imp
 from ansible_collections.muster.training.plugins.plugin_utils._report.untrusted import clean
 
 PAGE, NUMBERS, PLOTS = "report.html", "report.json", "plots"
-CURVES = "curves.json"  # the points of the curves, in the order of the numbers: a table of all runs needs none of them
+CURVES = "curves.json"  # points of the curves, in report.json's order; kept apart, as a table of all runs needs none
 PICTURES = (".svg", ".png", ".vl.json")
-LARGEST_PAGE = 4 << 20  # bytes of a page of the log book that is read again for what the user wrote
-MOST_RUNS = 10_000  # of the table
+LARGEST_PAGE = 4 << 20  # bytes of a page of the log book, which is read again to keep the user's notes
+MOST_RUNS = 10_000  # in the table
 SMI_LINES, SMI_LINE = 200, 200
 
 
 class Written(NamedTuple):
-    """What was written: the page, the report's numbers, and why there are no pictures, "" if there are."""
+    """The result: the page, the report's numbers, and why there are no pictures, "" if there are."""
 
     page: Path
     report: Report
@@ -52,21 +52,21 @@ class Written(NamedTuple):
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
+    """Write a file atomically: a reader sees all of it or the previous one."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # half of it, on a full disk
+        temporary.unlink(missing_ok=True)  # incomplete, for example on a full disk
         raise
 
 
 def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], str]:
-    """Write the specification of each plot and, where they can be drawn, its pictures.
+    """Write the specification of each plot and, if it can be drawn, its pictures.
 
-    Returns the plots as a page shows them, and why there are none, "" if there are.
+    Returns the plots for the page, and why pictures are missing, or "".
     """
     found, why, names = [], "", set()
     if plots:
@@ -84,7 +84,7 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], st
             write_file(directory / f"{plot.name}{ending}", content)
             names.add(f"{plot.name}{ending}")
         found.append(shown(plot, svg))
-    if directory.is_dir():  # those of an earlier report would be taken for this one's
+    if directory.is_dir():  # remove those of an earlier report
         for path in directory.iterdir():
             if path.name.endswith(PICTURES) and path.name not in names:
                 path.unlink()
@@ -92,7 +92,7 @@ def write_plots(plots: Sequence[Plot], directory: Path) -> tuple[list[Shown], st
 
 
 def parts(drawn: list[Shown], first: int, second: int) -> tuple[list[Shown], list[Shown], list[Shown]]:
-    """So many plots, so many more, and the rest."""
+    """Split plots into the first ones, the next ones, and the rest."""
     return drawn[:first], drawn[first : first + second], drawn[first + second :]
 
 
@@ -125,7 +125,7 @@ def write_report(record: Path, book: Path, now: float) -> Written:
 
 
 def here() -> str:
-    """This account on this machine, as ssh calls them from another one."""
+    """This account and machine as USER@HOST, for ssh from another machine."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a container may have no name for the account
@@ -133,7 +133,7 @@ def here() -> str:
 
 
 def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[tuple[str, str, str]]) -> None:
-    """Write the page of a run, and the table of all; what the user wrote below the mark stays."""
+    """Write the page of a run, and the table of all runs; the user's notes below the mark are kept."""
     book.mkdir(parents=True, exist_ok=True)
     name = logbook.file_name(report)
     where = os.path.relpath(record, book)
@@ -150,7 +150,7 @@ def write_logbook(report: Report, record: Path, book: Path, pictures: Sequence[t
 
 
 def former(path: Path) -> str:
-    """What a page of the log book says, "" if there is none."""
+    """The text of a page of the log book, "" if there is none. Raises OSError if it is too large."""
     try:
         if path.stat().st_size > LARGEST_PAGE:
             raise OSError(f"{path} has more than {LARGEST_PAGE} bytes: shorten it, so that what you wrote can be kept")
@@ -160,8 +160,7 @@ def former(path: Path) -> str:
 
 
 def read_report(record: Path) -> Report | None:
-    """The numbers of a run as they were written, without the points of its curves; None if they are not there, or of
-    another version."""
+    """The report.json of a run, without the points of its curves; None if it is missing or of another version."""
     found = Files(record).document(NUMBERS)
     known = (
         isinstance(found, dict) and found.get("version") == VERSION and Report.__annotations__.keys() <= found.keys()
@@ -171,7 +170,7 @@ def read_report(record: Path) -> Report | None:
 
 
 def with_points(report: Report, record: Path) -> Report | None:
-    """The same with the points of its curves, None if they are not there."""
+    """The report with the points of its curves, None if they are missing or do not match."""
     points = Files(record).document(CURVES)
     if not isinstance(points, list) or len(points) != len(report["curves"]):
         return None
@@ -181,7 +180,7 @@ def with_points(report: Report, record: Path) -> Report | None:
 
 
 def is_current(record: Path) -> bool:
-    """Whether the numbers are there and newer than all that they were made from."""
+    """Whether report.json exists and is newer than all its sources."""
     try:
         made = (record / NUMBERS).stat().st_mtime
     except OSError:
@@ -197,9 +196,9 @@ def is_current(record: Path) -> bool:
 
 
 def write_comparison(records: Sequence[Path], book: Path, target: Path | None, now: float) -> tuple[Path, str]:
-    """Write the page that compares runs, and the reports of those that have none yet.
+    """Write the page that compares runs, and the reports of those without a current one.
 
-    target: directory that takes it; by default one in the log book. Returns the page, and why it has no pictures.
+    target: directory of the page; by default one in the log book. Returns the page, and why it has no pictures, or "".
     """
     reports = []
     for record in records:
@@ -214,6 +213,6 @@ def write_comparison(records: Sequence[Path], book: Path, target: Path | None, n
 
 
 def comparison_name(run_ids: Sequence[str]) -> str:
-    """The name of the directory of a comparison: of many or long names a part, and a sum that tells them apart."""
+    """The name of a comparison's directory: if too long, it is cut, and a hash makes it unique."""
     name = "comparison-" + "-".join(run_ids)
     return name if len(name) <= 120 else f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

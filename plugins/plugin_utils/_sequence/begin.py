@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Begins a sequence of launches, and refuses one that could not finish.
+"""Starts a sequence of launches, and refuses one that could not finish.
 
 Private to this collection, controller only.
 """
@@ -22,19 +22,19 @@ from ansible import context
 from ansible_collections.muster.training.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.muster.training.plugins.plugin_utils._sequence.launches import Launches, NoRunner
 
-LOCK = ".lock"  # in the directory of the record, held as long as the sequence goes on
-# Options after which Ansible asks, by the name of what it makes of them: how it is typed, and what asks nothing
+LOCK = ".lock"  # in the directory of the record, locked while the sequence runs
+# Options that make Ansible prompt, by their names in CLIARGS: how each is typed, and what to use instead
 ASK = {
     "become_ask_pass": ("-K (--ask-become-pass)", "--become-password-file FILE"),
     "ask_pass": ("-k (--ask-pass)", "keys of SSH, or --connection-password-file FILE"),
     "ask_vault_pass": ("-J (--ask-vault-pass)", "--vault-password-file FILE"),
     "step": ("--step", "nothing in its place"),
 }
-PROMPTS = ("prompt", "prompt_ask_vault_pass")  # in place of a file, with or without a name before it: x@prompt
+PROMPTS = ("prompt", "prompt_ask_vault_pass")  # instead of a file in --vault-id, with or without a name: x@prompt
 
 
 def cannot_begin(given: Mapping[str, Any]) -> str:
-    """Why launches cannot run one after another, "" if they can. given: what Ansible was called with."""
+    """Why launches cannot run one after another, "" if they can. given: Ansible's CLIARGS."""
     playbooks = [os.path.basename(str(one)) for one in given.get("args") or ()]
     if len(playbooks) > 1:
         return (
@@ -56,7 +56,7 @@ def unheard(option: str, instead: str) -> str:
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Hold the directory of a record while its sequence runs. Raises Refusal if another process does."""
+    """Lock the directory of a record while its sequence runs. Raises Refusal if another process holds the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -83,9 +83,9 @@ def held(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sequence(directory: Path) -> Iterator[Launches]:
-    """What starts the launches of a sequence, until its end. Raises Refusal.
+    """Context manager for a sequence's Launches. Raises Refusal.
 
-    directory: of its record; takes the output of each launch, too.
+    directory: of its record; also receives the output of each launch.
     """
     wrong = cannot_begin(context.CLIARGS)
     if wrong:

@@ -4,8 +4,8 @@
 
 """Starts playbooks one after another, each in its own process with ansible-runner, and reads their output.
 
-A playbook that fails ends nothing here. On Ctrl-C, the current playbook is ended, and
-then what it has launched is stopped on all nodes. The same happens when Ansible itself was killed.
+A failed playbook does not end the sequence. On Ctrl-C, the current playbook is ended, and then the run that it launched
+is stopped on all nodes. The same happens if Ansible itself is killed.
 
 Private to this collection, controller only.
 """
@@ -32,16 +32,16 @@ from ansible_collections.muster.training.plugins.plugin_utils._typed_command imp
 from ansible_collections.muster.training.plugins.plugin_utils._typed_request import STARTED_BY
 
 INSTALL = "pip install 'ansible-runner>=2.4,<3'"
-STOP_PATIENCE = 300.0  # seconds: a stop that asks nodes without an answer ends long before
+STOP_PATIENCE = 300.0  # seconds: even with nodes that do not answer, a stop ends long before
 NOT_PLAIN = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")  # YAML folds or refuses them
 
 
 class NoRunner(Exception):
-    """The package that starts playbooks is not installed. The text says what to do."""
+    """ansible-runner is not installed. The text says what to do."""
 
 
 class Ended(NamedTuple):
-    """How a playbook ended: exit status, the failures that its tasks reported, seconds, and whether its time was up."""
+    """How a playbook ended: exit code, failures reported by its tasks, duration, and whether its time was up."""
 
     code: int
     failures: list[str]
@@ -50,17 +50,17 @@ class Ended(NamedTuple):
 
 
 def words_of(typed: Sequence[str], playbooks: Sequence[str], name: str) -> list[str]:
-    """The words of the command that was typed, with another playbook of this collection in the place of its own."""
+    """The words of the typed command, with its playbook replaced by another one of this collection."""
     return [beside(str(playbooks[0]), name) if word == playbooks[0] else str(word) for word in typed]
 
 
 def quoted(value: Any) -> str:
-    """A value as JSON that is YAML, too: what JSON escapes by two halves, such as an emoji, stands as it is."""
+    """A value as JSON that is also YAML: characters that JSON escapes as surrogates, such as emojis, stay as is."""
     return NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def as_it_is(value: Any) -> str:
-    """A value as YAML of which Ansible takes each text as it is, also what looks like a template."""
+    """A value as YAML in which Ansible takes each text literally, even one that looks like a template."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quoted(str(key))}: {as_it_is(one)}" for key, one in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -70,10 +70,10 @@ def as_it_is(value: Any) -> str:
 
 
 class Launches:
-    """A sequence of playbooks with the same inventory and variables as the one that was typed."""
+    """Runs playbooks with the same inventory and variables as the typed command."""
 
     def __init__(self, typed: Sequence[str], playbooks: Sequence[str], directory: Path) -> None:
-        """typed: its words after `ansible-playbook`; directory: takes the output of each."""
+        """typed: the command's words after `ansible-playbook`; directory: receives the output of each playbook."""
         try:
             import ansible_runner  # large, and no other playbook needs it
         except ImportError as problem:
@@ -84,7 +84,7 @@ class Launches:
         self.before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Launches:
-        """What Ansible gets of Ctrl-C it hands on to the process of the task, and waits for its end."""
+        """Handle the SIGINT or SIGTERM that Ansible passes on to the task's process; Ansible waits for its end."""
         self.before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
@@ -97,11 +97,11 @@ class Launches:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was typed, or the Ansible that started this is gone: then nobody waits any more."""
+        """Whether Ctrl-C was typed, or the Ansible process that started this is gone, so that nobody waits."""
         return self.heard or os.getppid() != self.parent
 
     def play(self, name: str, log: str, variables: Mapping[str, Any], patience: float | None = None) -> Ended:
-        """Run a playbook of this collection to its end, or until patience, in seconds, is up. log: its output."""
+        """Run a playbook of this collection to its end, or for patience seconds. log: name of its log, without .log."""
         start = time.monotonic()
         failures: list[str] = []
 
@@ -112,13 +112,13 @@ class Launches:
                     failures.append(clean(told["msg"], 1000))
 
         over: Callable[[], bool] = lambda: patience is not None and time.monotonic() - start > patience  # noqa: E731
-        asked = name != "stop"  # which is what follows an interruption
+        asked = name != "stop"  # stop runs after an interruption, and must not be cancelled by it
         meant = {**variables, STARTED_BY: str(self.playbooks[0])}
-        if "run_id" in meant:  # the long name counts where both are typed
+        if "run_id" in meant:  # launch_run_id takes precedence if both are typed
             meant["launch_run_id"] = meant["run_id"]
-        place = Path(tempfile.mkdtemp(prefix="muster-"))  # which nobody else may enter
+        place = Path(tempfile.mkdtemp(prefix="muster-"))  # accessible to this user only
         try:
-            given = place / "variables.yml"  # not among the words, which all may read: they may hold an environment
+            given = place / "variables.yml"  # not in argv, which all users can read: it may hold secrets
             given.write_text(as_it_is(meant) + "\n", encoding="utf-8")
             words = [*words_of(self.typed, self.playbooks, name), "-e", f"@{given}"]
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -139,14 +139,14 @@ class Launches:
         return Ended(code, failures, time.monotonic() - start, over())
 
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
-        """Launch a run and wait for its end; stop it everywhere if it does not end."""
+        """Launch a run and wait for its end; stop it on all nodes if it takes too long or is interrupted."""
         ended = self.play("launch", run_id, {**variables, "run_id": run_id}, patience)
         if ended.late or self.interrupted:
             self.stop(run_id)
         return ended
 
     def stop(self, run_id: str) -> Ended:
-        """Stop a run on all nodes, and warn where that did not come to a good end."""
+        """Stop a run on all nodes, and warn if that fails or takes too long."""
         ended = self.play("stop", f"{run_id}-stop", {"run_id": run_id}, STOP_PATIENCE)
         if ended.code or ended.late:
             Display().warning(

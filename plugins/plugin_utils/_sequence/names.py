@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def free_name(runs: Path, name: str) -> str:
-    """A name that no record has yet: this one, or with a number after it. runs: where the records are."""
+    """A name that no record has yet: this one, or with a number appended. runs: directory of the records."""
     tries = 1
     while (runs / (name if tries == 1 else f"{name}-{tries}")).exists():
         tries += 1

@@ -31,21 +31,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._software.tables i
 
 AUTO = "auto"
 CPU = 0  # the build without CUDA
-BRING_PYTHON = ("uv", "conda")  # managers that bring an interpreter where the system's does not fit
+BRING_PYTHON = ("uv", "conda")  # managers that can install an interpreter if the system's does not fit
 
 
 class Refusal(Exception):
-    """Nothing fits: what was found, what is needed, what to do."""
+    """Nothing fits. The text says what was found, what is needed, and what to do."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What counts of a node."""
+    """The facts of a node that affect the choice."""
 
     name: str
     gpus: int = 0
     driver: str = ""  # version of the loaded NVIDIA driver
-    devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, as far as the driver tells them
+    devices: tuple[tuple[str, Minor], ...] = ()  # models and compute capabilities, as far as the driver reports them
     python: str = ""  # version of the environment's interpreter if there is an environment, else of the system's
     made: bool = False  # whether there is an environment already
     glibc: str = ""
@@ -53,39 +53,39 @@ class Node:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asks for; auto means that we choose."""
+    """The user's settings; auto means that we choose."""
 
     torch: str = AUTO
     cuda: str = AUTO  # such as 12.4, or cpu
     python: str = AUTO  # name, path or version of an interpreter
-    flash: str = ""  # release of flash-attention for which there must be a wheel; empty: none is wanted
+    flash: str = ""  # release of flash-attention that needs a wheel, or auto; empty: not requested
     manager: str = "uv"
     directory: str = "/opt/muster"  # of the environment
 
 
 @dataclass(frozen=True)
 class Python:
-    """An interpreter that could be taken."""
+    """An interpreter to choose from."""
 
-    name: str  # as the manager takes it
-    minor: Minor | None  # None: not known before it is there
+    name: str  # as passed to the manager
+    minor: Minor | None  # None: unknown until it is installed
     origin: str  # for a message
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination."""
+    """One combination of versions."""
 
     python: Python
     torch: str
-    release: Torch | None  # None: of a release that the tables do not have
+    release: Torch | None  # None: the tables do not have this release
     build: int
     flash: str = ""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a combination does not work. The rank says how far it got, and among equals which needs less."""
+    """Why a combination does not work. rank: higher if it passed more rules or, within a rule, is nearer to fitting."""
 
     rank: tuple[int, ...]
     found: str
@@ -95,7 +95,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """What will be installed on all nodes, and why."""
+    """The versions to install on all nodes, and why."""
 
     python: str
     torch: str
@@ -148,17 +148,17 @@ def span(minors: tuple[Minor, Minor]) -> str:
 
 
 def known_builds() -> str:
-    """All pairs of torch and CUDA, a line a release."""
+    """All pairs of torch and CUDA, a line per release."""
     return "\n".join(
         f"  torch {minor_text(minor)}: {', '.join(map(dotted, one.builds))}" for minor, one in TORCH.items()
     )
 
 
-# --- What there is to choose from -------------------------------------------------------------------------------------
+# --- Candidates -------------------------------------------------------------------------------------------------------
 
 
 def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
-    """The interpreters that could be taken, the one that is preferred first."""
+    """The interpreters to choose from, the preferred one first."""
     made = [node for node in nodes.values() if node.made and node.python]
     named = re.fullmatch(r"(?:.*python)?(3\.[0-9]+)(?:\.[0-9]+)?", wishes.python)
     if made:
@@ -193,7 +193,7 @@ def pythons(nodes: Mapping[str, Node], wishes: Wishes) -> list[Python]:
 
 
 def releases(wishes: Wishes) -> list[tuple[str, Torch | None]]:
-    """The releases of torch that could be taken."""
+    """The releases of torch to choose from."""
     if wishes.torch == AUTO:
         return [(one.newest, one) for one in TORCH.values()]
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", wishes.torch):
@@ -210,7 +210,7 @@ def releases(wishes: Wishes) -> list[tuple[str, Torch | None]]:
 
 
 def builds(torch: str, release: Torch | None, nodes: Mapping[str, Node], wishes: Wishes) -> list[int]:
-    """The builds of a release of torch that could be taken."""
+    """The builds of a torch release to choose from."""
     if wishes.cuda == "cpu" or (wishes.cuda == AUTO and not any(node.gpus for node in nodes.values())):
         return [CPU]
     if wishes.cuda == AUTO:
@@ -223,18 +223,18 @@ def builds(torch: str, release: Torch | None, nodes: Mapping[str, Node], wishes:
 
 
 def flashes(wishes: Wishes) -> list[str]:
-    """The releases of flash-attention that could be taken."""
+    """The releases of flash-attention to choose from."""
     return list(FLASH_ATTENTION) if wishes.flash == AUTO else [wishes.flash]
 
 
 def candidates(nodes: Mapping[str, Node], wishes: Wishes) -> Iterator[Candidate]:
-    """All combinations of what is requested, whether they fit or not."""
+    """All combinations that match the settings, whether they fit the nodes or not."""
     for python, (torch, release), flash in itertools.product(pythons(nodes, wishes), releases(wishes), flashes(wishes)):
         for build in builds(torch, release, nodes, wishes):
             yield Candidate(python, torch, release, build, flash)
 
 
-# --- What does not go together ----------------------------------------------------------------------------------------
+# --- Conflicts --------------------------------------------------------------------------------------------------------
 
 
 def python_problem(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Problem | None:
@@ -257,7 +257,7 @@ def python_problem(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) ->
 
 
 def driver_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -> Problem | None:
-    """The drivers must run the build."""
+    """The drivers must support the CUDA version of the build."""
     least = LEAST_DRIVER.get(one.build // 10)
     if one.build == CPU or least is None:
         return None
@@ -295,7 +295,7 @@ def kernel_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -
 
 
 def flash_problem(one: Candidate, nodes: Mapping[str, Node], _wishes: Wishes) -> Problem | None:
-    """flash-attention must run on the GPUs, and have a wheel for all the rest."""
+    """flash-attention must run on the GPUs, and have a wheel for torch, CUDA, Python and glibc."""
     if not one.flash:
         return None
     if one.build == CPU:
@@ -350,7 +350,7 @@ RULES = (python_problem, driver_problem, kernel_problem, flash_problem)
 
 
 def problem_of(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Problem | None:
-    """The first thing that is wrong with a combination."""
+    """The first problem of a combination, None if it fits."""
     return next(filter(None, (rule(one, nodes, wishes) for rule in RULES)), None)
 
 
@@ -358,12 +358,12 @@ def problem_of(one: Candidate, nodes: Mapping[str, Node], wishes: Wishes) -> Pro
 
 
 def newness(one: Candidate) -> tuple[tuple[int, ...], ...]:
-    """The newest torch counts first, then flash-attention, then CUDA."""
+    """Sort key: by torch first, then flash-attention, then CUDA."""
     return version_tuple(one.torch), version_tuple(one.flash), (one.build,)
 
 
 def best(fitting: list[Candidate]) -> Candidate:
-    """The newest; of equal ones the first, whose interpreter is preferred."""
+    """The newest; of equal ones the first, which has the preferred interpreter."""
     return max(fitting, key=newness)
 
 
@@ -389,7 +389,7 @@ def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
             flash=chosen.flash,
             reasons=reasons(chosen, all_of_them, nodes, wishes),
         )
-    # the combination that came farthest tells what is missing
+    # report the combination that passed most rules, as it lacks least
     wrong = [(problem.rank, newness(one), problem) for one, problem in problems if problem]
     problem = max(wrong, key=lambda entry: entry[:2])[2]
     advice = ", or ".join(text for text in (other_settings(nodes, wishes), problem.todo) if text)
@@ -397,7 +397,7 @@ def choose(nodes: Mapping[str, Node], wishes: Wishes) -> Choice:
 
 
 def no_such_pair(wishes: Wishes) -> str:
-    """What to say about a pair of torch and CUDA that does not exist."""
+    """The message about a pair of torch and CUDA that does not exist."""
     if wishes.torch == AUTO:
         return f"no torch is known for CUDA {wishes.cuda}. Needed: one of these for pytorch_cuda:\n{known_builds()}"
     named = ", ".join(map(dotted, TORCH[minor_of(wishes.torch)].builds))
@@ -410,7 +410,7 @@ def no_such_pair(wishes: Wishes) -> str:
 
 
 def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
-    """The fewest settings with which something fits, "" if there are none."""
+    """Advice to change the fewest settings so that something fits, "" if no change helps."""
     settings = {
         "cuda": ("pytorch_cuda", lambda choice: choice.cuda or "cpu"),
         "torch": ("pytorch_version", lambda choice: choice.torch),
@@ -432,14 +432,14 @@ def other_settings(nodes: Mapping[str, Node], wishes: Wishes) -> str:
     return ""
 
 
-# --- The reasons ------------------------------------------------------------------------------------------------------
+# --- Reasons ----------------------------------------------------------------------------------------------------------
 
 
 def reasons(chosen: Candidate, all_of_them: list[Candidate], nodes: Mapping[str, Node], wishes: Wishes) -> list[str]:
-    """Why it was chosen, a line each for Python, torch, CUDA and flash-attention."""
+    """The reasons of the choice, a line each for Python, torch, CUDA and flash-attention."""
 
     def why_not(others: Iterable[Candidate]) -> str:
-        """What is wrong with the best of combinations that were not taken."""
+        """The problem of the newest unfit one among combinations that were not chosen."""
         problems = ((one, problem_of(one, nodes, wishes)) for one in sorted(others, key=newness, reverse=True))
         return next((f"; {problem.found}" for _one, problem in problems if problem), "")
 
@@ -473,7 +473,7 @@ def build_reason(
     wishes: Wishes,
     why_not: Callable[[Iterable[Candidate]], str],
 ) -> str:
-    """Why it is this build of torch."""
+    """Why this build of torch was chosen."""
     if wishes.cuda != AUTO:
         return f"{build_words(chosen.build)}: as pytorch_cuda says"
     if chosen.build == CPU:
@@ -492,11 +492,11 @@ def build_reason(
     )
 
 
-# --- What pip is asked for --------------------------------------------------------------------------------------------
+# --- Requirements for pip ---------------------------------------------------------------------------------------------
 
 
 def requirements(torch: str, packages: list[str]) -> list[str]:
-    """torch, and of its companions the releases that were made for it; all others as they are."""
+    """pip requirements: torch, its companion packages pinned to matching releases, and all others unchanged."""
     major, minor = minor_of(torch)
     companions = {"torchvision": f"0.{minor + 15}.*", "torchaudio": f"{major}.{minor}.*"}
     return [

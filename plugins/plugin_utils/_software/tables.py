@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which Pythons, CUDA builds and GPUs each torch is for, and which flash-attention goes with it.
+"""Which Pythons, CUDA builds and GPUs each torch supports, and which flash-attention matches it.
 
 Facts only; docs/software.md shows them with their sources. Private to this collection.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 Minor = tuple[int, int]  # of torch, Python, glibc, or a compute capability
 
-# What the kernels of a build are compiled for, as torch.cuda.get_arch_list() has it.
+# GPU architectures that a build's kernels are compiled for, as in torch.cuda.get_arch_list().
 KEPLER_TO_HOPPER = "sm_37 sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
 MAXWELL_TO_HOPPER = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
 VOLTA_TO_BLACKWELL = "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
@@ -27,16 +27,16 @@ class Torch:
 
     newest: str  # its newest patch release
     pythons: tuple[Minor, Minor]  # the oldest and the newest that have a wheel
-    builds: Mapping[int, str]  # CUDA version, 124 for 12.4, to what its kernels are compiled for
+    builds: Mapping[int, str]  # CUDA version (124 for 12.4) to the GPU architectures of its kernels
 
 
 @dataclass(frozen=True)
 class FlashAttention:
-    """A release of flash-attention, by the wheels that the project publishes."""
+    """A release of flash-attention, described by the wheels that the project publishes."""
 
     torches: tuple[Minor, ...]
     pythons: tuple[Minor, Minor]
-    cudas: Mapping[int, str]  # major version of torch's CUDA to what stands for it in the names of the wheels
+    cudas: Mapping[int, str]  # major version of torch's CUDA to its tag in the names of the wheels
     glibc: Minor  # the oldest that loads them
 
 
@@ -78,6 +78,6 @@ FLASH_ATTENTION = {
 }
 FLASH_CAPABILITY = (8, 0)  # the oldest GPUs that FlashAttention 2 has kernels for: Ampere
 
-# The Python that uv or conda brings where the system's does not fit: every torch and flash-attention of the newer ones
-# above has a wheel for it.
+# The Python that uv or conda installs if the system's does not fit: all newer releases of torch and flash-attention
+# above have a wheel for it.
 BROUGHT_PYTHON = (3, 12)

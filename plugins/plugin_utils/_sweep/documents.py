@@ -2,24 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a sweep is made of, and sweep.json. Private to this collection, controller only.
+"""The parts of a sweep, and its file sweep.json. Private to this collection, controller only.
 
-Numbers are in the unit that their name ends with; None stands for what is not known.
+Numbers are in the unit that their name ends with; None means unknown.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
-VERSION = 1  # raised when a key changes its meaning or goes
-SAME, LARGEST = "same", "largest"  # global batch of all, batch of each: the two tables
+VERSION = 1  # raised when a key changes its meaning or is removed
+SAME, LARGEST = "same", "largest"  # the two tables: same global batch for all variants, and each one's largest batch
 
 
 class Variant(TypedDict):
-    """One of what is compared. variables: of the launch, its arguments included where it has any.
+    """One configuration to compare. variables: of the launch, including its arguments, if any.
 
-    fit_args: its arguments with a hole for the batch, empty if none is searched for. kind: what is equal for two
-    variants that differ by nothing but nodes and processes.
+    fit_args: its arguments with a hole for the batch, empty if no largest batch is searched for. kind: equal for
+    variants that differ only in nodes and processes.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Variant(TypedDict):
 
 
 class Run(TypedDict):
-    """One launch of a variant. settings: tells whether it was launched with others, and shows no value of them.
+    """One launch of a variant. settings: salted hash of its settings, to detect a change.
 
-    memory_mib: the most that a GPU, or a process, has used. batch_size: of a rank; global_batch_size: of all ranks
-    together. Both, and samples a second of the whole job, as it has reported them.
+    memory_mib: peak memory of a process or a GPU. batch_size: per rank; global_batch_size: of all ranks together.
+    samples_per_second: of the whole job.
     """
 
     variant: str
@@ -41,7 +41,7 @@ class Run(TypedDict):
     run_id: str
     settings: str
     succeeded: bool
-    why: str  # it has not
+    why: str  # why it failed, "" if it succeeded
     launch_seconds: float
     run_seconds: float | None
     nnodes: int
@@ -57,9 +57,9 @@ class Run(TypedDict):
 
 
 class Row(TypedDict):
-    """A variant in a table, over its repeats: medians, and the range of its throughput.
+    """A variant in a table: medians over its repeats, and the range of its throughput.
 
-    efficiency: samples a second of a rank, by those of the same kind on the smallest number of nodes.
+    efficiency: samples per second per rank, relative to the variant of the same kind on the fewest nodes.
     """
 
     variant: str
@@ -83,7 +83,7 @@ class Row(TypedDict):
 
 
 class Table(TypedDict):
-    """Rows, the fastest first, and what must be said of them."""
+    """Rows, the fastest first, and notes about them."""
 
     batch: str
     rows: list[Row]
@@ -91,7 +91,7 @@ class Table(TypedDict):
 
 
 class Fitted(TypedDict):
-    """Where the search for a variant's largest batch lies. settings: as of a run."""
+    """Directory of the search for a variant's largest batch. settings: hash as in Run."""
 
     directory: str
     settings: str
@@ -104,5 +104,5 @@ class State(TypedDict):
     salt: str
     runs: list[Run]
     fits: dict[str, Fitted]
-    under_way: str  # the run that was not over when this was written
-    tables: list[Table]  # empty until all has run
+    under_way: str  # run_id of the launch in progress when this was written
+    tables: list[Table]  # empty until all variants have run

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a launch measured, from its record. Private to this collection, controller only."""
+"""The measurements of a launch, from its record. Private to this collection, controller only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_WHY = 300
 
 
 class Measured(TypedDict):
-    """What the record says of a Run."""
+    """The fields of a Run that come from the record."""
 
     succeeded: bool
     why: str
@@ -38,7 +38,7 @@ class Measured(TypedDict):
 
 
 def measured(record: Path, ended: Ended, log: Path, now: float) -> Measured:
-    """What a launch that is over has measured, or why it has not succeeded. log: its output; now: since 1970."""
+    """The measurements of a finished launch, or why it failed. log: its output; now: seconds since 1970."""
     known = read_record(record, record.name)
     result = mapping(Files(record).document("result.json"))
     report = compose(known, now)

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Launches variants one after another, and keeps what is known in sweep.json. Private to this collection.
+"""Launches variants one after another, and keeps its state in sweep.json. Private to this collection.
 
-Controller only. Whatever ends it, it can resume: each run is written down before the next one starts.
+Controller only. It can resume after any interruption: each run is recorded before the next one starts.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class SweepError(Exception):
 
 
 class Wanted(NamedTuple):
-    """What is compared, how often each, and what of a search for the largest batch of each, None if there is none.
+    """What to run. repeats: runs per variant; search: settings of the search for the largest batch, None for no search.
 
-    timeout, fit_timeout: seconds that a launch, and one of a search, may take.
+    timeout, fit_timeout: seconds that a launch, and a launch of a search, may take.
     """
 
     variants: Sequence[Variant]
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 class Laid:
-    """Launches of one variant for a search: its variables are laid below those of the search."""
+    """A Launcher for the search of one variant: the search's variables override the variant's."""
 
     def __init__(self, sweep: Sweep, variant: Variant) -> None:
         self.sweep, self.variant = sweep, variant
@@ -78,8 +78,8 @@ class Laid:
 
 
 class Sweep:
-    """One sweep. directory: takes sweep.json and the tables; runs: where the records of its launches will be;
-    common: what all of them have in common, and nobody is shown.
+    """One sweep. directory: where sweep.json and the tables are written; runs: directory of its launches' records;
+    common: the settings that all launches share, stored only as a hash.
     """
 
     def __init__(
@@ -104,22 +104,22 @@ class Sweep:
         return found  # type: ignore[return-value]
 
     def keep(self) -> None:
-        """Write what is known."""
+        """Write sweep.json."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_file(self.directory / FILE, json.dumps(self.state, indent=1, allow_nan=False) + "\n")
 
     def settings_of(self, variant: Variant) -> str:
-        """What differs where a variant has other settings. They may hold secrets, which nobody can read in it."""
+        """A salted hash of a variant's settings: it detects a change without revealing secrets in them."""
         return sealed(self.state["salt"], self.common, variant["variables"], variant["fit_args"])
 
     def run(self, wanted: Wanted) -> State:
-        """Launch all that has not succeeded yet, then make the tables. Raises SweepError."""
+        """Launch all runs that have not succeeded yet, then make the tables. Raises SweepError."""
         if self.state["under_way"]:
             self.say(f"{self.state['under_way']} was still running when the sweep was interrupted: stopping it")
             self.launcher.stop(self.state["under_way"])
             self.state["under_way"] = ""
         settings = {one["name"]: self.settings_of(one) for one in wanted.variants}
-        self.state["runs"] = [  # what has failed is tried again
+        self.state["runs"] = [  # failed runs are repeated, as are those with other settings
             run
             for run in self.state["runs"]
             if run["succeeded"] and run["settings"] == settings.get(run["variant"]) and run["repeat"] <= wanted.repeats
@@ -152,7 +152,7 @@ class Sweep:
         return (run["variant"], run["batch"], run["repeat"]) == (variant["name"], batch, repeat)
 
     def one(self, variant: Variant, batch: str, repeat: int, where: str, wanted: Wanted) -> bool:
-        """Launch a variant, and say whether it has succeeded. Raises SweepError if it was interrupted."""
+        """Launch a variant, and return whether it succeeded. Raises SweepError if it was interrupted."""
         name, variables = variant["name"], dict(variant["variables"])
         words = name
         if batch == LARGEST and wanted.search is not None:
@@ -183,7 +183,7 @@ class Sweep:
             self.say(f"{run['variant']} failed and is skipped: {run['why']}")
 
     def largest(self, variant: Variant, where: str, search: Search, patience: float) -> tuple[int, str]:
-        """The largest batch of a variant, searched for where it is not known; 0 if there is none, and why."""
+        """The largest batch of a variant, searched for unless known; if there is none, 0 and the reason."""
         settings = self.settings_of(variant)
         fitted = self.state["fits"].get(variant["name"])
         if fitted is None or fitted["settings"] != settings:
@@ -203,7 +203,7 @@ class Sweep:
         return result or 0, "" if result else "no batch fits"
 
     def launch(self, run_id: str, variables: Mapping[str, Any], patience: float) -> Ended:
-        """Launch a run; it is known to be under way until it is over."""
+        """Launch a run; it is recorded as under_way until it is over."""
         self.state["under_way"] = run_id
         self.keep()
         ended = self.launcher.launch(run_id, variables, patience)
@@ -214,12 +214,12 @@ class Sweep:
 
 
 def interrupted(run_id: str) -> str:
-    """That Ctrl-C was heard."""
+    """The message after an interruption."""
     return f"interrupted: {run_id} was stopped on all nodes; the same command resumes from here"
 
 
 def failure(variant: Variant, batch: str, repeat: int, settings: str, why: str) -> Run:
-    """A run that never happened."""
+    """The Run of a variant that could not be launched, because no batch was found for it."""
     return {
         "variant": variant["name"],
         "batch": batch,

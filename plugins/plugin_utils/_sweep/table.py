@@ -30,11 +30,11 @@ HEADER = [
     *("variant", "nodes", "ranks", "batch a rank", "global batch", "samples/s", "a rank", "efficiency", "memory peak"),
     *("time", "cost", "1000 samples"),
 ]
-BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}  # column: what is best in it
+BEST_OF = {5: max, 6: max, 8: min, 10: min, 11: min}  # column number: whether its highest or lowest value is best
 
 
 def table_of(batch: str, variants: Sequence[Variant], runs: Iterable[Run]) -> Table:
-    """A table of all variants, from the runs with this kind of batch. The fastest comes first, what failed last."""
+    """A table of all variants, from the runs with this kind of batch. The fastest comes first, failed ones last."""
     known = [run for run in runs if run["batch"] == batch]
     rows = [row_of(one["name"], [run for run in known if run["variant"] == one["name"]]) for one in variants]
     kinds = {one["name"]: one["kind"] for one in variants}
@@ -47,7 +47,7 @@ def table_of(batch: str, variants: Sequence[Variant], runs: Iterable[Run]) -> Ta
 
 
 def row_of(name: str, runs: Sequence[Run]) -> Row:
-    """The medians of a variant's repeats that have succeeded; why none has."""
+    """The medians over a variant's successful repeats, or why none succeeded."""
     good = [run for run in runs if run["succeeded"]]
     first = next(iter([*good, *runs]), None)
     rates = [run["samples_per_second"] for run in good if run["samples_per_second"] is not None]
@@ -77,13 +77,13 @@ def row_of(name: str, runs: Sequence[Run]) -> Row:
 
 
 def middle(values: Iterable[float | None]) -> float | None:
-    """The median of what is known."""
+    """The median of the known values, None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
 def efficiency(row: Row, alike: Iterable[Row]) -> float | None:
-    """Samples a second of a rank by those on the smallest number of nodes; None if nothing differs in that."""
+    """Samples per second per rank, relative to the row with the fewest nodes; None if all have the same size."""
     known = [one for one in alike if one["per_rank"]]
     smallest = min(known, key=lambda one: (one["nnodes"], one["ranks"]), default=None)
     if smallest is None or not row["per_rank"] or len({(one["nnodes"], one["ranks"]) for one in known}) < 2:
@@ -92,7 +92,7 @@ def efficiency(row: Row, alike: Iterable[Row]) -> float | None:
 
 
 def notes_of(batch: str, rows: Sequence[Row], runs: Sequence[Run]) -> list[str]:
-    """What must be said of a table."""
+    """Notes about a table."""
     good = [row for row in rows if row["succeeded"]]
     found = []
     batches = sorted({row["global_batch_size"] for row in good if row["global_batch_size"] is not None})
@@ -121,13 +121,13 @@ def notes_of(batch: str, rows: Sequence[Row], runs: Sequence[Run]) -> list[str]:
 
 
 def partly(rows: Sequence[Row], runs: Sequence[Run]) -> list[Run]:
-    """The failures of variants of which other repeats have succeeded."""
+    """The failed runs of these rows' variants, of which other repeats have succeeded."""
     names = {row["variant"] for row in rows}
     return [run for run in runs if run["variant"] in names and not run["succeeded"]]
 
 
 def within_range(rows: Sequence[Row]) -> list[str]:
-    """Which variants the fastest is not faster than, by the ranges of repeats; that one run each shows no range."""
+    """A note about variants whose range overlaps the fastest one's, or about missing ranges after a single repeat."""
     known = [row for row in rows if row["samples_per_second"] is not None]
     if len(known) < 2:
         return []
@@ -141,7 +141,7 @@ def within_range(rows: Sequence[Row]) -> list[str]:
 
 
 def rates_of(row: Row) -> str:
-    """The median, and the range where there is one."""
+    """The median and, if there is one, the range."""
     if row["samples_per_second"] is None or row["least"] is None or row["most"] is None:
         return "-"
     told = value_of(row["samples_per_second"])
@@ -149,12 +149,12 @@ def rates_of(row: Row) -> str:
 
 
 def optional(value: float | None) -> str:
-    """A number, or a stroke."""
+    """A number, or "-"."""
     return "-" if value is None else value_of(value)
 
 
 def cells(row: Row) -> list[str]:
-    """A row in words."""
+    """The cells of a row as text."""
     if not row["succeeded"]:
         return [row["variant"], "failed"]
     return [
@@ -174,7 +174,7 @@ def cells(row: Row) -> list[str]:
 
 
 def columns(table: Table) -> list[int]:
-    """The columns in which something is known."""
+    """The columns in which some row has a value."""
     rows = [cells(row) for row in table["rows"] if row["succeeded"]]
     return [place for place in range(len(HEADER)) if place == 0 or any(row[place] != "-" for row in rows)]
 
@@ -211,7 +211,7 @@ def for_markdown(table: Table) -> str:
 
 
 def best_cells(rows: Sequence[Row]) -> Mapping[int, list[str]]:
-    """The variants that are best in a column, none if all are alike."""
+    """By column, the variants with the best value; columns in which all are equal are left out."""
     found = {}
     for place, name in (
         (5, "samples_per_second"),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The variants of a sweep: turns what was written into what is launched. Pure.
+"""Turns the user's list of variants into launches. Pure.
 
 Private to this collection, controller only.
 """
@@ -18,10 +18,10 @@ from ansible_collections.muster.training.plugins.module_utils._job import SAFE_R
 from ansible_collections.muster.training.plugins.plugin_utils._fit.template import HOLE, has_hole
 from ansible_collections.muster.training.plugins.plugin_utils._sweep.documents import Variant
 
-LONGEST = 45  # characters of a sweep's name with a variant's: runs have "-largest-2" or "-fit-b4096" behind it
-SHORT = {"launch_nnodes": "nnodes", "launch_nproc_per_node": "nproc_per_node"}  # which playbooks read, too
+LONGEST = 45  # characters of a sweep's name and a variant's: run_ids append "-largest-2" or "-fit-b4096"
+SHORT = {"launch_nnodes": "nnodes", "launch_nproc_per_node": "nproc_per_node"}  # short names that playbooks read, too
 SIZES = {*SHORT, *SHORT.values()}
-# What a sweep sets itself, and what is the same for all it launches
+# Variables that a sweep sets itself, or that are the same for all of its launches
 NOT_ITS_OWN = {
     *("launch_run_id", "launch_detach", "launch_replace", "launch_group", "launch_runs_directory"),
     *("launch_node_directory", "launch_report", "launch_fetch_record", "launch_currency", "launch_progress_interval"),
@@ -30,8 +30,8 @@ EXAMPLE = "sweep_variants: [{name: one, nnodes: 1}, {name: two, nnodes: 2}]"
 
 
 class Readers(NamedTuple):
-    """How values are read: arguments and environments as they were written, which raise ValueError, and what is wrong
-    with the values of a launch's variables."""
+    """Functions that read values. arguments, environment: return them as written, raise ValueError; wrong: returns the
+    problems of a launch's variables."""
 
     arguments: Callable[[object], list[str]]
     environment: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -39,8 +39,8 @@ class Readers(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What was written. args, fit_args: of all variants, before their own; keys: of a job file, with their variables;
-    options: the variables of a launch; machines: how many there are, 0 if nobody knows."""
+    """The user's input. args, fit_args: arguments of all variants, before their own; keys: a job file's keys with their
+    variables; options: variables of a launch; machines: their number, 0 if unknown."""
 
     sweep: str
     variants: object
@@ -53,7 +53,7 @@ class Given(NamedTuple):
 
 
 def read_variants(given: Given, readers: Readers) -> tuple[list[Variant], list[str]]:
-    """The variants, and one sentence for each thing that is wrong with them."""
+    """The variants, and one sentence for each problem with them."""
     if not isinstance(given.variants, (list, tuple)):
         return [], [f"sweep_variants is {ascii(given.variants)[:80]}, and it takes a list: {EXAMPLE}"]
     if not given.variants:
@@ -89,7 +89,7 @@ def wrong_name(name: object, sweep: str, others: Sequence[str]) -> str:
 def read_variant(
     name: str, one: Mapping[str, Any], allowed: Mapping[str, str], given: Given, readers: Readers
 ) -> tuple[Variant, list[str]]:
-    """A variant, and what is wrong with it."""
+    """A variant, and its problems."""
     variables: dict[str, Any] = {}
     said: list[str] = []
     for key, value in one.items():
@@ -130,7 +130,7 @@ def read_variant(
 
 
 def unknown(key: str, allowed: Mapping[str, str]) -> str:
-    """Says that nothing reads a setting of a variant, and what was meant."""
+    """The message about a setting that a variant cannot have, with a hint."""
     if key in NOT_ITS_OWN:
         return f"it sets {key}, which is the same for all: leave it out"
     near = difflib.get_close_matches(key, allowed, n=1)
