@@ -18,6 +18,7 @@ import tempfile
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -74,16 +75,22 @@ def inventory(lab: Lab, far: bool, directory: Path) -> Path:
         relay = shlex.join([sys.executable, str(Path(__file__).with_name("delay.py"))]) + f" %h %p {half:g}"
         own = text["training"]["vars"].get("ansible_ssh_common_args", "")
         text["training"]["vars"]["ansible_ssh_common_args"] = f"{own} -o ProxyCommand={shlex.quote(relay)}".strip()
-    path = directory / f"{'far' if far else 'near'}.yml"
+    return write_inventory(text, directory / f"{'far' if far else 'near'}.yml")
+
+
+def write_inventory(text: dict[str, Any], path: Path) -> Path:
+    """Write an inventory with connections of its own: those to nodes nearby would be taken for those far away."""
+    connections = path.with_suffix("")
+    connections.mkdir(exist_ok=True)
+    text["training"]["vars"]["ansible_control_path"] = f"{connections}/%%h"
     path.write_text(yaml.safe_dump(text))
     return path
 
 
 def run(words: list[str], path: Path, directory: Path) -> tuple[float, str]:
-    """How long a playbook takes, and what it prints. Connections are kept, apart for near and far."""
+    """How long a playbook takes, and what it prints."""
     environment = {
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(directory / path.stem),
         "ANSIBLE_CALLBACK_PLUGINS": str(directory),
         "ANSIBLE_CALLBACKS_ENABLED": "nodes_touched",
     }
@@ -140,8 +147,7 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
             "ansible_ssh_extra_args": alias,
         }
     text["training"]["hosts"] = nodes
-    path = directory / "many.yml"
-    path.write_text(yaml.safe_dump(text))
+    path = write_inventory(text, directory / "many.yml")
     words = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
     run(words, path, directory)  # opens the connections
     taken = [run(words, path, directory)[0] for _round in range(rounds)]

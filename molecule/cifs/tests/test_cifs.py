@@ -188,6 +188,7 @@ def test_the_share_is_renamed_under_the_mount(bench: Bench) -> None:
     bench.mount()
 
 
+@pytest.mark.thorough  # a server that falls silent takes away more, and comes back as well
 def test_the_server_restarts_under_the_mount(bench: Bench) -> None:
     bench.server.stop()
     started = time.monotonic()
@@ -243,6 +244,7 @@ def test_a_machine_starts_while_its_drive_is_gone_and_the_next_run_mounts_it(ben
     bench.write_and_read("after-a-start-without")
 
 
+@pytest.mark.thorough  # buckets are, by the same unit, in molecule/data
 def test_it_is_mounted_after_a_restart(bench: Bench) -> None:
     bench.machine.restart()
     drive.eventually("it is mounted", lambda: bench.mounted() != "", 120)

@@ -36,8 +36,11 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+THOROUGH = ("pdsh", "openmpi", "lightning")  # Lightning reads what it is given in tests/unit/oracles
+
+
 @pytest.mark.parametrize(
-    "way", [pytest.param(one, marks=pytest.mark.thorough) if one in ("pdsh", "openmpi") else one for one in WAYS]
+    "way", [pytest.param(one, marks=pytest.mark.thorough) if one in THOROUGH else one for one in WAYS]
 )
 def test_each_way(lab: Lab, nodes: list[str], way: str) -> None:
     kind, settings = WAYS[way]
