@@ -264,6 +264,8 @@ def _words(place: Path, seed: Path, changes: Path, link: str, network: str, libr
     return [
         # each of its system calls switches processes, and would wait for the scheduler on a busy machine
         *("chrt", "--rr", "1"),
+        # and between two processors each switch is an interrupt, for which all others on both of them wait
+        *("taskset", "--cpu-list", str(max(os.sched_getaffinity(0)))),
         # if its parent is killed, it and all of its processes are killed, too
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
         *(
