@@ -104,7 +104,7 @@ def test_what_a_registry_refuses_is_told(registry: Registry) -> None:
     """With its own words, the node that has asked it, and what to do."""
     pulls = f"node1: {registry.name} from node1 to docker: "
 
-    rc, said = registry.bring("wrong")
+    rc, said = registry.bring("not-this-7Qf3")
     assert rc == 2 and f"{pulls}{registry.place} does not let {USER} log in: " in said, said[-4000:]
     assert "401 Unauthorized" in said
     assert "Correct container_image_registry_user, container_image_registry_password, or the image's name" in said
