@@ -69,7 +69,7 @@ def test_podmans_own_root_is_the_user() -> None:
 
 
 def test_the_image_knows_the_user_by_name() -> None:
-    """pdsh, ssh and getpass refuse to work for a user without a name."""
+    """pdsh, ssh and pwd refuse to work for a user without a name."""
 
     def known(facts: dict[str, Any] | None = None, **given: Any) -> str:
         plan = node_plan(
