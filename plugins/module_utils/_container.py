@@ -44,7 +44,7 @@ def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: st
 def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
     """Content of /etc/passwd in the container, "" if the image's own suffices or the job mounts one.
 
-    pdsh, ssh and Python's getpass fail for a user without a name, and images do not know the node's users.
+    pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users.
     podman adds the user by itself.
     """
     uid = facts.get("uid", 0)
