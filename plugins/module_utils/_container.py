@@ -49,7 +49,7 @@ def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
     """
     uid = facts.get("uid", 0)
     brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
-    if not job.image or job.container_engine != "docker" or uid == 0 or brought:
+    if job.container_engine != "docker" or uid == 0 or brought:
         return ""
     user = f"{facts.get('user', 'user')}:x:{uid}:{facts.get('gid', 0)}::{run_directory}:/bin/sh"
     return f"root:x:0:0:root:/root:/bin/sh\n{user}\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"

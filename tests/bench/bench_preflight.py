@@ -30,8 +30,6 @@ LAB = "bench"
 LIMITS = {4: 15.0}
 """Seconds."""
 MOST_HOSTS = 16
-FIRST_EXTRA = 100
-"""Last number of the first address that a host gets besides its own."""
 EXPLANATION = """\
 Seconds from the start of `ansible-playbook preflight.yml` to its end, medians (fastest-slowest) of {rounds} rounds with
 connections of an earlier one. In the same call that reads its facts each node connects with each other both ways.
@@ -48,10 +46,7 @@ def inventory(lab: Lab, count: int, directory: Path) -> Path:
         host = lab.nodes[number // each]
         own = dict(hosts["hosts"][host.name])
         if each > 1:
-            own["node_address"] = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
-            done = lab.exec(host.name, ["ip", "address", "replace", f"{own['node_address']}/24", "dev", "eth0"])
-            if done.returncode:
-                raise LabError(f"{host.name}: {done.stderr.strip()}")
+            own["node_address"] = by_nodes.extra_address(lab, host, number)
         nodes[f"n{number}" if each > 1 else host.name] = own
     path = directory / f"{count}.yml"
     path.write_text(yaml.safe_dump({"training": {"hosts": nodes, "vars": hosts["vars"]}}))

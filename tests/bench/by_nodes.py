@@ -9,7 +9,19 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from tests.lab import LabError
+from tests.lab import Lab, LabError, Node
+
+FIRST_EXTRA = 100
+"""Last number of the first address that a host gets besides its own."""
+
+
+def extra_address(lab: Lab, host: Node, number: int) -> str:
+    """Give a host one more address, for one of several nodes that share it, and return it. Raises LabError."""
+    address = f"{host.address.rpartition('.')[0]}.{FIRST_EXTRA + number}"
+    done = lab.exec(host.name, ["ip", "address", "replace", f"{address}/24", "dev", "eth0"])
+    if done.returncode:
+        raise LabError(f"{host.name}: {done.stderr.strip()}")
+    return address
 
 
 def main(description: str | None, nodes: list[int], measure: Callable[[list[int], int], int]) -> int:
