@@ -13,8 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._rank_table import
 
 # Started in the image: puts our programs first on the image's own PATH.
 SHELL = 'PATH="$0:$PATH"; export PATH; exec "$@"'
-# The image's list of users, and the file of the run directory mounted over it.
-USERS, USERS_FILE = "/etc/passwd", "passwd"
+USERS = "/etc/passwd"  # the names of users, of the node as of an image
 
 
 def container_name(run_id: str, node_rank: int) -> str:
@@ -41,20 +40,6 @@ def mounts(job: Job, facts: Mapping[str, Any], run_directory: str, temporary: st
     return [*found, *job.container_mounts]
 
 
-def users(job: Job, facts: Mapping[str, Any], run_directory: str) -> str:
-    """Content of /etc/passwd in the container, "" if the image's own suffices or the job mounts one.
-
-    pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users.
-    podman adds the user by itself.
-    """
-    uid = facts.get("uid", 0)
-    brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
-    if job.container_engine != "docker" or uid == 0 or brought:
-        return ""
-    user = f"{facts.get('user', 'user')}:x:{uid}:{facts.get('gid', 0)}::{run_directory}:/bin/sh"
-    return f"root:x:0:0:root:/root:/bin/sh\n{user}\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
-
-
 def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
     """The options that give a container the job's user and the node's network, memory, limits and GPUs."""
     engine, user = job.container_engine, facts.get("uid", 0)
@@ -62,11 +47,16 @@ def engine_words(job: Job, facts: Mapping[str, Any]) -> list[str]:
     as_user = [f"--user={user}:{facts.get('gid', 0)}"]
     if engine == "podman" and user != 0:
         as_user = ["--userns=keep-id"]  # rootless podman maps the user to root by default; files must be the user's
+    # pdsh, ssh and Python's pwd fail for a user without a name, and images do not know the node's users; podman adds
+    # the user by itself. The node's file is root's: with one that the job could change, su would make it root.
+    brought = any(USERS in words for words in (*job.container_mounts, *job.container_options))
+    named = engine == "docker" and user != 0 and not brought
     return [
         "--network=host",
         f"--shm-size={job.container_shm_size}" if job.container_shm_size else "--ipc=host",
         *(f"--ulimit={limit}" for limit in job.container_ulimits),
         *as_user,
+        *([f"--volume={USERS}:{USERS}:ro"] if named else []),
         *(gpus[engine] if facts.get("gpu_count") else []),
     ]
 
@@ -108,7 +98,6 @@ def container_words(
         "--pull=never",  # a pull would exceed the launchers' wait for each other; role container_image does it
         f"--name={container_name(job.run_id, node.node_rank)}",
         *engine_words(job, facts),
-        *([f"--volume={run_directory}/{USERS_FILE}:{USERS}:ro"] if users(job, facts, run_directory) else []),
         *(f"--volume={mount}" for mount in mounts(job, facts, run_directory, temporary)),
         f"--workdir={facts['working_directory']['path']}",
         f"--env=USER={facts.get('user', 'root')}",  # an image does not know the node's users

@@ -11,12 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Mapping, Protocol
 
 from ansible_collections.muster.training.plugins.module_utils import _hostfile
-from ansible_collections.muster.training.plugins.module_utils._container import (
-    USERS_FILE,
-    container_words,
-    removal,
-    users,
-)
+from ansible_collections.muster.training.plugins.module_utils._container import container_words, removal
 from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.accelerate import Accelerate
 from ansible_collections.muster.training.plugins.module_utils._launchers.deepspeed import DeepSpeed, DeepSpeedRemote
@@ -152,15 +147,10 @@ def node_plan(
     launcher_environment = launcher.launcher_environment(job, table, node)
     gpu_samples = sample_command(facts)
     container: Container = {}
-    files = launcher.files(job, table, node, interpreter)
-    if gpu_samples:
-        files[FILE] = HEADER
     if job.image:
         names = [*environment, *launcher_environment, *job.variables]
         words = container_words(job, node, facts, run_directory, temporary, names)
         container = {"wrap": words, "remove": removal(job, node)}
-        if passwd := users(job, facts, run_directory):
-            files[USERS_FILE] = passwd
     return {
         **container,
         "run_id": job.run_id,
@@ -197,7 +187,7 @@ def node_plan(
         "remote_start": launcher.remote_start,
         "bare_launcher": launcher.bare_launcher,
         "launcher_environment": launcher_environment,
-        "files": files,
+        "files": {**launcher.files(job, table, node, interpreter), **({FILE: HEADER} if gpu_samples else {})},
         "programs": launcher.programs(node),
         "path_prefix": "/usr/bin" if job.image else interpreter.rpartition("/")[0],
         "working_directory": facts["working_directory"]["path"],
