@@ -21,7 +21,8 @@ from tests.unit.typed import begun, killed, typed
 pytestmark = pytest.mark.one_core  # it needs torch
 
 NODES = ["swift", "slow"]
-# Read by each Python of the job before anything else: on the second node a product takes three times its time.
+# Read by each Python of the job before anything else: on the second node a product takes fifteen times its time.
+# So much, since a process that often sleeps is given a busy core before others, which makes the other node slow as well.
 SLOW = """
 import os, sys, threading, time
 
@@ -33,7 +34,7 @@ def slow_down():
     def mm(*given, **more):
         start = time.perf_counter()
         found = product(*given, **more)
-        time.sleep(2 * (time.perf_counter() - start))
+        time.sleep(14 * (time.perf_counter() - start))
         return found
     torch.mm = mm
 if os.environ.get("GROUP_RANK") == "1":
