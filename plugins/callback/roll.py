@@ -45,6 +45,7 @@ extends_documentation_fragment:
 import atexit
 import contextlib
 import functools
+import gc
 import io
 import os
 import re
@@ -351,6 +352,9 @@ class CallbackModule(Default):
 
     @unless_verbose
     def v2_playbook_on_play_start(self, play: Any) -> None:
+        # Ansible forks a process for each task and node. What is there by now stays to the end: without this, the
+        # garbage collector of each process would go through it, and copy its memory (a tenth of a whole site.yml).
+        gc.freeze()
         self.end_task()
         self.end_stage()
         self.left_behind, self.watched = None, False  # for a run left on purpose, this has been shown

@@ -94,13 +94,18 @@ _value:
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+if TYPE_CHECKING:
+    from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+
+# choose is imported where it is used: Ansible loads all filters of a collection in each process that looks one up.
 
 
 def node_of(name: str, facts: Mapping[str, Any], directory: str) -> choose.Node:
     """The relevant part of a node's facts."""
+    from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+
     gpus, software = facts["gpus"], facts.get("software") or {}
     devices = tuple(
         (device["name"], (device["compute_capability"][0], device["compute_capability"][1]))
@@ -130,6 +135,8 @@ def software_choice(
     packages: list[str] | None = None,
 ) -> dict[str, Any]:
     """The software for these nodes."""
+    from ansible_collections.muster.training.plugins.plugin_utils._software import choose
+
     nodes = {name: node_of(name, one, directory) for name, one in facts.items()}
     wishes = choose.Wishes(str(version), str(cuda), str(python), str(flash_attention), manager, directory)
     try:

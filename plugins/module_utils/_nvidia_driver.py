@@ -10,13 +10,13 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._checks.software import LEAST_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.module_utils._node_driver import (
     DRIVER_PACKAGE,
     FABRIC_MANAGER,
     KERNEL_PACKAGE,
     branch_of,
 )
+from ansible_collections.muster.training.plugins.module_utils._versions import LEAST_DRIVER, version_tuple
 
 NOTHING, REFUSE, REBOOT = "nothing", "refuse", "reboot"
 LOAD, RELOAD, REBUILD = "load", "reload", "rebuild"  # actions on the module

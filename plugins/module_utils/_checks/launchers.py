@@ -10,7 +10,6 @@ import json
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed, odd_ones
-from ansible_collections.muster.training.plugins.module_utils._checks.software import version_tuple
 from ansible_collections.muster.training.plugins.module_utils._deepspeed_config import (
     REMOVED,
     REMOVED_SINCE,
@@ -19,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._deepspeed_config 
 )
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of
+from ansible_collections.muster.training.plugins.module_utils._versions import version_tuple
 
 NO_SSH_SINCE = (0, 14, 5)  # the first DeepSpeed whose launcher has --no_ssh
 PACKAGES = {  # package with a program on Debian and Ubuntu

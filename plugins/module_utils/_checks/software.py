@@ -11,15 +11,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed, odd_ones
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
-
-# The oldest driver for each major version of CUDA (docs.nvidia.com/deploy/cuda-compatibility, minor version
-# compatibility); a driver runs every older CUDA.
-LEAST_DRIVER = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
-
-
-def version_tuple(text: str) -> tuple[int, ...]:
-    """The numbers of a version, so that 535.183.01 sorts after 535.54.03."""
-    return tuple(int(part) for part in re.findall(r"[0-9]+", text))
+from ansible_collections.muster.training.plugins.module_utils._versions import LEAST_DRIVER, version_tuple
 
 
 def has_kernels(archs: Iterable[str], capability: Sequence[int]) -> bool:

@@ -15,11 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import listed
-from ansible_collections.muster.training.plugins.module_utils._checks.software import (
-    LEAST_DRIVER,
-    has_kernels,
-    version_tuple,
-)
+from ansible_collections.muster.training.plugins.module_utils._checks.software import has_kernels
+from ansible_collections.muster.training.plugins.module_utils._versions import LEAST_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     BROUGHT_PYTHON,
     FLASH_ATTENTION,

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_core  # it needs torch
 
 NODES = ["swift", "slow"]
 # Read by each Python of the job before anything else: on the second node a product takes fifteen times its time.
-# So much, since a process that often sleeps is given a busy core before others, which makes the other node slow as well.
+# So much, since a busy core is given first to what often sleeps, which makes the other node slow as well.
 SLOW = """
 import os, sys, threading, time
 

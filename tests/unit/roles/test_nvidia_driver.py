@@ -35,7 +35,7 @@ def test_account_is_kept_from_the_first_time_on_and_not_where_a_gpu_knows_none(t
         "hosts": "localhost",
         "gather_facts": False,
         "vars": {
-            "__nvidia_driver_node": facts,
+            "__nvidia_driver_first": facts,
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
         },

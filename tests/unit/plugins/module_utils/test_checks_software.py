@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._checks.software import has_kernels, version_tuple
+from ansible_collections.muster.training.plugins.module_utils._checks.software import has_kernels
+from ansible_collections.muster.training.plugins.module_utils._versions import version_tuple
 from tests.unit.healthy import Facts, cluster, findings, nothing, spoilt, together
 
 EVERYONE = ("node1", "node2", "node3", "node4")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._checks.software import LEAST_DRIVER, version_tuple
+from ansible_collections.muster.training.plugins.module_utils._versions import LEAST_DRIVER, version_tuple
 from ansible_collections.muster.training.plugins.plugin_utils._software.choose import dotted, minor_text, span
 from ansible_collections.muster.training.plugins.plugin_utils._software.tables import (
     BROUGHT_PYTHON,

@@ -1,0 +1,30 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All filters at once, as Ansible loads them in each process that looks one of them up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ansible_collections.muster.training.plugins import filter as filters
+
+COLLECTION = "ansible_collections.muster.training.plugins"
+LARGE = [f"{COLLECTION}.module_utils._checks", f"{COLLECTION}.plugin_utils._software", "ansible.playbook"]
+LOAD = """
+import importlib, sys
+sys.path[:0] = {path!r}
+for name in {names!r}:
+    importlib.import_module(name)
+print([name for name in {large!r} if name in sys.modules])
+"""
+
+
+def test_none_brings_what_only_its_use_needs() -> None:
+    names = [f"{COLLECTION}.filter.{path.stem}" for path in sorted(Path(filters.__path__[0]).glob("[a-z]*.py"))]
+    assert len(names) > 5
+    program = LOAD.format(path=sys.path, names=names, large=LARGE)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
