@@ -17,7 +17,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._run.reported import reported
-from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
+from ansible_collections.muster.training.plugins.module_utils._verdict import (
+    duration,
+    report_in_words,
+    silence_in_words,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import NodeRefusal, call_node
 
 ARGUMENT_SPEC = {
@@ -85,7 +89,7 @@ class ActionModule(ActionBase):
         display = Display()
         request = {**args, "operation": "watch", "wait": LONG_POLL, "cursors": {}}
         said: dict[str, Any] = {}
-        last = ""
+        last = newest = ""
         heard = progress = time.monotonic()
         alive = ""  # only rank 0's node knows
         parent = os.getppid()
@@ -114,6 +118,7 @@ class ActionModule(ActionBase):
                     report = reported(shown)
                     if report is not None:
                         said.update(report)
+                        newest = report_in_words(report) or newest
                     elif shown:
                         last = shown.strip() or last
                         display.display(shown)
@@ -136,8 +141,8 @@ class ActionModule(ActionBase):
             if now - progress >= args["progress_interval"]:
                 progress = now
                 elapsed = duration(status.get("updated", 0.0) - status.get("started", 0.0))
-                display.display(
-                    f"[muster] {elapsed}{alive}{silence_in_words(answer['silence'])} last line: {last[:160]}"
-                )
+                told = [f"reported: {newest[:160]}"] * bool(newest) + [f"last line: {last[:160]}"] * bool(last)
+                words = f"{alive}{silence_in_words(answer['silence'])} {'; '.join(told) or 'no output yet'}"
+                display.display(f"[muster] {elapsed}{words}")
         # ansible-playbook and its terminal are gone: nobody reads the output, and writing it would finally block
         return {"changed": False, "lost": True, "result": None, "said": said}

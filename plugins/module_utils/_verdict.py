@@ -244,6 +244,22 @@ def silence_in_words(seconds: float | None) -> str:
     return "" if seconds is None or seconds < 60 else f" no output for {seconds // 60:.0f} min;"
 
 
+def shown_values(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a job reported, as names and values for a terminal."""
+    shown = []
+    for key, value in said.items():
+        if isinstance(value, float):
+            value = f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+        shown.append((plain(str(key).replace("_", " ")), plain(str(value))))
+    return shown
+
+
+def report_in_words(report: Mapping[str, Any]) -> str:
+    """The numbers and texts of one report on one line, such as "step 20, loss 0.31"; "" without any."""
+    single = {key: value for key, value in report.items() if isinstance(value, (int, float, str))}
+    return ", ".join(f"{key} {value}" for key, value in shown_values(single))
+
+
 def render_last_lines(verdict: Mapping[str, Any], watched: bool) -> str:
     """The last output of the rank or launcher that failed first, for a terminal; "" if unknown.
 
@@ -269,15 +285,7 @@ def render_verdict(
     took = f" after {duration(verdict['ended'] - verdict['started'])}" if verdict["started"] else ""
     size = f"{verdict['nnodes']} node{'' if verdict['nnodes'] == 1 else 's'}, world size {verdict['world_size']}"
     lines = [f"run {verdict['run_id']} {verdict['state']}{took}: {size}"]
-    for key, value in said.items():
-        shown = (
-            f"{value:.4g}"
-            if isinstance(value, float) and abs(value) < 1000
-            else f"{value:.0f}"
-            if isinstance(value, float)
-            else value
-        )
-        lines.append(f"  {plain(str(key).replace('_', ' '))}: {plain(str(shown))}")
+    lines += [f"  {key}: {value}" for key, value in shown_values(said)]
     if verdict.get("cost") is not None:  # records of earlier versions have none
         lines.append(f"  cost: {money(verdict['cost'], verdict['currency'])}")
     failure = verdict["first_failure"]

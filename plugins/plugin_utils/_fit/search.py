@@ -12,6 +12,7 @@ from typing import TypedDict
 ROOM = 0.99  # target share of the memory: the line is a guess, and only a probe decides
 NEARLY, SHORT, FARTHEST = 0.02, 0.75, 32.0  # shares of a batch: how far to go above it, below it, and at most
 CONFIRMATIONS = 4  # most batches tried to confirm the result
+USUAL = 5  # probes of a search where memory is known, without the confirmation
 
 
 class Probe(TypedDict):
@@ -38,7 +39,8 @@ class Search(TypedDict):
 
 
 class Next(TypedDict):
-    """The next batch to try, or the result. result 0: nothing fits or was confirmed. left: about how many probes."""
+    """The next batch to try, or the result. result 0: nothing fits or was confirmed. left: about how many probes,
+    this one included, before the result is confirmed."""
 
     done: bool
     batch: int
@@ -129,14 +131,39 @@ def confirmed(history: Sequence[Probe], largest: int, search: Search) -> Next:
     return {"done": False, "batch": batch, "confirms": True, "result": 0, "left": 1}
 
 
+def remaining(probes: Sequence[Probe], search: Search) -> int:
+    """About how many probes are left: as many as if the limit were where memory puts it, or else halfway."""
+    low, high = bounds(probes)
+    limit = line(probes, 1.0)
+    if limit is None and high is None:
+        return max(2, USUAL - len(probes))
+    if limit is None:
+        limit = (low + (high or 0)) / 2
+    if high is not None:
+        limit = min(limit, high - 1)
+    unknown = Probe(
+        batch=0,
+        fits=False,
+        confirms=False,
+        run_id="",
+        why="",
+        seconds=0.0,
+        memory_mib=None,
+        total_mib=None,
+        samples_per_second=None,
+    )
+    imagined = list(probes)
+    while batch := candidate(imagined, search):
+        imagined.append({**unknown, "batch": batch, "fits": batch <= limit})
+    return len(imagined) - len(probes)
+
+
 def fit_next(history: Sequence[Probe], search: Search) -> Next:
     """The next step after these probes."""
     probes = [one for one in history if not one["confirms"]]
     batch = candidate(probes, search)
     if batch:
-        low, high = bounds(probes)
-        room = max(1, ((high or 4 * max(low, search["start"])) - low) // search["multiple"])
-        return {"done": False, "batch": batch, "confirms": False, "result": 0, "left": 1 + room.bit_length()}
+        return {"done": False, "batch": batch, "confirms": False, "result": 0, "left": remaining(probes, search)}
     largest, _high = bounds(probes)
     if largest == 0:
         return {"done": True, "batch": 0, "confirms": False, "result": 0, "left": 0}

@@ -185,7 +185,18 @@ def test_a_line_of_progress_comes_now_and_then(watch: Watch, capsys: pytest.Capt
 def test_what_the_job_reports_is_no_last_line(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = answer(status={"state": "running", "started": 1000.0, "updated": 1060.0})  # of a node that is not the first
     watch(answer('step 7\n \nMUSTER_RESULT {"a": 1}\n'), begun, END, seconds=30.0)
-    assert shown(capsys)[-1] == "[muster] 0:01:00 last line: step 7"
+    assert shown(capsys)[-1] == "[muster] 0:01:00 reported: a 1; last line: step 7"
+
+
+def test_of_a_job_that_only_reports_the_newest_is_shown(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = {"state": "running", "started": 1000.0, "updated": 1060.0}
+    reports = 'MUSTER_RESULT {"step": 9, "loss": 1}\nMUSTER_RESULT {"step": 10, "val_loss": 0.123456, "more": [1]}\n'
+    watch(answer(status=begun), answer(reports, status=begun), answer("", status=begun), END, seconds=30.0)
+    assert shown(capsys) == [
+        "[muster] 0:01:00 no output yet",
+        "[muster] 0:01:00 reported: step 10, val loss 0.1235",
+        "[muster] 0:01:00 reported: step 10, val loss 0.1235",
+    ]
 
 
 def test_a_job_that_hangs_is_noticed(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def test_the_largest_batch_is_found_and_confirmed_by_a_longer_run(cluster: Clust
     assert state["result"] == 40 and state["fastest"] == 40
     assert cluster.args[-1] == ["--batch=40", "--long"] and cluster.args[0] == ["--batch", "8"]
     assert (state["program"], state["nnodes"]) == ("train.py", 2)
-    assert said[0] == "probe 1 of about 5: batch 8" and ", 40 s each: " in said[2]
+    assert said[0] == "probe 1 of about 6: batch 8" and ", 40 s each: " in said[2]
     assert [one["memory_mib"] for one in state["history"]][:2] == [1800.0, 2600.0]
     assert state["history"][0]["total_mib"] == 40960, "of the node that has least"
 

@@ -71,6 +71,30 @@ def test_it_takes_seven_probes_or_fewer_on_average() -> None:
     assert sum(counts) / len(counts) <= 7.0, "the longer run that confirms the result among them"
 
 
+def test_the_number_of_probes_is_known_early() -> None:
+    # of a transformer on an H200, from launches of fit.yml
+    memory = {8: 22886.0, 16: 32636.0, 104: 131374.0, 112: 141006.0, 120: None}
+    history: list[Probe] = []
+    about = []
+    while not (following := fit_next(history, Search(start=8, multiple=8, most=4096, margin=0.05)))["done"]:
+        batch, confirms = following["batch"], following["confirms"]
+        about.append(len(history) + following["left"] + (not confirms))
+        history.append({**probe(batch, memory[batch] is not None, confirms, memory[batch]), "total_mib": 143156.0})
+    assert [one["batch"] for one in history] == [*memory, 104]
+    assert about == [6, 6, 5, 6, 6, 6]
+
+
+@given(st.integers(8, 5000), searches)
+def test_without_the_memory_the_number_of_probes_only_grows_while_all_fit(limit: int, search: Search) -> None:
+    history: list[Probe] = []
+    about = []
+    while not (following := fit_next(history, search))["done"]:
+        about.append(len(history) + following["left"] + (not following["confirms"]))
+        history.append(probe(following["batch"], following["batch"] <= limit, following["confirms"]))
+    too_large = next((place for place, one in enumerate(history) if not one["fits"]), len(history))
+    assert all(abs(guess - len(history)) <= 3 for guess in about[too_large + 1 :])
+
+
 def test_a_confirmation_that_fails_makes_it_smaller_and_not_for_ever() -> None:
     search = Search(start=64, multiple=8, most=64, margin=0.0)
     history = [probe(64, True)]
