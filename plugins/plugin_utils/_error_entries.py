@@ -940,6 +940,33 @@ LAUNCHERS = (
         weak=True,
     ),
     Entry(
+        id="native-crash",
+        title="A process crashed outside Python",
+        seen="Signal 11 (SIGSEGV) received by PID ...",
+        texts=(
+            r"Signal 11 \(SIGSEGV\) received by PID",
+            r"was killed by SIGSEGV",
+            r"Segmentation fault \(core dumped\)",
+        ),
+        cause="Compiled code accessed memory that it must not; mostly a package that was built for another torch, CUDA "
+        "or Python.",
+        remedy="""-e '{"launch_environment": {"PYTHONFAULTHANDLER": "1"}}' logs the line of Python where it happens; """
+        "reinstall the package of that line; ansible-playbook preflight.yml compares the versions on all nodes",
+        weak=True,
+    ),
+    Entry(
+        id="rank-variables-missing",
+        title="The script expects a launcher that starts its ranks",
+        seen="KeyError: 'LOCAL_RANK'",
+        texts=(
+            r"KeyError: '(?:RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
+            r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set",
+        ),
+        cause="launch_launcher: env starts one process per node, without RANK and LOCAL_RANK: Lightning starts the "
+        "others by itself, most scripts do not.",
+        remedy="leave launch_launcher out: torchrun starts one process per GPU and sets these variables",
+    ),
+    Entry(
         id="rank-failed",
         title="The launcher reports a failed rank",
         seen="torch.distributed.elastic.multiprocessing.errors.ChildFailedError",

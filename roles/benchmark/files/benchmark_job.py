@@ -309,6 +309,8 @@ def measure_collectives(ranks: Ranks, work: Row, seconds: float, scope: str) -> 
     sizes = [size for size in SIZES if size <= largest(ranks, work)]
     if scope == "node" and min(map(len, ranks.members.values())) < 2:
         return [], [] if ranks.size == len(ranks.nodes) else ["collectives of a node: one has a single process"]
+    if ranks.size < 2:
+        return [], ["collectives: there is a single process"]
     clock, rows, left_out, gone = Clock(ranks, seconds), [], [], set()
     spent: dict[str, float] = {}
     for size in sizes:
@@ -320,7 +322,7 @@ def measure_collectives(ranks: Ranks, work: Row, seconds: float, scope: str) -> 
                 gone.add(operation)
                 left_out.append(f"{operation} over {scope} from {size} bytes on: no time left")
                 continue
-            found = collective(ranks, operation, size, group, members) if len(members) > 1 else None
+            found = collective(ranks, operation, size, group, members)
             if found is None:
                 gone.add(operation)
                 left_out.append(f"{operation} over {scope}: not available with {ranks.backend}")

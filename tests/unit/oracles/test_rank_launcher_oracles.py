@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import ipaddress
 import json
@@ -32,6 +33,7 @@ from ansible_collections.muster.training.plugins.module_utils._job import Job
 from ansible_collections.muster.training.plugins.module_utils._launchers.ranks import common_network
 from ansible_collections.muster.training.plugins.module_utils._plan import launcher_of, node_plan
 from ansible_collections.muster.training.plugins.module_utils._rank_table import Host, RankTable, build_rank_table
+from ansible_collections.muster.training.plugins.module_utils._supervisor.programs import muster_rank
 from tests.unit.generated import clusters
 from tests.unit.oracles.open_mpi_map import open_mpi_map
 from tests.unit.supervised import make_job
@@ -333,6 +335,33 @@ def test_accelerate_starts_the_ranks_of_the_table(
             "no_python": True,
             "words": ["muster-rank"],
         }
+
+
+@needs("torch", "accelerate")
+def test_accelerate_starts_a_single_rank_as_any_other_launcher_does(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint(*map(os.environ.get, ['RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_PORT']))\n")
+    job = dataclasses.replace(job_of("accelerate"), script=str(script))
+    _table, (plan,) = planned(tmp_path, job, [Host("a", "127.0.0.1", 1)])
+    directory = tmp_path / "oracle" / "node0"
+    (directory / "plan.json").write_text(json.dumps(plan))
+    (directory / "environment.json").write_text("{}")
+    (directory / "bin").mkdir()
+    program = directory / "bin" / "muster-rank"
+    program.write_text(f"#!{sys.executable}\n{Path(muster_rank.__file__).read_text()}")
+    program.chmod(0o755)
+    rules = json.loads((directory / "rank.json").read_text())
+    (directory / "rank.json").write_text(json.dumps({**rules, "command": [sys.executable, str(script)]}))
+    done = subprocess.run(
+        [sys.executable, *plan["command"][1:]],
+        env={**os.environ, "PATH": f"{directory}/bin:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (directory / "ranks" / "0" / "stdout.log").read_text() == "0 0 1 29511\n"
 
 
 @needs("torch", "deepspeed")

@@ -36,21 +36,21 @@ WORK = {
     "matmul_size": 128,
     "largest": 4096,
     "collectives": OPERATIONS,
-    "rounds": [[[0, 1]]],
     "pair_bytes": 65536,
 }
 
 
-def run(directory: Path, seconds: dict[str, float], *before: str) -> dict[str, Any]:
+def run(directory: Path, seconds: dict[str, float], *before: str, processes: int = 2) -> dict[str, Any]:
     """What the program writes with so many seconds a phase; before: what starts it, besides Python."""
-    (directory / "work.json").write_text(json.dumps({**WORK, "seconds": seconds}))
+    rounds = [[[0, 1]]] if processes > 1 else []
+    (directory / "work.json").write_text(json.dumps({**WORK, "rounds": rounds, "seconds": seconds}))
     port = str(free_port())
-    processes = [
+    started = [
         subprocess.Popen(
             [sys.executable, *before, str(PROGRAM), str(directory / "work.json")],
             env={
                 **os.environ,
-                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)},
+                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "RANK": str(rank)},
                 **{"GROUP_RANK": str(rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
                 **{"GLOO_SOCKET_IFNAME": "lo", "MUSTER_RUN_DIRECTORY": str(directory)},
             },
@@ -58,9 +58,9 @@ def run(directory: Path, seconds: dict[str, float], *before: str) -> dict[str, A
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(processes)
     ]
-    for process in processes:
+    for process in started:
         output, _none = process.communicate(timeout=240)
         assert process.returncode == 0, output
     found: dict[str, Any] = json.loads((directory / "measured" / "benchmark.json").read_text())
@@ -88,3 +88,9 @@ def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
         *(f"{operation} over all from 8 bytes on: no time left" for operation in OPERATIONS),
         "1 of 1 rounds of pairs of nodes: no time left",
     ]
+
+
+def test_a_single_process_has_nothing_to_exchange(tmp_path: Path) -> None:
+    found = run(tmp_path, {"matmul": 5.0, "all": 60.0, "pairs": 60.0}, processes=1)
+    assert found["complete"] and found["collectives"] == [] and found["pairs"] == []
+    assert found["left_out"] == ["collectives: there is a single process"]

@@ -49,6 +49,8 @@ def place(plan: Data, rules: Data, environment: dict[str, str]) -> tuple[int, in
     node = plan["node"]
     rank, world = number(environment, rules["rank"]), number(environment, rules["world"])
     told = " or ".join(rules["rank"])
+    if rank is None and plan["world_size"] == 1:  # accelerate starts a single process without any variables
+        rank = 0
     if rank is None:
         raise Misplaced(f"{plan['launcher']} sets no {told} for a process on {node['name']}")
     if world is not None and world != plan["world_size"]:

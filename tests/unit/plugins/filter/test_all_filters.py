@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ansible_collections.muster.training.plugins import filter as filters
 
+pytestmark = pytest.mark.one_core
 COLLECTION = "ansible_collections.muster.training.plugins"
 LARGE = [f"{COLLECTION}.module_utils._checks", f"{COLLECTION}.plugin_utils._software", "ansible.playbook"]
 LOAD = """

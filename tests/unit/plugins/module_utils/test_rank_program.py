@@ -92,6 +92,11 @@ def test_another_place_is_refused(environment: dict[str, str], words: str) -> No
         place(PLAN, RULES, environment)
 
 
+def test_a_launcher_need_not_number_a_single_rank() -> None:
+    alone = {**PLAN, "world_size": 1, "node": {"name": "a", "slots": 1, "first_rank": 0, "node_rank": 0}}
+    assert place(alone, RULES, {}) == (0, 0)
+
+
 def test_a_misplaced_rank_starts_nothing(tmp_path: Path) -> None:
     directory = python(tmp_path, "print('started')")
     code, said = directory.run(rank=0)
