@@ -210,7 +210,9 @@ def process_words(process: dict[str, Any]) -> str:
     memory = f", {process['memory_mib']} MiB" if process["memory_mib"] else ""
     run = f", run {process['run']}" if process["run"] else ""
     orphan = ", its parent is gone" if process["orphan"] else ""
-    return f"process {process['pid']}{user} ({process['command'][:80]}{memory}{run}{orphan})"
+    command = " ".join(process["command"].split())  # a program given by -c has many lines
+    shown = command if len(command) <= 80 else f"{command[:77]}..."
+    return f"process {process['pid']}{user} ({shown}{memory}{run}{orphan})"
 
 
 def check_gpus(case: Case) -> list[Finding]:

@@ -99,6 +99,14 @@ def test_a_left_over_process_is_told_from_one_at_work() -> None:
     assert finding.todo == "wait for it, or kill it: kill 4711 (left over: its parent is gone)"
 
 
+def test_a_command_is_shown_on_one_line_and_shortened() -> None:
+    facts = cluster(2, gpu_count=1)
+    holder(facts, "node2", command="python3 -c \nimport torch\nx = 1\n" + "y" * 90, memory_mib=31330)
+    [finding] = findings(facts)
+    words = "python3 -c import torch x = 1 " + "y" * 47 + "..."
+    assert finding.found == f"GPUs are in use by process 4711 of ada ({words}, 31330 MiB)"
+
+
 def test_one_process_a_node_that_uses_all_gpus_is_not_too_few() -> None:
     facts = cluster(2, gpu_count=2)
     assert findings(facts, launcher="env", nproc_per_node=1) == []
