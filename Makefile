@@ -154,7 +154,7 @@ docs: $(TEST_READY) $(DOCS_READY) $(TREE) ## Make the documentation site in buil
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: system-packages environments lint-and-pylint units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
+test: system-packages environments lint-units-and-sanity molecule ## Everything: lint, unit tests, sanity, molecule on test hosts
 
 .PHONY: test-all
 test-all: export ROWS := all
@@ -206,12 +206,13 @@ changelog: $(TEST_READY) ## Enter changelogs/fragments and new plugins under the
 unit: $(TEST_READY) $(AXE) $(if $(filter all,$(ROWS)),$(TRANSFORMERS)/.ready) ## Unit tests; ROWS=all: those marked `thorough`, too
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal $(if $(filter all,$(ROWS)),,-m "not thorough") $(PYTEST_ARGS)
 
-# Unit tests wait at times, and sanity fills what they leave. Those of the two cores take the same ports: not side by side.
-.PHONY: units-and-sanity units
-units-and-sanity: $(TEST_READY)
-	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes units sanity-others
-units:
-	@$(MAKE) --no-print-directory SIDE_BY_SIDE= unit unit-newest
+# mypy takes one core at the end of lint, and unit tests wait at times: the rest of sanity has what they leave. Unit tests of
+# the two cores take the same ports: not side by side.
+.PHONY: lint-units-and-sanity lint-then-units
+lint-units-and-sanity: $(TEST_READY)
+	@$(MAKE) --no-print-directory --jobs SIDE_BY_SIDE=yes lint-then-units sanity-others
+lint-then-units:
+	@$(MAKE) --no-print-directory SIDE_BY_SIDE= lint-and-pylint unit unit-newest
 
 # Without what does not know of ansible-core: other programs that judge our output, what runs on the nodes by itself, what
 # needs other collections, and what is marked one_core.
@@ -235,7 +236,7 @@ sanity-pylint: $(TEST_READY)
 sanity-others: $(TEST_READY)
 	@if tests/newest_python >/dev/null; then \
 	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
+	  nice $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
 	else \
 	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
 	  $(BIN)/python tests/sanity.py others $(VENV); \

@@ -22,7 +22,6 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WORK = CHECKOUT / "build" / "sanity"
-INTERPRETERS = WORK / "bin"
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # ansible-test fetches get-pip.py from the Internet; the pip bundled with every Python suffices.
 GET_PIP = "import ensurepip\nensurepip.bootstrap(default_pip=True)\n"
@@ -107,9 +106,9 @@ def choice(part: str, number: int) -> list[str]:
     return ["--test", "pylint"] if part == "pylint" else ["--skip-test", "pylint"]
 
 
-def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def sanity(part: str, venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run ansible-test from a virtual environment, on a copy of the checkout and with its own home."""
-    work = WORK / venv.name.lstrip(".")
+    work = WORK / part / venv.name.lstrip(".")  # parts may run side by side
     collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
     copy_collection(collection)
     prepare_home(home)
@@ -120,7 +119,7 @@ def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "HOME": str(home),
-        "PATH": os.pathsep.join([str(binaries), str(INTERPRETERS), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(binaries), str(WORK / part / "bin"), os.environ["PATH"]]),
     }
     return subprocess.run(
         command,
@@ -136,12 +135,12 @@ def sanity(venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """Run all in parallel: each takes one core."""
-    link_interpreters(INTERPRETERS)
     part, *names = sys.argv[1:]
+    link_interpreters(WORK / part / "bin")
     print(f"sanity: {part} of ansible-test sanity with {' and '.join(names)}, told when it has ended", flush=True)
     with ThreadPoolExecutor() as pool:
         chosen = [choice(part, number) for number in range(len(names))]
-        ended = list(pool.map(sanity, map(Path, names), chosen))
+        ended = list(pool.map(sanity, [part] * len(names), map(Path, names), chosen))
     for done in ended:
         print(f"sanity: {shlex.join(done.args)}\n{done.stdout}", flush=True)
     return 1 if any(done.returncode for done in ended) else 0

@@ -17,7 +17,7 @@ LAUNCHERS: dict[str, dict[str, Any]] = {
     "openmpi": {"launch_launcher": "deepspeed", "launch_deepspeed_launcher": "openmpi"},
     "accelerate": {"launch_launcher": "accelerate", "nproc_per_node": 1},
 }
-FEW = ("mpirun", "pdsh")  # the others end in one of their ways
+FEW = ("mpirun", "accelerate")  # the others end in one of their ways; pdsh is stopped below
 
 
 def running(lab: Lab, launcher: str, run_id: str, *args: str) -> drive.Play:

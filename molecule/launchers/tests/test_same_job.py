@@ -36,7 +36,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-THOROUGH = ("pdsh", "openmpi", "lightning")  # Lightning reads what it is given in tests/unit/oracles
+# What Lightning and accelerate make of what they get is read in tests/unit/oracles; test_faults starts accelerate.
+THOROUGH = ("pdsh", "openmpi", "lightning", "accelerate")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def commands(printed: str, run: str) -> dict[str, str]:
     return {name: command for command, name in found}
 
 
+@pytest.mark.one_core
 def test_the_words_at_the_end_lead_on(directory: Path) -> None:
     environment = {
         **{"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(directory), "LC_ALL": "C.UTF-8"},

@@ -52,6 +52,7 @@ def test_a_report_is_made_of_the_latest_run_and_a_comparison_of_some(directory: 
     assert done.returncode == 2 and "there is no record" in done.stdout, done.stdout
 
 
+@pytest.mark.one_core
 def test_a_run_that_fails_ends_with_its_report_and_fails_all_the_same(directory: Path) -> None:
     job = ["-e", "run_id=failing", "-e", f"launch_script={directory}/bad.py"]
     done = typed(directory, [*PLAYBOOK.format("launch").split(), *job])

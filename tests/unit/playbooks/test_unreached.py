@@ -27,7 +27,11 @@ def inventory(directory: Path, hosts: dict[str, str]) -> None:
 
 # site.yml needs ansible.posix, which is in the environment of one ansible-core
 @pytest.mark.parametrize(
-    "playbook", ["ping", "preflight", "launch", pytest.param("site", marks=pytest.mark.one_core), "docker", "status"]
+    "playbook",
+    [
+        "launch",
+        *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "preflight", "site", "docker", "status")),
+    ],
 )
 def test_one_trouble_of_64_nodes_is_said_once(tmp_path: Path, playbook: str) -> None:
     inventory(tmp_path, {f"node{n}": CLOSED % n for n in range(1, 65)})
@@ -38,7 +42,9 @@ def test_one_trouble_of_64_nodes_is_said_once(tmp_path: Path, playbook: str) -> 
     assert len(done.stdout.splitlines()) < 25, done.stdout
 
 
-@pytest.mark.parametrize("playbook", ["ping", "preflight", "launch"])
+@pytest.mark.parametrize(
+    "playbook", ["preflight", *(pytest.param(one, marks=pytest.mark.one_core) for one in ("ping", "launch"))]
+)
 def test_where_others_answer_the_same_stands_in_one_finding(tmp_path: Path, playbook: str) -> None:
     here = f"{{ansible_connection: local, node_address: 10.0.0.9, launch_node_directory: {tmp_path}/node}}"
     inventory(tmp_path, {"a": here, "b": CLOSED % 2, "c": CLOSED % 3})
@@ -70,7 +76,7 @@ exit 255
 """
 
 
-@pytest.mark.parametrize("playbook", ["ping", "launch"])
+@pytest.mark.parametrize("playbook", ["launch", pytest.param("ping", marks=pytest.mark.one_core)])
 def test_the_words_of_an_ssh_that_ends_at_once_are_heard(tmp_path: Path, playbook: str) -> None:
     (tmp_path / "ssh").write_text(DEAF)
     (tmp_path / "ssh").chmod(0o755)

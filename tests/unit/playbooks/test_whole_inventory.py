@@ -34,14 +34,19 @@ LAUNCH = [
     (["good.yml", "gone.yml"], "the inventory is incomplete: {}/gone.yml could not be read"),
     (["good.yml"], "nnodes is 2, and the group has 1: a. Needed"),
 ]
+ELSEWHERE = ("site", "docker", "ping", "status", "logs", "stop")
 OTHERS = [(["other.yml"], EMPTY), (["good.yml", "paperspace.yml"], UNREAD)]
 
 
 @pytest.mark.parametrize(
     ("playbook", "sources", "text"),
     [
-        *((playbook, *case) for playbook in ("launch", "preflight") for case in LAUNCH),
-        *((playbook, *case) for playbook in ("site", "docker", "ping", "status", "logs", "stop") for case in OTHERS),
+        *(("launch", *case) for case in LAUNCH),
+        *(
+            pytest.param(playbook, *case, marks=pytest.mark.one_core)
+            for playbook, cases in (("preflight", LAUNCH), *((name, OTHERS) for name in ELSEWHERE))
+            for case in cases
+        ),
     ],
 )
 def test_nothing_starts_on_less_than_the_whole_inventory(
