@@ -41,12 +41,10 @@ Seconds from the start of the command to its end, medians (fastest-slowest) of {
 earlier one. Nothing is changed: site.yml has run before. far: all that SSH sends comes {half} ms later, both ways.
 site.yml is without python_env and pytorch, which the section on the Python environment measures. launch.yml starts
 a bare script on all nodes, with one rank each, and ends with it. {many} nodes are names of one test host, each with
-a connection of its own, and site.yml is without hosts_file and ssh_mesh there. What nodes do shares this machine's
-cores. tasks: those of site.yml that touch a node."""
+a connection of its own: what they do there shares this machine's cores.
+tasks: those of site.yml that touch a node."""
 # Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
 SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
-# What several names of one machine cannot have: a host name each, and a certificate each at one path.
-ONE_HOST = ["-e", '{"hosts_file_enabled": false, "ssh_mesh_enabled": false}']
 TASKS_ON_NODES = """\
 from ansible.plugins.callback import CallbackBase
 HERE = {"assert", "debug", "fail", "set_fact", "meta", "include_tasks", "include_role", "validate_argument_spec"}
@@ -124,14 +122,14 @@ def measure(counts: list[int], rounds: int) -> int:
             try:
                 over |= of_size(lab, count, rounds, directory)
                 if count == counts[0]:
-                    over |= on_one_host(lab, rounds, directory)
+                    launch_on_one_host(lab, rounds, directory)
             finally:
                 down(LAB)
     return over
 
 
-def on_one_host(lab: Lab, rounds: int, directory: Path) -> int:
-    """The rows of many nodes, all names of the first test host: of its loopback, with an address each for SSH."""
+def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
+    """The row of many nodes, all names of the first test host: of its loopback, with an address each for SSH."""
     text = yaml.safe_load(lab.inventory.read_text())
     host = lab.nodes[0]
     own, nodes = text["training"]["hosts"][host.name], {}
@@ -143,12 +141,10 @@ def on_one_host(lab: Lab, rounds: int, directory: Path) -> int:
         }
     text["training"]["hosts"] = nodes
     path = write_inventory(text, directory / "many.yml")
-    over = 0
-    for name, words in {"launch.yml": job_of(ON_ONE_HOST, directory), "site.yml": [*SITE, *ONE_HOST]}.items():
-        run([f"playbooks/{name}", *words], path, directory)  # opens the connections
-        results = [run([f"playbooks/{name}", *words], path, directory) for _round in range(rounds)]
-        over |= judged_row(name, ON_ONE_HOST, False, results)
-    return int(over)
+    words = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
+    run(words, path, directory)  # opens the connections
+    taken = [run(words, path, directory)[0] for _round in range(rounds)]
+    print_row("launch.yml", ON_ONE_HOST, "", taken)
 
 
 def print_row(name: str, count: int, distance: str, taken: list[float], tasks: str = "", kept: str = "") -> None:
@@ -178,20 +174,15 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
         for name, words in playbooks.items():
             run([f"playbooks/{name}", *words], path, directory)  # opens the connections
             results = [run([f"playbooks/{name}", *words], path, directory) for _round in range(rounds)]
-            over |= judged_row(name, count, far, results)
+            taken = [seconds for seconds, _text in results]
+            median, limit = statistics.median(taken), LIMITS.get((name, count, far))
+            found = re.search(r"nodes touched by (\d+) tasks", results[-1][1])
+            tasks = found.group(1) if found and name == "site.yml" else ""
+            is_kept = (limit is None or median < limit) and int(tasks or 0) <= MOST_TASKS
+            kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
+            print_row(name, count, "far" if far else "", taken, tasks, kept)
+            over |= not is_kept
     return int(over)
-
-
-def judged_row(name: str, count: int, far: bool, results: list[tuple[float, str]]) -> bool:
-    """Print the row of a playbook's rounds, each a time and what it printed; whether a limit is not kept."""
-    taken = [seconds for seconds, _text in results]
-    limit = LIMITS.get((name, count, far))
-    found = re.search(r"nodes touched by (\d+) tasks", results[-1][1])
-    tasks = found.group(1) if found and name == "site.yml" else ""
-    is_kept = (limit is None or statistics.median(taken) < limit) and int(tasks or 0) <= MOST_TASKS
-    kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
-    print_row(name, count, "far" if far else "", taken, tasks, kept)
-    return not is_kept
 
 
 if __name__ == "__main__":
