@@ -84,17 +84,6 @@ def test_the_number_of_probes_is_known_early() -> None:
     assert about == [6, 6, 5, 6, 6, 6]
 
 
-@given(st.integers(8, 5000), searches)
-def test_without_the_memory_the_number_of_probes_only_grows_while_all_fit(limit: int, search: Search) -> None:
-    history: list[Probe] = []
-    about = []
-    while not (following := fit_next(history, search))["done"]:
-        about.append(len(history) + following["left"] + (not following["confirms"]))
-        history.append(probe(following["batch"], following["batch"] <= limit, following["confirms"]))
-    too_large = next((place for place, one in enumerate(history) if not one["fits"]), len(history))
-    assert all(abs(guess - len(history)) <= 3 for guess in about[too_large + 1 :])
-
-
 def test_a_confirmation_that_fails_makes_it_smaller_and_not_for_ever() -> None:
     search = Search(start=64, multiple=8, most=64, margin=0.0)
     history = [probe(64, True)]
