@@ -17,7 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._connection_troubl
     connection_findings,
     trouble_of,
 )
-from ansible_collections.muster.training.plugins.module_utils._findings import printable, render_table
+from ansible_collections.muster.training.plugins.module_utils._findings import render_table
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 
 ARGUMENT_SPEC = {
@@ -75,8 +76,7 @@ def render(rows: list[dict[str, Any]]) -> str:
     lines = [("NODE", "ADDRESS", "ANSWERS", "DRIVER", "GPUS")]
     for one in rows:
         answers = "yes" if one["reached"] else "NO"
-        last = printable(one["gpus"] or one["message"])
-        last = last if len(last) <= WIDEST else f"{last[:WIDEST]}..."
+        last = one_line(one["gpus"] or one["message"], WIDEST)
         lines.append((one["node"], one["address"], answers, one["driver"] or "-", last))
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     table = [

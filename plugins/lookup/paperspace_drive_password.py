@@ -72,12 +72,12 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     NotFoundError,
     PaperspaceError,
-    one_line,
 )
 from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import get_drive
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 
 IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; 600 MiB seen with NVLink fabrics
 
@@ -210,9 +211,8 @@ def process_words(process: dict[str, Any]) -> str:
     memory = f", {process['memory_mib']} MiB" if process["memory_mib"] else ""
     run = f", run {process['run']}" if process["run"] else ""
     orphan = ", its parent is gone" if process["orphan"] else ""
-    command = " ".join(process["command"].split())  # a program given by -c has many lines
-    shown = command if len(command) <= 80 else f"{command[:77]}..."
-    return f"process {process['pid']}{user} ({shown}{memory}{run}{orphan})"
+    command = one_line(process["command"], 80)  # a program given by -c has many lines
+    return f"process {process['pid']}{user} ({command}{memory}{run}{orphan})"
 
 
 def check_gpus(case: Case) -> list[Finding]:

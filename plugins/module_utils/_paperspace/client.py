@@ -16,6 +16,7 @@ import time
 import urllib.parse
 from typing import Any, Callable, Mapping, NamedTuple
 
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     DEFAULT_URL,
     AnswerError,
@@ -28,7 +29,6 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     RateLimitError,
     RequestError,
     ServerError,
-    one_line,
 )
 from ansible_collections.muster.training.plugins.module_utils._paperspace.transport import (
     Response,

@@ -14,15 +14,6 @@ DEFAULT_URL = "https://api.paperspace.com/v1"
 KEYS_PAGE = "https://console.paperspace.com/settings/apikeys"
 STATUS_PAGE = "https://status.paperspace.com"
 
-MAX_MESSAGE = 300
-
-
-def one_line(text: object, limit: int = MAX_MESSAGE) -> str:
-    """Text from outside as one short printable line: no control or format characters, no lone surrogates."""
-    printable = "".join(char if char.isprintable() else " " for char in str(text)[: 10 * limit])
-    line = " ".join(printable.split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
-
 
 class PaperspaceError(Exception):
     """A request failed. str() is the complete one-line message for a person.

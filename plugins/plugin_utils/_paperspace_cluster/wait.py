@@ -14,13 +14,13 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import EVENT_ENDED
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     LostAnswerError,
     NotFoundError,
     RequestError,
-    one_line,
 )
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Machine

@@ -36,7 +36,7 @@ def test_each_entry_has_a_recorded_text_and_says_where_it_was_recorded() -> None
     assert sorted(TEXTS) == sorted(ENTRIES)
     for path in RECORDED.glob("*.txt"):
         assert re.match(
-            r"# source: ([\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on \w[\w ]+)\n.", path.read_text()
+            r"# source: ([\w.-]+/[\w.-]+#\d+|the guide to \w[\w ]+|a run on one H200)\n.", path.read_text()
         ), path.name
 
 

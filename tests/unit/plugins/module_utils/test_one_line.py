@@ -1,0 +1,33 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Text from outside becomes one short line that a terminal shows as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("two\n\twords ", "two words"),
+        ("a\x1b[2Jb\u202ec\ud800d", "a [2Jb c d"),
+        (404, "404"),
+        ("x" * 10, "x" * 10),
+        ("x" * 11, "x" * 7 + "..."),
+    ],
+)
+def test_a_line_of_ten_characters(text: object, line: str) -> None:
+    assert one_line(text, 10) == line
+
+
+@given(st.text(), st.integers(min_value=3, max_value=20))
+def test_it_is_short_and_printable_and_stays_what_it_is(text: str, limit: int) -> None:
+    line = one_line(text, limit)
+    assert len(line) <= limit and line.isprintable()
+    assert one_line(line, limit) == line
