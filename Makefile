@@ -234,13 +234,12 @@ sanity-pylint: $(TEST_READY)
 	@$(BIN)/python tests/sanity.py pylint $(VENV)
 
 sanity-others: $(TEST_READY)
-	@if tests/newest_python >/dev/null; then \
-	  $(MAKE) --no-print-directory $(NEWEST_READY); \
-	  nice $(BIN)/python tests/sanity.py others $(VENV) $(NEWEST); \
+	@newest=; if tests/newest_python >/dev/null; then \
+	  $(MAKE) --no-print-directory $(NEWEST_READY); newest=$(NEWEST); \
 	else \
 	  echo "sanity: not run with $$(grep ansible-core= tests/requirements-newest.txt): it needs Python 3.12 or 3.13, and none was found"; \
-	  $(BIN)/python tests/sanity.py others $(VENV); \
-	fi
+	fi; \
+	nice $(BIN)/python tests/sanity.py others $(VENV) $$newest
 
 .PHONY: molecule
 molecule: system-packages $(TEST_READY) ## Molecule on test hosts: all scenarios, or SCENARIO=... with every row
@@ -252,5 +251,5 @@ endif
 
 # The longest come first: who is free takes the next.
 molecule-%:
-	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $${PYTEST_ADDOPTS:-}") \
+	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,MUSTER_ROWS=few PYTEST_ADDOPTS="-m 'not thorough' $${PYTEST_ADDOPTS:-}") \
 	  tests/named $* tests/molecule $*

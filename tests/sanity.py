@@ -4,6 +4,8 @@
     python tests/sanity.py others .venv             # all other tests
     python tests/sanity.py others .venv build/newest  # in the second one, only tests that depend on ansible-core
 
+ROWS=all, as `make test-all` has it, also runs what costs much and says little more: see LEFT_OUT and imports().
+
 ansible-test needs three things that a checkout on a machine with pyenv, or without the Internet, lacks: a physical
 directory .../ansible_collections/muster/training, interpreters that are not shims, and its own get-pip.py. All are made
 under build/sanity, as is the home directory of the tests: nothing outside the checkout is written.
@@ -17,7 +19,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -29,6 +33,13 @@ GET_PIP_VERSIONS = ("24_2", "25_2")  # of ansible-core 2.19 and of 2.20 to 2.22
 # Tests that depend on ansible-core: its loader, its rules for plugins, the Pythons that it supports. All others run the
 # same programs on the same files with any ansible-core.
 BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", "runtime-metadata", "validate-modules")
+
+# What a user gets. ruff and mypy look at the tests; pylint takes as long for them as for all of this.
+SHIPPED = ("plugins/.*", "roles/.*", "examples/.*")
+# ruff and yamllint have looked for the same, by the same rules and more.
+LEFT_OUT = ("pep8", "yamllint")
+# Run nodes, and no controller: no plugin of a controller is imported with them, which is what takes long.
+OF_NODES = ("3.8", "3.9", "3.10")
 
 
 def copy_collection(target: Path) -> None:
@@ -99,38 +110,63 @@ def prepare_home(home: Path) -> None:
     (pip / "pip.conf").write_text(pip_configuration())
 
 
-def choice(part: str, number: int) -> list[str]:
-    """Options that select the tests of a part. number: 0 for the first virtual environment, more for a later one."""
+def options(flag: str, names: Iterable[str]) -> list[str]:
+    """A flag before each of the names."""
+    return [word for name in names for word in (flag, name)]
+
+
+def imports(venv: Path, interpreters: Path) -> list[list[str]]:
+    """Import tests with the Pythons of nodes that are here, and of those of controllers with the environment's own."""
+    asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    known = [version for version in OF_NODES if (interpreters / f"python{version}").exists()]
+    # The newest ansible-core no longer runs nodes with 3.8, and otherwise imports the same files as the oldest.
+    of_nodes = known if venv.name == ".venv" else [version for version in known if version != "3.8"][:1]
+    return [["--test", "import", "--python", version] for version in (*of_nodes, own)]
+
+
+def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list[str]]:
+    """The options of each run of ansible-test. number: 0 for the first virtual environment, more for a later one."""
+    everything = os.environ.get("ROWS") == "all"
+    if part == "pylint":
+        return [["--test", "pylint", *(() if everything else SHIPPED)]]
+    if everything:
+        return [options("--test", BY_CORE) if number else ["--skip-test", "pylint"]]
     if number:
-        return [word for test in BY_CORE for word in ("--test", test)]
-    return ["--test", "pylint"] if part == "pylint" else ["--skip-test", "pylint"]
+        first = options("--test", (test for test in BY_CORE if test != "import"))
+    else:
+        first = options("--skip-test", ("pylint", "import", *LEFT_OUT))
+    return [first, *imports(venv, interpreters)]
 
 
-def sanity(part: str, venv: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+def sanity(part: str, number: int, venv: Path) -> list[subprocess.CompletedProcess[str]]:
     """Run ansible-test from a virtual environment, on a copy of the checkout and with its own home."""
     work = WORK / part / venv.name.lstrip(".")  # parts may run side by side
     collection, home = work / "ansible_collections" / "muster" / "training", work / "home"
     copy_collection(collection)
     prepare_home(home)
-    binaries = (CHECKOUT / venv / "bin").absolute()
+    binaries, interpreters = (CHECKOUT / venv / "bin").absolute(), WORK / part / "bin"
     # ansible-test uses the Python that runs it as the controller's.
     command = [str(binaries / "python"), str(binaries / "ansible-test"), "sanity"]
-    command += ["--local", "--requirements", "--color", "no", *tests]
+    command += ["--local", "--requirements", "--color", "no"]
     environment = {
         **os.environ,
         "HOME": str(home),
-        "PATH": os.pathsep.join([str(binaries), str(WORK / part / "bin"), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(binaries), str(interpreters), os.environ["PATH"]]),
     }
-    return subprocess.run(
-        command,
-        cwd=collection,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    return [
+        subprocess.run(
+            [*command, *chosen],
+            cwd=collection,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        for chosen in choices(part, number, venv, interpreters)
+    ]
 
 
 def main() -> int:
@@ -139,8 +175,7 @@ def main() -> int:
     link_interpreters(WORK / part / "bin")
     print(f"sanity: {part} of ansible-test sanity with {' and '.join(names)}, told when it has ended", flush=True)
     with ThreadPoolExecutor() as pool:
-        chosen = [choice(part, number) for number in range(len(names))]
-        ended = list(pool.map(sanity, [part] * len(names), map(Path, names), chosen))
+        ended = [*chain(*pool.map(sanity, [part] * len(names), range(len(names)), map(Path, names)))]
     for done in ended:
         print(f"sanity: {shlex.join(done.args)}\n{done.stdout}", flush=True)
     return 1 if any(done.returncode for done in ended) else 0

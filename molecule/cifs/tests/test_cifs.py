@@ -111,6 +111,7 @@ def changes(play: drive.Play) -> int:
     return sum(int(number) for number in re.findall(r"changed=(\d+)", play.output))
 
 
+@pytest.mark.thorough  # buckets are mounted by the same task files; in molecule/data they are shown in check mode
 def test_nothing_is_done_in_check_mode(bench: Bench) -> None:
     play = bench.site("--check", "--diff")
     assert play.rc == 0 and f"What={bench.share('training-data')}" in play.output, play.output

@@ -116,6 +116,7 @@ def test_a_node_on_which_a_run_is_on_is_left_alone(lab: Lab) -> None:
     assert version(lab, "node1") == "535.183.01"
 
 
+@pytest.mark.thorough  # node3 comes to the scenario with an interrupted purge, and its driver is another branch then
 def test_an_older_branch_after_an_interruption_in_the_purge(lab: Lab) -> None:
     play = drive.start(CONVERGE, lab.inventory, options=("--limit", "node3"), nvidia_driver_branch="535")
     drive.eventually("the driver is purged", lambda: "nvidia-driver-570" not in packages(lab, "node3"), timeout=120)

@@ -187,39 +187,39 @@ def test_what_an_interrupted_run_left_undone_is_done_by_the_next(lab: Lab) -> No
 
 def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> None:
     """With an authority of its own, whose certificates end in a few hours: node4 is a stranger to it at first."""
-    three = _with_nodes(lab, tmp_path / "three.yml", ["node1", "node2", "node3"])
-    four = _with_nodes(lab, tmp_path / "four.yml", ["node1", "node2", "node3", "node4"])
+    two = _with_nodes(lab, tmp_path / "two.yml", ["node1", "node2"])
+    three = _with_nodes(lab, tmp_path / "three.yml", ["node1", "node2", "node4"])
     addresses = {node.name: node.address for node in lab.nodes}
     short = {"ssh_mesh_valid_for": "4h", "ssh_mesh_renew_before": "2h"}
 
-    _mesh(three, tmp_path / "ca", **short)
-    assert logins(lab, "node1", ["node2", "node3"]) == {"node2": "node2", "node3": "node3"}
+    _mesh(two, tmp_path / "ca", **short)
+    assert logins(lab, "node1", ["node2"]) == {"node2": "node2"}
     assert (
         "Permission denied" in logins(lab, "node4", ["node1"])["node1"]
         or "verification failed" in logins(lab, "node4", ["node1"])["node1"]
     )
     assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
 
-    before = {node: _files(lab, node) for node in ("node1", "node2", "node3")}
-    _mesh(four, tmp_path / "ca", "--limit", "node4", **short)
+    before = {node: _files(lab, node) for node in ("node1", "node2")}
+    _mesh(three, tmp_path / "ca", "--limit", "node4", **short)
     assert {node: _files(lab, node) for node in before} == before, "a new node touches only itself"
     for node in before:
         assert logins(lab, "node4", [node]) == {node: node}
     # The others trust the authority for the nodes that they know of.
     assert "verification failed" in logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
-    _mesh(four, tmp_path / "ca", **short)
+    _mesh(three, tmp_path / "ca", **short)
     for node in before:
         assert logins(lab, node, [addresses["node4"]]) == {addresses["node4"]: "node4"}
 
-    _mesh(three, tmp_path / "ca", **short)  # node4 has left
+    _mesh(two, tmp_path / "ca", **short)  # node4 has left
     assert "Permission denied" in logins(lab, "node4", ["node1"])["node1"]
     refused = logins(lab, "node1", [addresses["node4"]])[addresses["node4"]]
     assert "revoked" in refused or "verification failed" in refused
     assert logins(lab, "node1", ["node2"]) == {"node2": "node2"}
 
     assert _validity(lab, "node1") < 4 / 24
-    play = _mesh(four, tmp_path / "ca")  # it is back, and 4 hours are less than 12 weeks: all are renewed
-    names = [node.name for node in lab.nodes]
+    play = _mesh(three, tmp_path / "ca")  # it is back, and 4 hours are less than 12 weeks: all are renewed
+    names = [*before, "node4"]
     for node in names:
         assert logins(lab, node, names) == {name: name for name in names}
         assert _validity(lab, node) > 360
@@ -230,6 +230,7 @@ def test_a_node_joins_alone_leaves_and_comes_back(lab: Lab, tmp_path: Path) -> N
 def test_a_machine_that_takes_another_name_gets_no_certificate_for_it(lab: Lab, tmp_path: Path) -> None:
     """node3 calls itself github.com; and an earlier certificate that says so is revoked."""
     authority = tmp_path / "ca"
+    pair = _with_nodes(lab, tmp_path / "pair.yml", ["node1", "node3"])
     playbook = tmp_path / "wrong.yml"
     names = "{{ [inventory_hostname, 'github.com'] }}"
     role = {"role": "muster.training.ssh_mesh", "vars": {"ssh_mesh_port": 2222, "__ssh_mesh_names": names}}
@@ -240,13 +241,13 @@ def test_a_machine_that_takes_another_name_gets_no_certificate_for_it(lab: Lab, 
         f" -o HostName={lab.node('node3').address} -o HostKeyAlias=github.com muster@github.com hostname"
     )
     try:
-        wrong = drive.run(str(playbook), lab.inventory, ssh_mesh_authority=str(authority))
+        wrong = drive.run(str(playbook), pair, ssh_mesh_authority=str(authority))
         assert wrong.rc == 0, wrong.output
         principals = lab.exec("node3", ["ssh-keygen", "-L", "-f", certificate]).stdout
         assert "github.com" in principals
         assert lab.exec("node3", ["cp", certificate, "/var/tmp/wrong-cert.pub"]).returncode == 0
         lab.exec("node3", ["hostname", "github.com"])
-        _mesh(lab.inventory, authority)
+        _mesh(pair, authority)
         principals = lab.exec("node3", ["ssh-keygen", "-L", "-f", certificate]).stdout
         assert "node3" in principals and "github" not in principals
         asked = ["ssh-keygen", "-Q", "-f", "/etc/ssh/muster_ssh_mesh_revoked"]

@@ -53,6 +53,7 @@ def losses(directory: Path) -> list[float]:
     return [json.loads(path.read_text())["said"]["loss"] for path in (directory / "runs").glob("sweep-*/result.json")]
 
 
+@pytest.mark.thorough  # oracles/test_train_ddp.py trains with this example, by FSDP
 def test_strategies_do_the_same_work(directory: Path) -> None:
     found = swept(directory, "ddp-1", "fsdp-2")
     (table,) = found["tables"]

@@ -167,6 +167,7 @@ def test_one_line_of_configuration_gives_the_cluster(project: Project, server: P
     }
 
 
+@pytest.mark.one_core
 def test_every_variable_is_in_the_manual(project: Project) -> None:
     manual = yaml.safe_load(paperspace.DOCUMENTATION)["notes"]
     for name in project.inventory().hosts["node-0"]:
@@ -193,6 +194,7 @@ def test_all_pages_are_read(project: Project, server: PaperspaceServer) -> None:
     assert [request.path for request in server.requests] == ["/machines"] * 3 + ["/private-networks"]
 
 
+@pytest.mark.one_core
 def test_options_choose_and_say_what_they_left_out(project: Project, server: PaperspaceServer) -> None:
     server.account.networks.append(network(2, name="mine"))
     server.account.machines += [
@@ -213,6 +215,7 @@ def test_options_choose_and_say_what_they_left_out(project: Project, server: Pap
         assert PREFIX + text in run.stdout
 
 
+@pytest.mark.one_core
 def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
     server.account.machines.append(machine(2, usageRate=1.89))
     options = {"query": "[?usageRate < `3` || name == 'node-0'].id"}
@@ -220,6 +223,7 @@ def test_a_question_chooses(project: Project, server: PaperspaceServer) -> None:
     assert PREFIX + "left out by query: node-1 (ps000001)" in project.inventory(options, "-v").stdout
 
 
+@pytest.mark.one_core
 @pytest.mark.parametrize(
     ("query", "words"),
     [("[?usageRate <]", "is wrong at character 14, at ']'"), ("length(@)", "yields no list of machines")],
@@ -228,6 +232,7 @@ def test_a_question_that_chooses_nothing_is_an_error(project: Project, query: st
     assert words in failed(project.inventory({"query": query}))
 
 
+@pytest.mark.one_core
 def test_connecting_over_private_addresses_with_ids_for_names(project: Project) -> None:
     run = project.inventory({"connect_with": "private", "hostnames": ["id"], "user": "ubuntu"})
     assert run.hosts["ps000000"]["ansible_host"] == "10.64.0.10"
@@ -251,6 +256,7 @@ def test_constructed_variables_and_groups(project: Project, server: PaperspaceSe
     assert run.group("type_A100_80G") == ["node-2"]
 
 
+@pytest.mark.one_core
 def test_nothing_to_do_is_a_warning_that_says_why(project: Project, server: PaperspaceServer) -> None:
     run = project.inventory({"region": "ca1"})
     assert (run.code, run.hosts) == (0, {})
@@ -296,6 +302,7 @@ def test_what_the_group_says_comes_before_the_drive(project: Project, cluster: d
     assert project.inventory({"cluster": "bert"}).hosts["bert-0"]["cifs_share_mounts"] == []
 
 
+@pytest.mark.one_core
 @pytest.mark.parametrize("options", [{"cluster": "bert", "drive_path": ""}, {"private_network": "muster-bert"}])
 def test_a_drive_that_is_not_wanted_is_not_asked_for(
     project: Project, server: PaperspaceServer, cluster: dict[str, Any], options: dict[str, str]
@@ -304,6 +311,7 @@ def test_a_drive_that_is_not_wanted_is_not_asked_for(
     assert "/shared-drives" not in [request.path for request in server.requests]
 
 
+@pytest.mark.one_core
 def test_no_password_is_in_the_cache(project: Project, cluster: dict[str, Any]) -> None:
     options = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "kept"}
     for _turn in range(2):
@@ -327,12 +335,14 @@ def failed(run: Run) -> str:
 LIVE_401 = "GET /machines: HTTP 401 UNAUTHORIZED: You must be logged in to access this method."
 
 
+@pytest.mark.one_core
 def test_no_key(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY=""))
     assert "no API key: the option api_key, PAPERSPACE_API_KEY, ~/.paperspace/credentials.toml and" in message
     assert "Create a key at https://console.paperspace.com/settings/apikeys" in message
 
 
+@pytest.mark.one_core
 def test_a_wrong_key(project: Project) -> None:
     message = failed(project.inventory(PAPERSPACE_API_KEY="wrong"))
     assert message == (
@@ -426,6 +436,7 @@ def test_failures_that_pass_without_a_new_try(
     assert message.startswith("GET /machines")
 
 
+@pytest.mark.one_core
 def test_a_busy_server_is_asked_again_and_the_waiting_is_shown(project: Project, server: PaperspaceServer) -> None:
     server.faults = [
         Fault(status=429, times=1, headers={"Retry-After": "1"}, body=body("TOO_MANY_REQUESTS", "Slow down.")),
@@ -564,6 +575,7 @@ def test_the_key_is_nowhere(project: Project, server: PaperspaceServer) -> None:
 CACHE = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": "cache"}
 
 
+@pytest.mark.one_core
 def test_the_cache_holds_the_raw_answer_so_that_options_count_at_once(
     project: Project, server: PaperspaceServer
 ) -> None:
@@ -577,6 +589,7 @@ def test_the_cache_holds_the_raw_answer_so_that_options_count_at_once(
     assert json.loads(json.loads(file.read_text())["__payload__"])["machines"] == server.account.machines
 
 
+@pytest.mark.one_core
 def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, server: PaperspaceServer) -> None:
     project.inventory(CACHE)
     server.account.machines.append(machine(2))
@@ -585,6 +598,7 @@ def test_flush_cache_asks_again_and_keeps_the_new_answer(project: Project, serve
     assert len(project.inventory(CACHE).hosts) == 3
 
 
+@pytest.mark.one_core
 def test_a_wrong_key_is_not_hidden_by_an_old_answer(project: Project) -> None:
     project.inventory(CACHE)
     run = project.inventory(CACHE, "--flush-cache", PAPERSPACE_API_KEY="wrong")
