@@ -213,6 +213,7 @@ def test_the_same_commit_of_a_repository(lab: Lab) -> None:
         user(lab, node, "rm -rf clone repository.git seed")
 
 
+@pytest.mark.thorough  # on nodes of this machine in tests/unit/playbooks/test_code_here.py
 def test_a_launch_runs_the_code_as_it_is_here_now(lab: Lab) -> None:
     """On nodes of which the first one of the group is none, and beside what a job has written."""
     nodes = NODES[1:3]

@@ -32,29 +32,30 @@ def hub(gateway: str) -> Iterator[HubServer]:
         yield server
 
 
-def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> None:
+def site(data: Data, hub: HubServer) -> drive.Play:
+    """site.yml as far as the hub goes."""
     words: dict[str, Any] = {
         "hugging_face_models": [{"name": "org/tiny", "ignore": ["*.bin"]}],
         "hugging_face_endpoint": hub.url,
         "hugging_face_reserve_gib": 0,
     }
+    options = ("--tags", "hugging_face", "-vvv", "--diff")
+    env = {"HF_TOKEN": TOKEN}
+    return drive.run("site.yml", data.lab.inventory, options=options, env=env, timeout=600, **words)
 
-    def site() -> drive.Play:
-        return drive.run(
-            "site.yml",
-            data.lab.inventory,
-            options=("--tags", "hugging_face", "-vvv", "--diff"),
-            env={"HF_TOKEN": TOKEN},
-            timeout=600,
-            **words,
-        )
 
-    play = site()
+@pytest.mark.thorough  # the refusals of a hub are in tests/unit/roles/test_hugging_face.py
+def test_a_gated_model_is_named_as_such(data: Data, hub: HubServer) -> None:
+    hub.tokens[TOKEN].discard("org/tiny")
+    play = site(data, hub)
     assert play.rc == 2
     assert "model org/tiny is gated, and the token's account has not been granted access" in data.words(play)
+
+
+def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> None:
     hub.tokens[TOKEN].add("org/tiny")
     hub.storage_faults = [Fault(cut=20000000, times=1)]
-    play = site()
+    play = site(data, hub)
     assert play.rc == 0, play.output[-6000:]
     assert TOKEN not in play.output
     assert len(hub.storage_requests) == 2, "once, and once more for the rest"
@@ -64,7 +65,7 @@ def test_a_gated_model_comes_to_all_nodes_once(data: Data, hub: HubServer) -> No
         assert said.strip() == f"['config.json', 'sub'] {len(WEIGHTS)}"
         assert data.sh(name, "stat -c '%U %a' ~muster/.cache/huggingface/token").strip() == "muster 600"
     hub.requests.clear()
-    again = site()
+    again = site(data, hub)
     assert unchanged(again), again.output[-4000:]
     assert len(hub.requests) == 1
 

@@ -194,6 +194,7 @@ def role(lab: Lab, tmp_path: Path, name: str, **variables: Any) -> drive.Play:
     return drive.run(str(playbook), lab.inventory)
 
 
+@pytest.mark.thorough  # with a stand-in for the engine in tests/unit/plugins/module_utils/test_docker_data_root.py
 def test_data_move_to_another_directory_and_back_where_it_fails(image: Lab, tmp_path: Path) -> None:
     for words in (["volume", "create", "kept"], ["create", "--name", "stopped", "--volume", "kept:/kept", IMAGE, "sh"]):
         done = image.exec("node1", ["docker", *words])

@@ -64,7 +64,8 @@ def test_a_rank_raises_beside_one_that_does_not_end(lab: Lab, nodes: list[str], 
     assert (failure["node"], failure["rank"], failure["error"]) == ("node1", rank, "ValueError: boom at step 5")
 
 
-@pytest.mark.parametrize("launcher", [pytest.param("mpirun", marks=pytest.mark.thorough), "pdsh"])
+@pytest.mark.thorough  # the row about secrets ends with a stop, of pdsh
+@pytest.mark.parametrize("launcher", ["mpirun", "pdsh"])
 def test_stop(lab: Lab, nodes: list[str], launcher: str) -> None:
     play = running(lab, launcher, f"stop-{launcher}", "--stubborn", "--detach")
     stop = drive.run("stop.yml", lab.inventory, run_id=f"stop-{launcher}")
@@ -136,5 +137,9 @@ def test_no_secret_is_in_a_command_line(lab: Lab, nodes: list[str]) -> None:
             assert "s3cr3t" not in seen.stdout
     for word in environment:  # and yet it arrived, to the letter, where it was meant for
         assert f"{word}={secret!r}\n" in lab.exec("node3", ["sh", "-c", f"cat {RUNS}/{run_id}/node2/ranks/0/*"]).stdout
-    assert drive.run("stop.yml", lab.inventory, run_id=run_id).rc == 0
+    stop = drive.run("stop.yml", lab.inventory, run_id=run_id)
+    assert stop.rc == 0, stop.output
+    for name in nodes:
+        assert drive.traces(lab, name) == ""
     play.wait()
+    assert drive.record(lab, run_id)["state"] == "stopped"

@@ -15,7 +15,7 @@ LOSS = re.compile(r"step (\d+) loss (\S+) world 4")
 UNEQUAL = [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 0, "node3")]
 EQUAL = [(0, 4, 0, "node1"), (1, 4, 1, "node1"), (2, 4, 0, "node2"), (3, 4, 1, "node2")]
 CPU = {"DS_ACCELERATOR": "cpu"}
-# DistributedDataParallel under torchrun, of the same seed and batches; test_the_first_way sees that they are true
+# DistributedDataParallel under torchrun, with the same seed and batches
 LOSSES = ["7.46931", "4.98512", "4.60558", "2.30097"]
 TWO_AND_TWO = {"nnodes": 2, "nproc_per_node": 2}
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,8 +36,9 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# What Lightning and accelerate make of what they get is read in tests/unit/oracles; test_faults starts accelerate.
-THOROUGH = ("pdsh", "openmpi", "lightning", "accelerate")
+# What Lightning and accelerate make of what they get is read in tests/unit/oracles; test_faults starts accelerate, and
+# molecule/launch has torchrun with unequal slots.
+THOROUGH = ("torchrun", "pdsh", "openmpi", "lightning", "accelerate")
 
 
 @pytest.mark.parametrize(

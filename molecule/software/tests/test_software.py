@@ -67,7 +67,6 @@ def test_only_the_first_node_keeps_archives_and_compilers(lab: Lab) -> None:
     assert "torch-2.13.0" in root(lab, "node1", "ls /opt/muster/store")
 
 
-@pytest.mark.thorough  # DeepSpeed itself is built of its source, too, on the first node, and is on all
 def test_ops_that_were_built_on_the_first_node_are_on_all(lab: Lab) -> None:
     question = "import deepspeed.git_version_info as info; print(info.installed_ops['deepspeed_shm_comm'])"
     assert on_all(lab, f'DS_ACCELERATOR=cpu /opt/muster/env/bin/python -c "{question}" 2>/dev/null | tail -1') == {"1"}
@@ -297,6 +296,8 @@ def gpus(lab: Lab) -> Iterator[None]:
         root(lab, node, "rm -f /usr/local/bin/nvidia-smi")
 
 
+# Which wheel: tests/unit/plugins/module_utils/test_flash_attention.py. It is installed as all others are.
+@pytest.mark.thorough
 def test_flash_attention_by_the_wheel_that_fits(lab: Lab, gpus: None) -> None:
     play = stand_in(lab, "flash")
     assert play.rc == 0, play.output
