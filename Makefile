@@ -250,7 +250,7 @@ else
 	@$(MAKE) --no-print-directory --keep-going --jobs $(AT_ONCE) SIDE_BY_SIDE=yes $$(tests/molecule --list | sed 's/[^ ]*/molecule-&/g')
 endif
 
-# The longest come first: who is free takes the next.
+# Those that last come first: who is free takes the next.
 molecule-%:
 	@PATH=$(BIN):$$PATH $(if $(filter all,$(ROWS)),,PYTEST_ADDOPTS="-m 'not thorough' $${PYTEST_ADDOPTS:-}") \
 	  tests/named $* tests/molecule $*
