@@ -189,6 +189,7 @@ def test_one_run_makes_them_a_cluster(lab: Lab, project: Path) -> None:
             root(lab, name, f"command -v {tool}")
         assert root(lab, name, "/opt/muster/env/bin/python -c 'import colorama; print(1)'") == "1"
     # any port is open from node to node, behind node2's firewall too
+    root(lab, "node2", "touch /run/port")
     root(lab, "node2", f'systemd-run --quiet --unit=listener sh -c "exec python3 -uc \\"{port}\\" > /run/port"')
     drive.eventually("it listens", lambda: bool(root(lab, "node2", "cat /run/port")), 120)
     root(lab, "node1", f"timeout 5 bash -c '</dev/tcp/{names['node2']}/{root(lab, 'node2', 'cat /run/port')}'")
