@@ -36,7 +36,7 @@ BY_CORE = ("action-plugin-docs", "ansible-doc", "compile", "ignores", "import", 
 
 # What a user gets. ruff and mypy look at the tests; pylint takes as long for them as for all of this.
 SHIPPED = ("plugins/.*", "roles/.*", "examples/.*")
-# ruff and yamllint have looked for the same, by the same rules and more.
+# ruff, which formats too, and yamllint have looked for the same.
 LEFT_OUT = ("pep8", "yamllint")
 # Run nodes, and no controller: no plugin of a controller is imported with them, which is what takes long.
 OF_NODES = ("3.8", "3.9", "3.10")
@@ -115,13 +115,13 @@ def options(flag: str, names: Iterable[str]) -> list[str]:
     return [word for name in names for word in (flag, name)]
 
 
-def imports(venv: Path, interpreters: Path) -> list[list[str]]:
+def imports(number: int, venv: Path, interpreters: Path) -> list[list[str]]:
     """Import tests with the Pythons of nodes that are here, and of those of controllers with the environment's own."""
     asked = [str(CHECKOUT / venv / "bin" / "python"), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     known = [version for version in OF_NODES if (interpreters / f"python{version}").exists()]
     # The newest ansible-core no longer runs nodes with 3.8, and otherwise imports the same files as the oldest.
-    of_nodes = known if venv.name == ".venv" else [version for version in known if version != "3.8"][:1]
+    of_nodes = [version for version in known if version != "3.8"][:1] if number else known
     return [["--test", "import", "--python", version] for version in (*of_nodes, own)]
 
 
@@ -136,7 +136,7 @@ def choices(part: str, number: int, venv: Path, interpreters: Path) -> list[list
         first = options("--test", (test for test in BY_CORE if test != "import"))
     else:
         first = options("--skip-test", ("pylint", "import", *LEFT_OUT))
-    return [first, *imports(venv, interpreters)]
+    return [first, *imports(number, venv, interpreters)]
 
 
 def sanity(part: str, number: int, venv: Path) -> list[subprocess.CompletedProcess[str]]:

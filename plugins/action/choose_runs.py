@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
 
 ARGUMENT_SPEC = {

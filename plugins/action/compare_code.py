@@ -14,7 +14,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._checks.code import difference
 from ansible_collections.muster.training.plugins.module_utils._checks.launch import runs_at
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
 from ansible_collections.muster.training.plugins.plugin_utils._case import answers
 

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.plugins.action.paperspace_cluster impor
     refuse_runs,
     watch_files,
 )
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused

@@ -15,13 +15,13 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     DEFAULT_URL,
     PaperspaceError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.age_limit import limit_word
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import picture
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Cost, Machine, Plan, Wanted

@@ -18,13 +18,13 @@ from ansible_collections.muster.training.plugins.action.paperspace_cluster impor
     checked_cluster,
     refuse_runs,
 )
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     DEFAULT_URL,
     PaperspaceError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_record import (

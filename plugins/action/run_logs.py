@@ -18,7 +18,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room
 from ansible_collections.muster.training.plugins.plugin_utils._on_node import call_node
 from ansible_collections.muster.training.plugins.plugin_utils._typed_command import as_typed

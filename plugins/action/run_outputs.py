@@ -19,7 +19,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._run.outputs import PIECE
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._disk_room import require_room

@@ -16,6 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.muster.training.plugins.module_utils._connection_trouble import trouble_of
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import INTERVAL
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration, silence_in_words
 from ansible_collections.muster.training.plugins.plugin_utils._query import QueryError, answer_text, ask
@@ -53,11 +54,6 @@ def node_status(name: str, answer: Any) -> dict[str, Any]:
         return {**unknown, "state": "no run"}
     keys = (*unknown, "node_rank", "state", "run_id", "directory")
     return {key: run[key] for key in keys}
-
-
-def printable(text: str) -> str:
-    """A line that is safe for a terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def write_json(file: str, status: Any) -> None:

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._connection_troubl
     trouble_of,
 )
 from ansible_collections.muster.training.plugins.module_utils._findings import render_table
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._inventory_sources import refuse_unread_sources
 
 ARGUMENT_SPEC = {

@@ -211,10 +211,10 @@ from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import PaperspaceError
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_drives
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_drive import (
     mount_variables,

@@ -72,7 +72,6 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.api_key import find_api_key
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
@@ -80,6 +79,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     PaperspaceError,
 )
 from ansible_collections.muster.training.plugins.module_utils._paperspace.operations import get_drive
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 
 class LookupModule(LookupBase):

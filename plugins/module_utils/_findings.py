@@ -10,6 +10,8 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import Any, Iterable
 
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
+
 SEVERITIES = ("error", "warning")
 
 
@@ -49,11 +51,6 @@ def warning(id: str, nodes: Iterable[str], found: str, needed: str, todo: str) -
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Errors before warnings, otherwise in the order found."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
-
-
-def printable(text: str) -> str:
-    """A node's text, made safe for a terminal."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def render_table(findings: Iterable[Finding], width: int = 110) -> str:

@@ -12,7 +12,7 @@ import signal
 from typing import Any, Mapping, TypedDict
 
 from ansible_collections.muster.training.plugins.module_utils._cost import CURRENCY, cost_of, money
-from ansible_collections.muster.training.plugins.module_utils._findings import printable
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
 from ansible_collections.muster.training.plugins.module_utils._run.processes import KILLED
 
 # Messages of a rank that lost a peer: a consequence, not a cause.

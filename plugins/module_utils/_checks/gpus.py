@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._checks.case import Case, listed
 from ansible_collections.muster.training.plugins.module_utils._findings import Finding, error, warning
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 IDLE_MEMORY_MIB = 1024  # GPU memory that the driver itself may use; 600 MiB seen with NVLink fabrics
 

@@ -10,8 +10,8 @@ import json
 import os
 from typing import Any, Mapping
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import KeyMissingError
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 try:
     import tomllib

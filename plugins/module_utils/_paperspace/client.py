@@ -16,7 +16,6 @@ import time
 import urllib.parse
 from typing import Any, Callable, Mapping, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     DEFAULT_URL,
     AnswerError,
@@ -35,6 +34,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.transp
     Transport,
     open_url_transport,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 PAGE_SIZE = 120  # the API document's maximum for `limit`
 MAX_PAGES = 1000

@@ -17,13 +17,13 @@ from typing import Any, Mapping, NamedTuple, Protocol
 from ansible.module_utils.urls import ConnectionError as UrlsConnectionError
 from ansible.module_utils.urls import SSLValidationError, open_url
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     AnswerError,
     ConnectionFailedError,
     PaperspaceError,
     TlsError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 
 #: Possible elsewhere, later or with another type: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 SHORTAGE = frozenset(

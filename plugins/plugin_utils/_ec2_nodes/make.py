@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import network_name
 from ansible_collections.muster.training.plugins.plugin_utils._ec2_nodes.account import (

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import (
     CLUSTER_NAME,
     node_name,

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.address_block import free_block
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Part
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused

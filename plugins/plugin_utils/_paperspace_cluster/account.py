@@ -14,10 +14,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import Client
 from ansible_collections.muster.training.plugins.module_utils._paperspace.values import integer, region_code
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import (
     Address,
     Drive,

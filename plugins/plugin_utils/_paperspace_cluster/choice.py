@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace.values import integer, region_code
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.ownership import PlanRefused
 
 #: https://docs.digitalocean.com/products/paperspace/machines/details/availability/

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import EVENT_ENDED
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
@@ -20,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     PaperspaceError,
     RequestError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.cost import usd
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Machine

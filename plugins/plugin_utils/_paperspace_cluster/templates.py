@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
     LostAnswerError,
     NotFoundError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import name_of
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.make import Work
 

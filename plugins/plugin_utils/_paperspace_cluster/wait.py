@@ -14,7 +14,6 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
 from ansible_collections.muster.training.plugins.module_utils._paperspace import operations
 from ansible_collections.muster.training.plugins.module_utils._paperspace.client import EVENT_ENDED
 from ansible_collections.muster.training.plugins.module_utils._paperspace.errors import (
@@ -22,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._paperspace.errors
     NotFoundError,
     RequestError,
 )
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line
 from ansible_collections.muster.training.plugins.module_utils._verdict import duration
 from ansible_collections.muster.training.plugins.plugin_utils._cluster_plan.documents import Machine
 from ansible_collections.muster.training.plugins.plugin_utils._paperspace_cluster.account import read_machines

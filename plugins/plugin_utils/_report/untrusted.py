@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.muster.training.plugins.module_utils._printable import printable
+
 LONGEST = 2000  # characters of a text for a person
 LARGEST = 1e100  # no measurement is larger, and sums and products of such numbers stay finite
 EARLIEST, LATEST = 1e6, 1e11  # seconds since 1970: January 1970, and 3000 years later
@@ -36,8 +38,7 @@ def clean(value: Any, longest: int = LONGEST) -> str:
         except ValueError:  # an integer of thousands of digits
             return ""
     # four times the length, since escapes are removed; but never a megabyte
-    text = UNSEEN.sub("", ESCAPE.sub("", value[: 4 * longest]))
-    text = "".join(character if character.isprintable() else " " for character in text).strip()
+    text = printable(UNSEEN.sub("", ESCAPE.sub("", value[: 4 * longest]))).strip()
     return text if len(text) <= longest and len(value) <= 4 * longest else text[: longest - 1] + "…"
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.action.run_status import (
     node_status,
-    printable,
     render_status,
     write_json,
 )
@@ -107,12 +106,6 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str, reaso
     assert str(caught.value).startswith(
         f"cannot write {tmp_path / name}: {reason}; name a writable file with -e json=FILE"
     )
-
-
-@pytest.mark.parametrize("text", ["\x1b[2Jgone", "a\rb", "\a", "\u202egnp", "tab\there", "\x9b31m"])
-def test_nothing_of_a_job_moves_the_terminals_cursor(text: str) -> None:
-    assert printable(text).isprintable()
-    assert len(printable(text)) == len(text)
 
 
 def test_a_job_that_has_stopped_to_write_shows() -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text from outside becomes one short line that a terminal shows as it is."""
+"""Text from outside moves no cursor, and becomes one short line where a message has it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._one_line import one_line
+from ansible_collections.muster.training.plugins.module_utils._printable import one_line, printable
+
+
+@pytest.mark.parametrize("text", ["\x1b[2Jgone", "a\rb", "\a", "\u202egnp", "tab\there", "\x9b31m"])
+def test_nothing_of_a_job_moves_the_terminals_cursor(text: str) -> None:
+    assert printable(text).isprintable()
+    assert len(printable(text)) == len(text)
 
 
 @pytest.mark.parametrize(
