@@ -133,14 +133,13 @@ def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
     assert "rank 0 on node1 epoch 2: 60 points, slope 2.000" in play.output
 
 
-def test_a_server_that_falls_silent_under_a_run_is_told_before_who_reads_hears_of_it(
-    data: Data, mounted: drive.Play
-) -> None:
-    play = drive.launch(data.lab, "read_data.py", PATH, "--epochs", "1000", run_id="silent", nproc_per_node=1)
-    play.wait_for("epoch 2: 60 points")
+def test_a_server_that_falls_silent_under_a_run_is_told_while_nobody_reads(data: Data, mounted: drive.Play) -> None:
+    # who reads hears of it in its own time, by an error that ends the run
+    play = drive.launch(data.lab, "ticks.py", launch_launcher="env", run_id="silent")
+    play.wait_for("step 2 of rank 1")
     data.s3.hangs = True
     try:
-        play.wait_for(rf"the mount {PATH} on node\d has died: no answer within 1\d s")
+        play.wait_for(rf"the mount {PATH} on node\d has died: (no answer within 1\d s|Input/output error)")
     finally:
         data.heal()
     assert drive.run("stop.yml", data.lab.inventory, run_id="silent").rc == 0
