@@ -28,6 +28,9 @@ AT_ONCE ?= $(shell expr $$(nproc) + 1)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 
+# That of Debian takes half as long again.
+PIP := pip==26.3
+
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 MADE := $(VENV)/.made
@@ -50,7 +53,7 @@ TREE := build/tree/ansible_collections/muster/training
 # Without bytecode: Python makes that of what it imports, and most of this is never imported. Where it may not, each start
 # of ansible-playbook takes 0.3 s more of a core, and each of torch 1 s.
 unexport PYTHONDONTWRITEBYTECODE
-PIP_INSTALL = -m pip install --no-compile --quiet --disable-pip-version-check --requirement
+PIP_INSTALL = -m pip install --no-compile --quiet --disable-pip-version-check
 
 # The targets of `make test` run one after the other, also with -j; what runs side by side says so.
 ifndef SIDE_BY_SIDE
@@ -69,17 +72,18 @@ $(MADE):
 
 $(RUN_READY): requirements.txt $(MADE)
 	@echo "Installing requirements.txt into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) requirements.txt $(PIP_TORCH_ARGS)
+	@$(BIN)/python $(PIP_INSTALL) $(PIP)
+	@$(BIN)/python $(PIP_INSTALL) --requirement requirements.txt $(PIP_TORCH_ARGS)
 	@touch $@
 
 $(TEST_READY): requirements-test.txt $(RUN_READY)
 	@echo "Installing requirements-test.txt into $(VENV)"
-	@$(BIN)/python $(PIP_INSTALL) requirements-test.txt $(PIP_TORCH_ARGS)
+	@$(BIN)/python $(PIP_INSTALL) --requirement requirements-test.txt $(PIP_TORCH_ARGS)
 	@touch $@
 
 $(NEWEST_READY): tests/requirements-newest.txt
 	@python=$$(tests/newest_python); echo "Making $(NEWEST) with $$python"; "$$python" -m venv --clear $(NEWEST)
-	@$(NEWEST)/bin/python $(PIP_INSTALL) tests/requirements-newest.txt
+	@$(NEWEST)/bin/python $(PIP_INSTALL) --requirement tests/requirements-newest.txt
 	@touch $@
 
 $(AXE):
@@ -97,7 +101,7 @@ $(TRANSFORMERS)/.ready: $(TEST_READY)
 
 $(DOCS_READY): tests/requirements-docs.txt $(MADE)
 	@echo "Making $(DOCS_VENV)"; $(BIN)/python -m venv --clear $(DOCS_VENV)
-	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) tests/requirements-docs.txt
+	@$(DOCS_VENV)/bin/python $(PIP_INSTALL) --requirement tests/requirements-docs.txt
 	@touch $@
 
 .PHONY: venv

@@ -136,7 +136,7 @@ def test_a_job_in_an_image(image: Lab) -> None:
 )
 def test_containers_end_with_the_run(image: Lab, how: str) -> None:
     arguments = ["--raise-on", "1"] if how == "raises" else ["--stubborn"]
-    play = launch(image, f"image-{how}", *arguments)
+    play = launch(image, f"image-{how}", *arguments, launch_launcher="env")
     play.wait_for(r"step 3 ", timeout=150)
     if how == "stop":
         assert drive.run("stop.yml", image.inventory, run_id="image-stop").rc == 0

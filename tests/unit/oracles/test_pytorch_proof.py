@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ansible_collections.muster.training.plugins.module_utils._long_step import Fault
 from ansible_collections.muster.training.plugins.module_utils._torch import torch_proof as proof
 
 
 def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    import torch  # not at the top: each process of pytest would take a second for it
+
     version = torch.__version__.partition("+")[0]
     cuda = torch.version.cuda or ""
     return {
@@ -27,8 +28,9 @@ def asked(tmp_path: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_it_is_proved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = proof.verify(asked(tmp_path))["shown"]
-    assert shown.startswith(f"{torch.__version__} ") and shown.endswith("sum of two ranks by gloo")
+    given = asked(tmp_path)
+    shown = proof.verify(given)["shown"]
+    assert shown.startswith(given["version"]) and shown.endswith("sum of two ranks by gloo")
     monkeypatch.setattr(proof, "check_build", lambda given: pytest.fail("proved again"))
     assert proof.verify(asked(tmp_path))["shown"] == "as proved before"
 
@@ -40,6 +42,8 @@ def test_another_build_is_refused_and_not_taken_for_proved(tmp_path: Path) -> No
 
 
 def test_a_product_or_a_sum_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import torch
+
     monkeypatch.setattr(proof, "RANK", proof.RANK.replace("rank + 1)", "rank + 2)"))
     with pytest.raises(Fault, match="a sum over two processes by gloo fails in process 0: 5.0 5.0"):
         proof.check_sum(0)
