@@ -258,5 +258,6 @@ def test_nothing_to_copy_is_told(lab: Lab) -> None:
 
     play = drive.run(CONVERGE, lab.inventory, code_user="nobody-knows")
     assert play.rc == 2
-    assert "node1: there is no user nobody-knows. Needed: the same user on all nodes." in words(play)
+    assert "[node1]: FAILED!" in words(play)
+    assert "there is no user nobody-knows. Needed: the user who runs the jobs, the same on all nodes." in words(play)
     assert not re.search(r"changed=[1-9]", play.output)

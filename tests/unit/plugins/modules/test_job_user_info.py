@@ -1,0 +1,46 @@
+"""Who runs the jobs on a node, or what is missing there and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.muster.training.plugins.modules import job_user_info
+
+ME = pwd.getpwuid(os.geteuid())
+OTHER = next(entry for entry in pwd.getpwall() if entry.pw_uid != ME.pw_uid)
+
+
+def answer(capsys: pytest.CaptureFixture[str], **given: Any) -> dict[str, Any]:
+    with patch_module_args({"variable": "code_user", **given}), pytest.raises(SystemExit):
+        job_user_info.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_it_is_who_logs_in_unless_another_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, programs=["sh"])
+    known = (found["login"], found["name"], found["gid"], found["home"])
+    assert known == (ME.pw_name, ME.pw_name, ME.pw_gid, ME.pw_dir)
+    assert not found["changed"] and found["missing"] == []
+    other = answer(capsys, user=OTHER.pw_name)
+    known = (other["login"], other["name"], other["gid"], other["home"])
+    assert known == (ME.pw_name, OTHER.pw_name, OTHER.pw_gid, OTHER.pw_dir)
+
+
+def test_what_is_missing_is_named_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, user="nobody-knows")["msg"] == (
+        "there is no user nobody-knows. Needed: the user who runs the jobs, the same on all nodes. "
+        "Create it, or set code_user."
+    )
+    programs = {"programs": ["sh", "none-a", "none-b"]}
+    assert answer(capsys, **programs)["msg"] == (
+        "none-a and none-b missing. Needed: sh and none-a and none-b. Install them with the role base_packages."
+    )
+    # where the role that installs them has not really run
+    assert answer(capsys, **programs, _ansible_check_mode=True)["missing"] == ["none-a", "none-b"]
