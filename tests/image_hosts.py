@@ -7,7 +7,6 @@ import ipaddress
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from tests import drive
 from tests.cluster import Cluster
 from tests.hub_server.server import HubServer
-from tests.image_layer import make_layer
+from tests.image_layer import MOUNTS, make_layer
 
 IMAGE = "team/torch-job:1"
 MODEL = "org/tiny"
@@ -166,9 +165,8 @@ def image_hosts(name: str, engine: str, requirements: Path) -> Iterator[ImageHos
 def settings(engine: str, hub: str, requirements: Path) -> dict[str, Any]:
     """Settings of site.yml and launch.yml: a job in an image, its requirements and its model."""
     docker = {"docker_engine_enabled": True, "docker_engine_settings": {"storage-driver": "vfs"}}
-    mounts = [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)]
     return {
-        "job": {"image": IMAGE, "container_engine": engine, "container_mounts": [*mounts, "/srv/hub:/srv/hub"]},
+        "job": {"image": IMAGE, "container_engine": engine, "container_mounts": [*MOUNTS, "/srv/hub:/srv/hub"]},
         "container_image_archive": ARCHIVE,
         "container_image_requirements": str(requirements),
         "container_image_reserve_gib": 1,

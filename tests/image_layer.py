@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests import drive
 
 PACKAGES = "usr/local/lib/python3.11/dist-packages"
 SITE_PACKAGES = drive.CHECKOUT / ".venv/lib/python3.11/site-packages"
+# The checkout, and the Python of its environment; that of the system is part of the layer, which /usr would hide.
+MOUNTS = [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix) if path != "/usr"]
 
 
 def make_layer(tar: str) -> str:

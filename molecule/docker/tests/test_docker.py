@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from tests import drive
-from tests.image_layer import make_layer
+from tests.image_layer import MOUNTS, make_layer
 from tests.lab import Lab
 from tests.rented import Project
 from tests.unit.pages import CONTAINERS, section
@@ -80,13 +79,12 @@ def image(engine: Lab) -> Lab:
 
 
 def launch(lab: Lab, run_id: str, *args: str, **extra: Any) -> drive.Play:
-    checkout = str(drive.CHECKOUT)
     settings = {
         "nodes": ",".join(NODES),
         "nproc_per_node": 1,
         "launch_image": IMAGE,
         "launch_container_ulimits": [],
-        "launch_container_mounts": [f"{path}:{path}:ro" for path in (checkout, sys.base_prefix)],
+        "launch_container_mounts": MOUNTS,
         "launch_launcher": "deepspeed",
         **extra,
     }
@@ -256,7 +254,7 @@ def guide(image: Lab, tmp_path: Path) -> Project:
             file.write(text)
     job = yaml.safe_load((tmp_path / "job.yml").read_text())
     # torch is not in the image, but at hand; one rank a node, of two cores
-    job["job"]["container_mounts"] += [f"{path}:{path}:ro" for path in (str(drive.CHECKOUT), sys.base_prefix)]
+    job["job"]["container_mounts"] += MOUNTS
     (tmp_path / "job.yml").write_text(yaml.safe_dump(job))
     for name, text in {
         "AnomalyGPT/code/train_mvtec.py": TRAIN,
