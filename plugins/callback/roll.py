@@ -373,7 +373,10 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
+        if task is self.task:
+            return  # one of meta begins anew for each node
         if self._display.verbosity:
+            self.task = task
             super().v2_playbook_on_task_start(task, is_conditional)
         else:
             self.begin(task)

@@ -371,6 +371,38 @@ def test_each_default_of_a_role_is_explained(role: str) -> None:
             explained = ""
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_is_off_costs_no_process_per_node(role: str) -> None:
+    """Ansible evaluates meta tasks itself, and forks for all others, skipped ones included."""
+    defaults = CHECKOUT / "roles" / role / "defaults" / "main.yml"
+    tasks = load(CHECKOUT / "roles" / role / "tasks" / "main.yml")
+    if f"{role}_enabled" not in (load(defaults) if defaults.exists() else {}):
+        assert not any("end_role" in str(task) for task in tasks)
+        return
+    before = [task for task in tasks[: tasks.index(ended(role))] if not task.get("run_once")]
+    assert before == [], "each of these runs on each node, also where the role is off"
+
+
+def ended(role: str) -> dict[str, Any]:
+    """The task that ends a role where it is off."""
+    return {
+        "name": "End the role where it is off",
+        "ansible.builtin.meta": "end_role",
+        "when": f"not ({role}_enabled | bool)",
+    }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_is_imported_into_one_that_can_end(role: str) -> None:
+    """What ends a role would end the imported one only; an included one is not there yet."""
+    pending, imported = ["main.yml"], []
+    while pending:
+        tasks = load(CHECKOUT / "roles" / role / "tasks" / pending.pop())
+        imported += [task for task in tasks if "ansible.builtin.import_role" in str(task)]
+        pending += [task["ansible.builtin.import_tasks"] for task in tasks if "ansible.builtin.import_tasks" in task]
+    assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
+
+
 # --- The package ------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ ROLES = {
     "quiet": "- {name: Skip this, ansible.builtin.command: /bin/false, when: false}\n",
     "off": """\
 - {name: Refuse misspelt variables, known_variables: {}}
+- {name: End what is off, ansible.builtin.meta: end_role, when: inventory_hostname != 'node2'}
 - {name: Do it, ansible.builtin.include_tasks: nodes.yml, when: false}
 """,
     "works": """\
@@ -171,6 +172,7 @@ def test_a_line_a_role_and_each_failure_once(project: Path) -> None:
 def test_v_gives_the_output_of_ansible(project: Path) -> None:
     done = play(project, "site.yml", "-v")
     for words in (
+        "TASK [off : End what is off]",
         "TASK [works : Change one of them]",
         "PLAY RECAP",
         "changed: [node3]",
@@ -178,6 +180,7 @@ def test_v_gives_the_output_of_ansible(project: Path) -> None:
         "FAILED - RETRYING",
     ):
         assert words in done.stdout, done.stdout
+    assert done.stdout.count("TASK [off : End what is off]") == 1, "for each node"
 
 
 def test_what_check_mode_would_change(project: Path) -> None:
