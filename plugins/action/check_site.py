@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -17,7 +17,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.muster.training.plugins.action.known_variables import complaints, options_of
+from ansible_collections.muster.training.plugins.action.known_variables import complaints, options_of, wrong_values
+from ansible_collections.muster.training.plugins.plugin_utils._role_arguments import refusals, sharing
 from ansible_collections.muster.training.plugins.plugin_utils._site_request import (
     PlayRole,
     idle_switches,
@@ -60,6 +61,7 @@ class ActionModule(ActionBase):
         typed = typed_variables(context.CLIARGS.get("extra_vars") or ())
         typed = {name: value for name, value in typed.items() if not any(one.startswith(f"{name} ") for one in said)}
         said += self._without_effect(typed, roles, hosts, task_vars)
+        said += self._wrong_values(hosts, task_vars)
         if not said:
             only, skip = task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"]
             used = [role for role in roles if is_selected(role, only, skip) and self._is_on(role, hosts)]
@@ -94,13 +96,46 @@ class ActionModule(ActionBase):
             *unread_variables(typed, roles, is_on, options_elsewhere({role.name for role in roles}), read_elsewhere),
         ]
 
-    def _is_on(self, role: PlayRole, hosts: Mapping[str, Any]) -> bool:
+    def _wrong_values(self, hosts: Iterable[str], task_vars: Mapping[str, Any]) -> list[str]:
+        """What the documentation of a role does not allow, of all roles that leave this to check_site."""
+        play, skip, extra = self._task.get_play(), set(task_vars["ansible_skip_tags"]), load_extra_vars(self._loader)
+        manager = play.get_variable_manager()
+        known = {
+            host: manager.get_vars(play=play, host=manager._inventory.get_host(host), task=self._task) for host in hosts
+        }
+        wrong, manuals = [], []
+        for entry in entries_of(play):
+            path = Path(entry.role.get_role_path())
+            if entry.role._should_validate or path.parent != COLLECTION / "roles" or entry.tags & skip:
+                continue
+            own = {name: value for name, value in entry.variables.items() if name not in extra}
+            nodes = {host: {**variables, **own} for host, variables in known.items()}
+            for alike in sharing(options_of(path), nodes):
+                said = self._wrong_values_of(path, nodes[alike[0]])
+                wrong += [(path.name, why, alike) for why in said]
+                manuals += [f"{path / 'defaults' / 'main.yml'} lists what can be set." for _why in said]
+        return [*refusals(wrong, len(known)), *dict.fromkeys(manuals)]
+
+    def _wrong_values_of(self, role: Path, variables: Mapping[str, Any]) -> list[str]:
+        """What the documentation of one role does not allow of one node's variables."""
+        templar = self._templar.copy_with_new_env(available_variables=variables)
+        there, said = {}, []
+        for name in sorted(options_of(role) & variables.keys()):
+            try:
+                there.update(templar.template({name: variables[name]}))
+            except AnsibleError as error:
+                said.append(f"{name} cannot be evaluated: {error}")
+        return said or wrong_values(role, there.__getitem__, there)
+
+    def _is_on(self, role: PlayRole, hosts: Mapping[str, Mapping[str, Any]]) -> bool:
         """Whether the role does something on any node."""
         roles = self._task.get_play().roles
         defaults = {name: value for one in roles for name, value in one.get_default_vars().items()}
-        for variables in hosts.values():
-            templar = self._templar.copy_with_new_env(available_variables={**defaults, **variables})
-            switch = {**defaults, **variables}.get(f"{role.name}_enabled", True)
+        nodes = {host: {**defaults, **variables} for host, variables in hosts.items()}
+        for alike in sharing([f"{role.name}_enabled"], nodes):
+            variables = nodes[alike[0]]
+            templar = self._templar.copy_with_new_env(available_variables=variables)
+            switch = variables.get(f"{role.name}_enabled", True)
             try:
                 if boolean(templar.template(switch), strict=False):
                     return True
@@ -120,21 +155,46 @@ class ActionModule(ActionBase):
         return [f"code_source is {source}, and {found}. Needed: the directory to copy; correct the path"]
 
 
+class Entry(NamedTuple):
+    """A role where a play lists it: the tags that select it, and the variables that are set there."""
+
+    role: Any
+    tags: frozenset[str]
+    variables: Mapping[str, Any]
+
+
+def entries_of(play: Any) -> list[Entry]:
+    """The roles that the play lists, and those that its tasks import."""
+    listed = [role for role in play.roles if not role.from_include]
+    found = [Entry(role, frozenset([*role.tags, *play.tags]), role.vars) for role in listed]
+    first: dict[int, Any] = {}  # the first task of each imported role, which has all tags and variables of the import
+    for task in tasks_of([*play.pre_tasks, *play.tasks, *play.post_tasks]):
+        if task._role is not None and task._role.from_include and not task.implicit:
+            first.setdefault(id(task._role), task)
+    return [*found, *(Entry(task._role, frozenset(task.tags), task.get_vars()) for task in first.values())]
+
+
+def tasks_of(blocks: Iterable[Any]) -> Iterator[Any]:
+    """All tasks of blocks, however deep."""
+    for one in blocks:
+        inner = [*one.block, *one.rescue, *one.always] if hasattr(one, "block") else []
+        yield from tasks_of(inner) if inner else [one]
+
+
 def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:
     """The roles of this collection in the play, each once, with all tags that select it.
 
     names: the variables that the user has set.
     """
     found: dict[str, PlayRole] = {}
-    for entry in play.roles:
-        path = Path(entry.get_role_path())
-        tags = frozenset([*entry.tags, *play.tags])
+    for entry in entries_of(play):
+        path = Path(entry.role.get_role_path())
         if path.name in found:
-            found[path.name] = found[path.name]._replace(tags=found[path.name].tags | tags)
+            found[path.name] = found[path.name]._replace(tags=found[path.name].tags | entry.tags)
         elif path.resolve().parent == COLLECTION / "roles":
             switch = f"{path.name}_enabled"
-            default = "" if switch in names else str(entry.get_default_vars()[switch])
-            found[path.name] = PlayRole(path.name, path, tags, frozenset(options_of(path)), default)
+            default = "" if switch in names else str(entry.role.get_default_vars().get(switch, True))
+            found[path.name] = PlayRole(path.name, path, entry.tags, frozenset(options_of(path)), default)
     return list(found.values())
 
 

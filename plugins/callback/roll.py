@@ -160,6 +160,12 @@ def role_of(task: Any) -> str:
     return str(role.get_name()).rpartition(".")[2] if role else ""
 
 
+def lists_roles(play: Mapping[str, Any]) -> bool:
+    """Whether a play, as written, is a list of roles; one that imports a single role speaks through its modules."""
+    tasks = [name.rpartition(".")[2] for task in play.get("tasks") or [] for name in task]
+    return bool(play.get("roles")) or tasks.count("import_role") > 1
+
+
 @dataclass
 class Stage:
     """A role, from its first task onwards."""
@@ -360,7 +366,7 @@ class CallbackModule(Default):
         self.left_behind, self.watched = None, False  # for a run left on purpose, this has been shown
         self.stage = Stage("", time.monotonic())
         self.check = bool(play.check_mode)
-        self.with_roles = bool((play.get_ds() or {}).get("roles"))
+        self.with_roles = lists_roles(play.get_ds() or {})
         inventory = play.get_variable_manager()._inventory
         self.nodes = [host.get_name() for host in inventory.get_hosts(play.hosts)]
         if self.with_roles:

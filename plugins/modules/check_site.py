@@ -18,6 +18,9 @@ description:
     and if no role is left.
   - If the playbook contains nothing else, also fails if no role has a tag, and if nothing reads a variable given after
     C(-e). Variables from a file (C(-e @FILE)) may serve other playbooks and are not checked.
+  - Fails if the documentation of a role does not allow a value, on any node. This is checked for roles that the play
+    imports with C(rolespec_validate=false), and saves a process per role and node; all other roles check their values
+    themselves.
   - Fails if the directory C(code_source) does not exist on this machine, and if a collection whose modules the roles
     use is not installed.
   - Reports all problems at once. One task with C(run_once) and the tag C(always) is enough. Connects to nothing.
@@ -31,10 +34,19 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Check tags, variables, paths and collections
-  muster.training.check_site:
-  run_once: true
-  tags: always
+- name: Set up the nodes
+  hosts: training
+  gather_facts: false
+  any_errors_fatal: true
+  pre_tasks:
+    - name: Check tags, variables, paths and collections
+      muster.training.check_site:
+      run_once: true
+      tags: always
+  tasks:
+    - name: Run firewall
+      ansible.builtin.import_role: {name: muster.training.firewall, rolespec_validate: false}
+      tags: firewall
 """
 
 RETURN = r"""#"""

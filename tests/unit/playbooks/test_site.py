@@ -18,7 +18,8 @@ from ansible_collections.muster.training.plugins.action.known_variables import o
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 PLAY: dict[str, Any] = yaml.safe_load((CHECKOUT / "playbooks" / "site.yml").read_text())[1]
-ENTRIES = [(entry["role"].removeprefix("muster.training."), entry["tags"]) for entry in PLAY["roles"]]
+IMPORTS = [(task["ansible.builtin.import_role"], task["tags"]) for task in PLAY["tasks"]]
+ENTRIES = [(role["name"].removeprefix("muster.training."), tags) for role, tags in IMPORTS]
 ROLES = list(dict.fromkeys(role for role, _tags in ENTRIES))  # one may come twice, with a part of its work each time
 # Roles that do not make a node ready: playbooks of their own run them, and other roles.
 FIRST_LOOK = PLAY["pre_tasks"][1]["name"]  # the first task that asks a node
@@ -57,6 +58,10 @@ def test_a_role_has_its_tag_its_switch_and_its_group(role: str) -> None:
     assert (group in defaults) == (group in PLAY["vars"]), "all roles see the same group"
 
 
+def test_arguments_are_checked_by_one_process_and_not_by_one_of_each_role_and_node() -> None:
+    assert [role for role, _tags in IMPORTS if role["rolespec_validate"] is not False] == []
+
+
 TYPED = " (ansible-playbook site.yml --tags "  # and the name of the role
 
 
@@ -91,6 +96,16 @@ def test_a_remedy_that_a_role_has_names_a_command_that_works(path: Path) -> None
 # --- What is asked for
 
 
+WRONG = """\
+training:
+  hosts:
+    a: {ansible_host: 127.0.4.1, wandb_mode: on}
+    b: {ansible_host: 127.0.4.2, firewall_open: [{prt: 1}], ssh_mesh_port: "{{ of_b }}", of_b: x}
+    c: {ansible_host: 127.0.4.3, ssh_mesh_port: "{{ of_b }}", of_b: 2222, wandb_mode: "{{ 'on' }}line"}
+  vars: {ansible_port: 1, docker_engine_enabled: "{{ nobody_says }}", hosts_file_enabled: 7}
+"""
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The collection, and two nodes where nobody answers: what is not refused ends there and changes nothing."""
@@ -100,6 +115,7 @@ def directory(tmp_path: Path) -> Path:
         "  vars: {ansible_host: 127.0.0.1, of_b: 127.0.4.2}\n"
         "  children: {empty: {hosts: {}}}\n"
     )
+    (tmp_path / "wrong.yml").write_text(WRONG)
     (tmp_path / "settings.yml").write_text("nnodes: 4\ndocker_engine_enabled: true\nopen_mpi_compiler: true\n")
     (tmp_path / "mine.yml").write_text(
         "- ansible.builtin.import_playbook: muster.training.site\n"
@@ -144,6 +160,27 @@ def test_what_has_no_effect_is_refused_before_a_node_is_asked(directory: Path, a
     assert [one for one in said if one.format(directory) not in output] == [], output
     assert output.count("open_mpi_compilr is set") <= 2, "told once, and once more as JSON"
     assert FIRST_LOOK not in output
+
+
+def test_wrong_values_of_all_roles_and_nodes_are_refused_before_a_node_is_asked(directory: Path) -> None:
+    done = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "-e", "firewall_close=maybe"])
+    said = [line.strip() for line in done.stdout.replace("\\n", "\n").splitlines()]
+    found = [line for line in said if " refuses a value" in line]
+    assert done.returncode == 2 and FIRST_LOOK not in done.stdout, done.stdout
+    for role, where, why in (
+        ("wandb", " on a", "value of wandb_mode must be one of: online, offline, disabled, got: True"),
+        ("firewall", " on b", "missing required arguments: port found in firewall_open"),
+        ("ssh_mesh", " on b", "argument 'ssh_mesh_port' is of type str and we were unable to convert to int: "),
+        ("docker_engine", "", "docker_engine_enabled cannot be evaluated: 'nobody_says' is undefined"),
+        ("hosts_file", "", "argument 'hosts_file_enabled' is of type int and we were unable to convert to bool: "),
+        ("firewall", "", "argument 'firewall_close' is of type str and we were unable to convert to bool: "),
+    ):
+        text = f"the role {role} refuses a value{where}: {why}"
+        assert len([line for line in found if text in line]) in (1, 2), f"{text}\n{done.stdout}"  # once more as JSON
+    assert "wandb_mode" not in "".join(line for line in found if " on c" in line)
+    assert f"{CHECKOUT}/roles/ssh_mesh/defaults/main.yml lists what can be set." in done.stdout
+    skipped = typed(directory, ["ansible-playbook", "site.yml", "-i", "wrong.yml", "--skip-tags", "ssh_mesh"])
+    assert "the role ssh_mesh" not in skipped.stdout and "the role firewall" in skipped.stdout
 
 
 @pytest.mark.one_core  # whose environment has ansible.posix

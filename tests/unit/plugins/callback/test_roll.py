@@ -223,6 +223,22 @@ def test_a_play_without_roles_says_what_its_tasks_say(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "lists"),
+    [
+        ({"roles": ["quiet"]}, True),
+        (
+            {"tasks": [{"name": "a", "ansible.builtin.import_role": {"name": "a"}}, {"import_role": {"name": "b"}}]},
+            True,
+        ),
+        ({"tasks": [{"name": "a", "ansible.builtin.import_role": {"name": "a"}}]}, False),
+        ({"roles": [], "tasks": None}, False),
+    ],
+)
+def test_a_play_that_is_a_list_of_roles(written: dict[str, Any], lists: bool) -> None:
+    assert roll.lists_roles(written) is lists
+
+
 def test_a_program_is_named_and_not_shown(tmp_path: Path) -> None:
     (tmp_path / "works.py").write_text("print(1)\nprint(2)\n")
     (tmp_path / "site.yml").write_text(
