@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shlex
 import statistics
 import subprocess
@@ -18,7 +19,7 @@ import tempfile
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -42,6 +43,7 @@ earlier one. Nothing is changed: site.yml has run before. far: all that SSH send
 site.yml is without python_env and pytorch, which the section on the Python environment measures. launch.yml starts
 a bare script on all nodes, with one rank each, and ends with it. {many} nodes are names of one test host, each with
 a connection of its own: what they do there shares this machine's cores.
+CPU: seconds of this machine's cores that the command takes, without what runs on the nodes.
 tasks: those of site.yml that touch a node."""
 # Roles whose second run is measured elsewhere, and a port of its own for the nodes as users have.
 SITE = ["-e", '{"python_env_enabled": false, "pytorch_enabled": false, "ssh_mesh_port": 2222}']
@@ -85,14 +87,28 @@ def write_inventory(text: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def run(words: list[str], path: Path, directory: Path) -> tuple[float, str]:
-    """How long a playbook takes, and what it prints."""
+class Done(NamedTuple):
+    """A playbook that has ended. cpu: its seconds of a core, with all the processes that it started here."""
+
+    seconds: float
+    cpu: float
+    text: str
+
+
+def cpu_of_children() -> float:
+    """Seconds of a core that ended processes of this one have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(words: list[str], path: Path, directory: Path) -> Done:
+    """Run a playbook. Raises LabError if it fails."""
     environment = {
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_CALLBACK_PLUGINS": str(directory),
         "ANSIBLE_CALLBACKS_ENABLED": "nodes_touched",
     }
-    start = time.monotonic()
+    start, before = time.monotonic(), cpu_of_children()
     done = subprocess.run(
         [PLAYBOOK, *words, "-i", str(path)],
         cwd=CHECKOUT,
@@ -103,17 +119,17 @@ def run(words: list[str], path: Path, directory: Path) -> tuple[float, str]:
         check=False,
         timeout=1800,
     )
-    taken = time.monotonic() - start
+    seconds, cpu = time.monotonic() - start, cpu_of_children() - before
     if done.returncode:
         raise LabError(f"{words[0]} failed ({done.returncode}): {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return taken, done.stdout
+    return Done(seconds, cpu, done.stdout)
 
 
 def measure(counts: list[int], rounds: int) -> int:
     """Print the table; 1 where a limit is not kept."""
     over = 0
     print(EXPLANATION.format(rounds=rounds, half=f"{ROUND_TRIP / 2:g}", many=ON_ONE_HOST))
-    print(f"\n{'':<14}{'nodes':>5}  {'':<5}{'seconds':>8}  {'(fastest-slowest)':<18}  {'tasks':>5}  limit")
+    print(f"\n{'':<14}{'nodes':>5}  {'':<5}{'seconds':>8}  {'(fastest-slowest)':<18}  {'CPU':>5}  {'tasks':>5}  limit")
     for count in counts:
         with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="muster-bench-") as made:
             directory = Path(made)
@@ -143,14 +159,15 @@ def launch_on_one_host(lab: Lab, rounds: int, directory: Path) -> None:
     path = write_inventory(text, directory / "many.yml")
     words = ["playbooks/launch.yml", *job_of(ON_ONE_HOST, directory)]
     run(words, path, directory)  # opens the connections
-    taken = [run(words, path, directory)[0] for _round in range(rounds)]
+    taken = [run(words, path, directory) for _round in range(rounds)]
     print_row("launch.yml", ON_ONE_HOST, "", taken)
 
 
-def print_row(name: str, count: int, distance: str, taken: list[float], tasks: str = "", kept: str = "") -> None:
-    """A row of the table. taken: seconds of each round."""
-    span = f"({min(taken):.1f}-{max(taken):.1f})"
-    row = f"{name:<14}{count:>5}  {distance:<5}{statistics.median(taken):>8.1f}  {span:<18}  {tasks:>5}  {kept}"
+def print_row(name: str, count: int, distance: str, rounds: list[Done], tasks: str = "", kept: str = "") -> None:
+    """A row of the table."""
+    seconds, cpu = [done.seconds for done in rounds], statistics.median(done.cpu for done in rounds)
+    row = f"{name:<14}{count:>5}  {distance:<5}{statistics.median(seconds):>8.1f}  "
+    row += f"{f'({min(seconds):.1f}-{max(seconds):.1f})':<18}  {cpu:>5.1f}  {tasks:>5}  {kept}"
     print(row.rstrip(), file=sys.__stdout__, flush=True)
 
 
@@ -174,13 +191,12 @@ def of_size(lab: Lab, count: int, rounds: int, directory: Path) -> int:
         for name, words in playbooks.items():
             run([f"playbooks/{name}", *words], path, directory)  # opens the connections
             results = [run([f"playbooks/{name}", *words], path, directory) for _round in range(rounds)]
-            taken = [seconds for seconds, _text in results]
-            median, limit = statistics.median(taken), LIMITS.get((name, count, far))
-            found = re.search(r"nodes touched by (\d+) tasks", results[-1][1])
+            median, limit = statistics.median(done.seconds for done in results), LIMITS.get((name, count, far))
+            found = re.search(r"nodes touched by (\d+) tasks", results[-1].text)
             tasks = found.group(1) if found and name == "site.yml" else ""
             is_kept = (limit is None or median < limit) and int(tasks or 0) <= MOST_TASKS
             kept = "" if limit is None else f"{limit:g}" if is_kept else f"{limit:g}: not kept"
-            print_row(name, count, "far" if far else "", taken, tasks, kept)
+            print_row(name, count, "far" if far else "", results, tasks, kept)
             over |= not is_kept
     return int(over)
 

@@ -25,9 +25,10 @@ from tests.lab.files import CHECKOUT, USER, Node
 from tests.lab.machine import LabError, eventually, podman, run
 
 VENV = CHECKOUT / ".venv"
-MOST_NODES = 16
+MOST_NODES = 64
 FIRST_ADDRESS = 11
 """Offset of node1's address in the lab's network; the machine itself is the first address."""
+LAST_ADDRESS = 254
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 """The cgroup v1 hierarchy for CPU time, on machines without a single cgroup tree."""
 READY_TIMEOUT = 240.0
@@ -71,7 +72,7 @@ class Lab:
         """Bring up a lab, or complete a partial one; a complete one is left unchanged.
 
         Args:
-            nodes: how many, 1 to 16. A lab with more keeps them.
+            nodes: how many, 1 to 64. A lab with more keeps them.
             name: labs with different names can coexist.
             suite: release: bullseye, bookworm or trixie; default: this machine's own, whose Python jobs need.
             slots: `node_slots` of the first nodes; all others have 1.
@@ -291,7 +292,7 @@ def _make(name: str, nodes: int, suite: str, slots: Sequence[int], mounts: Seque
     made = []
     for i in range(count):
         # A killed `up` leaves its address taken, so there are alternatives.
-        addresses = [str(subnet[FIRST_ADDRESS + i + MOST_NODES * times]) for times in range(15)]
+        addresses = [str(subnet[place]) for place in range(FIRST_ADDRESS + i, LAST_ADDRESS + 1, count)]
         node = f"node{i + 1}"
         address = _make_node(name, node, network, addresses, base, mounts, there.get(node))
         made.append(Node(node, address, slots[i] if i < len(slots) else 1))

@@ -34,13 +34,13 @@ def test_bad_name_is_refused(name: str) -> None:
         files.directory(name)
 
 
-@pytest.mark.parametrize(("nodes", "refused"), [(-1, True), (0, True), (1, False), (16, False), (17, True)])
-def test_a_lab_has_1_to_16_nodes(nodes: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("nodes", "refused"), [(-1, True), (0, True), (1, False), (64, False), (65, True)])
+def test_a_lab_has_1_to_64_nodes(nodes: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def reached() -> None:
         raise LabError("reached")
 
     monkeypatch.setattr(machine, "require_tools", reached)
-    with pytest.raises(LabError, match=f"^{nodes} nodes asked for: a lab has 1 to 16" if refused else "^reached$"):
+    with pytest.raises(LabError, match=f"^{nodes} nodes asked for: a lab has 1 to 64" if refused else "^reached$"):
         Lab.up(nodes)
 
 
