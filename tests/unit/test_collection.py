@@ -399,14 +399,28 @@ def test_no_text_is_rendered_by_the_lookup_template(role: str) -> None:
     assert [str(path) for path in (CHECKOUT / "roles" / role).glob("*/*.yml") if lookup.search(path.read_text())] == []
 
 
+def imported_tasks(role: str, name: str = "main.yml") -> Iterator[dict[str, Any]]:
+    """The tasks of a role, those of the files that it imports in their place."""
+    for task in load(CHECKOUT / "roles" / role / "tasks" / name):
+        if "ansible.builtin.import_tasks" in task:
+            yield from imported_tasks(role, task["ansible.builtin.import_tasks"])
+        else:
+            yield task
+
+
+@pytest.mark.parametrize(
+    ("role", "most"), [("base_packages", 5), ("nvidia_driver", 7), ("hosts_file", 3), ("firewall", 7), ("ssh_mesh", 8)]
+)
+def test_a_role_that_is_on_starts_few_processes_per_node_where_nothing_is_to_be_changed(role: str, most: int) -> None:
+    """One of the controller for each task, skipped or not: what goes together is included together, or not at all."""
+    tasks = [task for task in imported_tasks(role) if not task.get("run_once") and "ansible.builtin.meta" not in task]
+    assert len(tasks) <= most, [task["name"] for task in tasks]
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_no_role_is_imported_into_one_that_can_end(role: str) -> None:
     """What ends a role would end the imported one only; an included one is not there yet."""
-    pending, imported = ["main.yml"], []
-    while pending:
-        tasks = load(CHECKOUT / "roles" / role / "tasks" / pending.pop())
-        imported += [task for task in tasks if "ansible.builtin.import_role" in str(task)]
-        pending += [task["ansible.builtin.import_tasks"] for task in tasks if "ansible.builtin.import_tasks" in task]
+    imported = [task["name"] for task in imported_tasks(role) if "ansible.builtin.import_role" in str(task)]
     assert not imported or f"{role}_enabled" not in load(CHECKOUT / "roles" / role / "defaults" / "main.yml")
 
 
