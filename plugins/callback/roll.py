@@ -80,6 +80,7 @@ LOOKING = (  # a role that is switched off has nothing else
 # Ansible's prefix for the message of a plugin that refuses something.
 AROUND = re.compile(r"\ATask failed: (?:[^\n]*?The (?:filter|lookup|test) plugin 'muster\.training\.\w+' failed: )?")
 MESSAGES = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+META = ("meta", "ansible.builtin.meta", "ansible.legacy.meta")
 PROGRAMS = (".py", ".sh")
 OF_NO_USE = "Module remote_tmp "  # a harmless warning from root's first task on each machine
 
@@ -379,8 +380,8 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self.watched = self.watched or task.action == WATCH
-        if task is self.task:
-            return  # one of meta begins anew for each node
+        if task is self.task and task.action in META:
+            return  # it begins anew for each node
         if self._display.verbosity:
             self.task = task
             super().v2_playbook_on_task_start(task, is_conditional)
