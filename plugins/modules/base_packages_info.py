@@ -13,6 +13,7 @@ description:
   - Waits for cloud-init and other programs that hold the locks of apt and dpkg to finish, then reads what is wrong with
     package management, and which packages, kernel settings, limits and how much shared memory are missing. Changes
     nothing. Needs root.
+  - Fails if the system is neither Debian nor Ubuntu, and if other programs do not finish in time.
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes
   - muster.training._attributes.info
@@ -52,68 +53,61 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-fault:
-  description:
-    - Why the machine cannot be set up, if the system is neither Debian nor Ubuntu or other programs do not finish in
-      time. Nothing else is returned then.
-  returned: if there is one
-  type: str
-  sample: "the system is Rocky Linux 9.4. Needed: Debian or Ubuntu"
 missing:
   description: Packages that are not installed. Any that is not given by its plain name is always listed.
-  returned: without a fault
+  returned: success
   type: list
   elements: str
   sample: [git]
 damaged:
   description: Installed packages whose file list dpkg cannot read, with the path of that list.
-  returned: without a fault
+  returned: success
   type: dict
   sample: {}
 interrupted:
   description: Whether dpkg was interrupted midway.
-  returned: without a fault
+  returned: success
   type: bool
   sample: false
 has_lists:
   description: Whether apt has package lists.
-  returned: without a fault
+  returned: success
   type: bool
   sample: true
 broken_sources:
   description: The O(sources) that apt rejects, with its message.
-  returned: without a fault
+  returned: success
   type: dict
   sample: {}
 clocks:
   description: Enabled services that set the clock.
-  returned: without a fault
+  returned: success
   type: list
   elements: str
   sample: [systemd-timesyncd.service]
 low:
   description: The O(sysctl) settings that are too low, with the wanted value.
-  returned: without a fault
+  returned: success
   type: dict
   sample: {net.core.somaxconn: 4096}
 limits_wait:
   description: Whether systemd has yet to read the limits in C(/etc/systemd/system.conf.d/90-muster.conf).
-  returned: without a fault
+  returned: success
   type: bool
   sample: false
 most_files:
   description: Maximum number of open files that root can allow on this machine; -1 if unlimited.
-  returned: without a fault
+  returned: success
   type: int
   sample: -1
 most_memlock:
   description: Maximum locked memory, in KiB, that root can allow; -1 if unlimited.
-  returned: without a fault
+  returned: success
   type: int
   sample: -1
 shm_is_small:
   description: Whether C(/dev/shm) is smaller than O(shm_size).
-  returned: without a fault
+  returned: success
   type: bool
   sample: false
 """
@@ -139,7 +133,7 @@ def main() -> None:
     try:
         state = _machine_state.state(module.params)
     except _machine_state.Fault as fault:
-        state = {"fault": str(fault)}
+        module.fail_json(msg=f"{fault}.")
     module.exit_json(changed=False, **state)
 
 
