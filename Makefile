@@ -24,7 +24,7 @@ PYTEST_ARGS ?=
 # More than cores: processes of pytest, and scenarios at once. They wait for processes, ports, packages and time-outs. With
 # more, and with unit tests beside scenarios, all takes longer: what waits asks more often, and cores are full as it is.
 PROCESSES ?= $(shell expr $$(nproc) + 2)
-AT_ONCE ?= $(shell expr $$(nproc) + 2)
+AT_ONCE ?= $(shell expr $$(nproc) + 1)
 # make bench BENCH_ARGS="launch --rounds 9": which ones (launch, preflight, ...), and arguments for launch
 BENCH_ARGS ?=
 
