@@ -136,7 +136,7 @@ def test_a_run_trains_from_the_mounts(data: Data, mounted: drive.Play) -> None:
 def test_a_server_that_falls_silent_under_a_run_is_told_while_nobody_reads(data: Data, mounted: drive.Play) -> None:
     # who reads hears of it in its own time, by an error that ends the run
     play = drive.launch(data.lab, "ticks.py", launch_launcher="env", run_id="silent")
-    play.wait_for("step 2 of rank 1")
+    play.wait_for("step 2 of rank 0")
     data.s3.hangs = True
     try:
         play.wait_for(rf"the mount {PATH} on node\d has died: (no answer within 1\d s|Input/output error)")
