@@ -75,7 +75,8 @@ def start_alone(request: Data) -> Data:
             )
     remove_old_secrets(request, [one["directory"] for one in alive])
     stopped = stop({**request, "run_id": ""})["stopped"] if request["replace"] else []
-    for one in [] if request.get("share") else supervisors() if stopped else alive:
+    # one that was to be replaced may have ended by itself: the first node stops its own, and that ends the run
+    for one in [] if request.get("share") else supervisors() if request["replace"] else alive:
         # nodes that share a machine have their own addresses, or belong to the same run
         here = one["address"] == plan["node"]["address"] or plan["supervision"] == "auto"
         if here and os.path.dirname(one["directory"]) != os.path.dirname(directory):

@@ -595,6 +595,20 @@ def test_a_run_that_appeared_after_the_checks_is_named(
     assert run_start.start(run.request(0, plan=run.plans[0], share=True, **given))["changed"], "who shares it says so"
 
 
+def test_a_run_that_has_just_ended_is_not_in_the_way_of_what_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the first node has stopped its own part, which ends the run on all others."""
+    run = make_run(tmp_path, [["/bin/true"]])
+    run.plans[0]["supervision"] = "process"
+    other = {"run_id": "other", "address": run.plans[0]["node"]["address"], "directory": "/else/other/node0", "pid": 1}
+    looks = iter([[other], []])
+    monkeypatch.setattr(run_start, "supervisors", lambda: next(looks))
+    monkeypatch.setattr(run_start, "spawn_detached", lambda *_words: None)
+    (answer,) = run.start(replace=True)
+    assert answer["changed"] and answer["stopped"] == []
+
+
 def test_a_run_that_lies_elsewhere_is_not_called_gone(
     tmp_path: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
