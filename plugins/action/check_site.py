@@ -177,8 +177,10 @@ def entries_of(play: Any) -> list[Entry]:
 def tasks_of(blocks: Iterable[Any]) -> Iterator[Any]:
     """All tasks of blocks, however deep."""
     for one in blocks:
-        inner = [*one.block, *one.rescue, *one.always] if hasattr(one, "block") else []
-        yield from tasks_of(inner) if inner else [one]
+        if hasattr(one, "block"):
+            yield from tasks_of([*one.block, *one.rescue, *one.always])
+        else:
+            yield one
 
 
 def roles_of(play: Any, names: Container[str]) -> list[PlayRole]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.muster.training.plugins.module_utils._rank_table import some
+from ansible_collections.muster.training.plugins.plugin_utils._site_request import strings_in
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 # What a template that reads them finds depends on the node, whatever the variables are.
@@ -17,11 +18,8 @@ ANYTHING = frozenset({"hostvars", "vars", "varnames"})
 
 
 def names_in(value: object) -> set[str]:
-    """All words in the templates of a nested value that could be names of variables."""
-    if isinstance(value, str):
-        return set(NAME.findall(value)) if "{{" in value or "{%" in value else set()
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return {name for one in inner for name in names_in(one)}
+    """All words in the templates of a nested value that could be names of variables, an underscore first or not."""
+    return {name for text in strings_in(value) if "{{" in text or "{%" in text for name in NAME.findall(text)}
 
 
 def read_by(names: Iterable[str], variables: Mapping[str, Any]) -> set[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,17 +149,20 @@ def words_of(files: Iterable[Path]) -> set[str]:
     return {word for text in texts for word in WORD.findall(COMMENT.sub("", text))}
 
 
+def strings_in(value: object) -> Iterator[str]:
+    """All strings of a nested value, without the keys of its dictionaries."""
+    if isinstance(value, str):
+        yield value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    for one in inner:
+        yield from strings_in(one)
+
+
 def words_in(value: object) -> set[str]:
     """All words in the strings of a nested value that could be names of variables."""
-    if isinstance(value, str):
-        return set(WORD.findall(value))
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return {word for one in inner for word in words_in(one)}
+    return {word for text in strings_in(value) for word in WORD.findall(text)}
 
 
 def words_of_templates(value: object) -> set[str]:
     """All words in the templates of a nested value that could be names of variables."""
-    if isinstance(value, str):
-        return {word for span in TEMPLATE.findall(value) for word in WORD.findall(span)}
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return {word for one in inner for word in words_of_templates(one)}
+    return {word for text in strings_in(value) for span in TEMPLATE.findall(text) for word in WORD.findall(span)}
