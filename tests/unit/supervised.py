@@ -68,13 +68,23 @@ def make_job(**given: Any) -> Job:
     return Job(**{**usual, **given})
 
 
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # of the processes that run tests side by side
+
+
+def own_network(number: int) -> str:
+    """The first three parts of addresses of this machine that no other process of the tests uses.
+
+    number: 0 to 255, one for each file with runs of nodes, for a node on which another test has a run would be busy.
+    """
+    return f"127.{WORKER + 1}.{number}"
+
+
 def own_ports() -> Iterator[int]:
     """Ports of this process, in an order of its own: of those below 32768, from where the system gives them out.
 
     Tests that run beside each other have none in common, and one test none twice.
     """
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    ports = list(range(20000 + number, 29000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+    ports = list(range(20000 + WORKER, 29000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
     random.shuffle(ports)
     return itertools.cycle(ports)
 

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.unit.supervised import eventually, free_port
+from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import CHECKOUT, give_collection
 
 
 def two_nodes(directory: Path, network: int, names: Sequence[str] = (), **settings: Any) -> None:
     """Give a directory the collection and machines.yml, with two nodes of one slot and settings of their group.
 
-    network: 127.0.NETWORK.x has the nodes, and no other test: a node on which another one has a run would be busy.
+    network: the number of the nodes' own_network.
     names: of the nodes; without them local0 and local1.
     """
     give_collection(directory)
     text = (CHECKOUT / "inventories" / "local.yml").read_text().replace("node_slots: 2", "node_slots: 1")
-    text = text.replace("127.0.0.", f"127.0.{network}.")
+    text = text.replace("127.0.0.", f"{own_network(network)}.")
     for place, name in enumerate(names):
         text = text.replace(f"local{place}", name)
     given = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import free_port
+from tests.unit.supervised import free_port, own_network
 from tests.unit.typed import give_collection, typed
 
 pytestmark = [
@@ -44,7 +44,7 @@ def test_an_edited_script_is_what_runs(tmp_path: Path) -> None:
         "launch_master_port": free_port(),
         "launch_lifeline_port": free_port(),
     }
-    hosts = {"a": {"node_address": "127.0.4.1", "node_slots": 1}}
+    hosts = {"a": {"node_address": f"{own_network(4)}.1", "node_slots": 1}}
     (tmp_path / "machine.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     (tmp_path / "project" / "outputs").mkdir(parents=True)
     (tmp_path / "project" / "train.py").write_text("print('as it was')\n")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.supervised import own_network
 from tests.unit.typed import give_collection, typed
 
-HERE = "{ansible_connection: local, node_address: 127.0.4.%d}"
+HERE = f"{{ansible_connection: local, node_address: {own_network(4)}.%d}}"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import free_port
+from tests.unit.supervised import free_port, own_network
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
@@ -44,7 +44,7 @@ def directory(tmp_path: Path) -> Path:
         "launch_master_port": free_port(),
         "launch_lifeline_port": free_port(),
     }
-    hosts = {name: {"node_address": f"127.0.4.{number}"} for number, name in enumerate(("a", "b"), 1)}
+    hosts = {name: {"node_address": f"{own_network(4)}.{number}"} for number, name in enumerate(("a", "b"), 1)}
     (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     (tmp_path / "show.py").write_text(SHOW)
     (tmp_path / "job.yml").write_text(JOB.format(directory=tmp_path, python=sys.executable))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.supervised import free_port
+from tests.unit.supervised import free_port, own_network
 from tests.unit.typed import CHECKOUT, typed
 
 pytestmark = pytest.mark.one_core
@@ -110,7 +110,7 @@ def directory(tmp_path: Path) -> Path:
         "node_slots": 1,
         "node_price_per_hour": 2,
     }
-    hosts = {name: {"node_address": f"127.0.6.{number}"} for number, name in enumerate("abc", 1)}
+    hosts = {name: {"node_address": f"{own_network(6)}.{number}"} for number, name in enumerate("abc", 1)}
     (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     return tmp_path
 

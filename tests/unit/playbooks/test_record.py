@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._run.gpu_samples import HEADER, read_line
 from ansible_collections.muster.training.plugins.plugin_utils._sample_times import epoch_seconds
-from tests.unit.supervised import eventually, free_port
+from tests.unit.supervised import eventually, free_port, own_network
 from tests.unit.typed import give_collection, typed
 
 pytestmark = pytest.mark.one_core
@@ -73,8 +73,8 @@ def directory(tmp_path: Path) -> Path:
         "node_slots": 1,
     }
     hosts: dict[str, dict[str, object]] = {
-        "a": {"node_address": "127.0.5.1", "node_price_per_hour": 2.5},
-        "b": {"node_address": "127.0.5.2", "node_price_per_hour": "5.06"},
+        "a": {"node_address": f"{own_network(5)}.1", "node_price_per_hour": 2.5},
+        "b": {"node_address": f"{own_network(5)}.2", "node_price_per_hour": "5.06"},
     }
     (tmp_path / "machines.yml").write_text(json.dumps({"training": {"hosts": hosts, "vars": settings}}))
     return tmp_path

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.supervised import own_network
 from tests.unit.typed import give_collection, typed
 
 INVENTORY = f"""
 training:
-  hosts: {{a: {{node_address: 127.0.6.1}}}}
+  hosts: {{a: {{node_address: {own_network(6)}.1}}}}
   vars:
     ansible_connection: local
     ansible_python_interpreter: {sys.executable}

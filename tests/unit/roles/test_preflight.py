@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.action import check_cluster
+from tests.unit.supervised import own_network
 from tests.unit.typed import CHECKOUT, give_collection, typed
 
 ROLES = CHECKOUT / "roles"
@@ -47,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
     """An empty home, the collection, a node on this machine, and an engine."""
     give_collection(tmp_path)
     (tmp_path / "nodes.yml").write_text(
-        "training: {hosts: {a: {node_address: 127.0.4.1}, b: {node_address: 127.0.4.2}},"
+        f"training: {{hosts: {{a: {{node_address: {own_network(4)}.1}}, b: {{node_address: {own_network(4)}.2}}}},"
         " vars: {ansible_connection: local, node_slots: 1}}\n"
     )
     (tmp_path / "bin").mkdir()
