@@ -31,7 +31,6 @@ from ansible_collections.muster.training.plugins.module_utils._supervisor.lifeli
 
 # Seconds. What a cluster has in tens is in tenths here, and longer where only a busy machine would come to feel it.
 TIMEOUTS = {"start": 60.0, "heartbeat": 0.2, "sample": 0.2, "silence": 15.0, "grace": 0.5}
-NETWORK = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # of this process, so that tests run side by side
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
@@ -74,9 +73,12 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])  # of the process
 def own_network(number: int) -> str:
     """The first three parts of addresses of this machine that no other process of the tests uses.
 
-    number: 0 to 255, one for each file with runs of nodes, for a node on which another test has a run would be busy.
+    number: 1 to 255, one for each file with runs of nodes, for a node on which another test has a run would be busy.
     """
     return f"127.{WORKER + 1}.{number}"
+
+
+NETWORK = own_network(0)
 
 
 def own_ports() -> Iterator[int]:
