@@ -20,6 +20,7 @@ import subprocess
 import tempfile
 import time
 
+from ansible_collections.muster.training.plugins.module_utils import _root_files
 from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -206,7 +207,8 @@ def state(given: Data) -> Data:
     """The machine's complete state.
 
     Args:
-        given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text).
+        given: wait (seconds), packages (names), sources (files), sysctl (names and least values), shm_size (text),
+            files (paths).
 
     Raises Fault if the machine cannot be worked on.
     """
@@ -226,6 +228,7 @@ def state(given: Data) -> Data:
         "broken_sources": broken_sources(given["sources"]),
         "clocks": [line.split()[0] for line in units.splitlines()],
         "low": low_settings(given["sysctl"]),
+        "files": _root_files.as_they_are(given["files"]),
         "limits_wait": waits_for_systemd(LIMITS),
         "most_files": limit(resource.RLIMIT_NOFILE, 1),
         "most_memlock": limit(resource.RLIMIT_MEMLOCK, 1024),

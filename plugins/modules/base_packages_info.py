@@ -40,6 +40,11 @@ options:
     description: Minimum size of C(/dev/shm), as a share of memory such as V(50%) or a size such as V(64G).
     type: str
     default: 50%
+  files:
+    description: Paths of files of root to read.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -105,6 +110,14 @@ most_memlock:
   returned: success
   type: int
   sample: -1
+files:
+  description: By path, mode and SHA-256 of those of O(files) that are files of root.
+  returned: success
+  type: dict
+  sample:
+    /etc/security/limits.d/90-muster.conf:
+      mode: "0644"
+      sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
 shm_is_small:
   description: Whether C(/dev/shm) is smaller than O(shm_size).
   returned: success
@@ -124,6 +137,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "sources": {"type": "list", "elements": "str", "default": []},
     "sysctl": {"type": "dict", "default": {}},
     "shm_size": {"type": "str", "default": "50%"},
+    "files": {"type": "list", "elements": "str", "default": []},
 }
 
 

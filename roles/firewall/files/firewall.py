@@ -2,6 +2,7 @@
 
     firewall.py try SECONDS   read the wanted rules from standard input; activate them, and roll back after SECONDS
     firewall.py confirm       keep the rules being tried
+    firewall.py state         print as JSON the kept rules, and whether they are active, also at boot
     firewall.py rollback      restore the previous rules
     firewall.py apply         activate the kept rules (at boot, and after nftables has loaded its own rules); first roll
     back a try that a boot interrupted
@@ -379,6 +380,13 @@ def is_at_boot() -> bool:
     return all(subprocess.run(words, capture_output=True, check=False).returncode == 0 for words in asked)
 
 
+def state() -> str:
+    """The kept rules as text, whether they are active and no others are tried, and whether a boot activates them."""
+    is_kept = KEPT.exists()
+    in_force = is_kept and not TRIED.exists() and is_in_force(kept())
+    return json.dumps({"kept": KEPT.read_text() if is_kept else "", "in_force": in_force, "at_boot": is_at_boot()})
+
+
 def main(words: list[str]) -> int:
     """Carry out the command in the first word."""
     try:
@@ -388,7 +396,7 @@ def main(words: list[str]) -> int:
                 if is_at_boot():
                     print("at boot")
             else:
-                print({"confirm": confirm, "rollback": rollback, "apply": apply}[words[0]]())
+                print({"confirm": confirm, "rollback": rollback, "apply": apply, "state": state}[words[0]]())
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 1

@@ -241,6 +241,30 @@ def test_a_try_tells_whether_the_rules_come_back_at_each_boot(
     assert capsys.readouterr().out.splitlines() == ["unchanged", *more]
 
 
+def test_its_state_is_that_of_the_kept_rules_now_and_at_boot(
+    firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By which the role knows that it has nothing to do: not where one that nobody has confirmed is being tried."""
+
+    def state() -> Any:
+        return json.loads(call(firewall, capsys, "state"))
+
+    assert state() == {"kept": "", "in_force": False, "at_boot": False}
+    machine.at_boot = True
+    try_rules(firewall, monkeypatch, RULES)
+    capsys.readouterr()
+    call(firewall, capsys, "confirm")
+    kept = json.dumps(RULES)
+    assert state() == {"kept": kept, "in_force": True, "at_boot": True}
+    try_rules(firewall, monkeypatch, {**RULES, "nodes": ["10.0.0.12"]})
+    capsys.readouterr()
+    assert state() == {"kept": kept, "in_force": False, "at_boot": True}
+    call(firewall, capsys, "rollback")
+    assert state()["in_force"]
+    machine.files[4].write_text(UFW)
+    assert not state()["in_force"]
+
+
 def test_a_second_try_within_the_first_goes_back_to_what_was_before_both(
     firewall: Any, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
