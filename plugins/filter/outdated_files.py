@@ -8,20 +8,19 @@ DOCUMENTATION = r"""
 name: outdated_files
 author: muster contributors (@muster)
 version_added: 0.1.0
-short_description: Choose the files of root that a node lacks or has otherwise
+short_description: Choose the files that a node lacks or has otherwise
 description:
-  - Compares files as M(muster.training.user_files) takes them with what RV(muster.training.firewall_info#module:files)
-    or RV(muster.training.base_packages_info#module:files) says of a node, so that nothing is sent to a node that has
-    them.
+  - Compares files as M(muster.training.user_files) takes them with what M(muster.training.node_state) says of those on
+    a node, so that nothing is sent to a node that has them.
 positional: _input
 options:
   _input:
-    description: The wanted files, each with C(path), C(mode) and C(content).
+    description: The wanted files, as O(muster.training.user_files#module:files).
     type: list
     elements: dict
     required: true
   found:
-    description: By path, C(mode) and C(sha256) of the files on the node that belong to root.
+    description: The files on the node, as RV(muster.training.node_state#module:firewall.files).
     type: dict
     required: true
 """
@@ -29,13 +28,16 @@ options:
 EXAMPLES = r"""
 - name: Show which files are to be written
   ansible.builtin.debug:
-    msg: "{{ wanted | muster.training.outdated_files(node.files) | map(attribute='path') }}"
+    msg: "{{ wanted | muster.training.outdated_files(found) | map(attribute='path') }}"
   vars:
     wanted:
       - {path: /etc/muster/site, mode: "0644", content: "one\n"}
-    node:
-      files:
-        /etc/muster/site: {mode: "0600", sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806}
+      - {path: /etc/ssh/ssh_known_hosts, mode: "0644", line: "@cert-authority node1 ours", mark: " ours"}
+    found:
+      /etc/muster/site:
+        user: root
+        mode: "0600"
+        sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
 """
 
 RETURN = r"""
@@ -46,23 +48,32 @@ _value:
   sample: [{path: /etc/muster/site, mode: "0644", content: "one\n"}]
 """
 
+import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+File = Mapping[str, Any]
 
 
-def outdated_files(
-    wanted: Iterable[Mapping[str, str]], found: Mapping[str, Mapping[str, str]]
-) -> list[Mapping[str, str]]:
+def is_as_wanted(wanted: File, found: File) -> bool:
+    """Whether a file on a node has the owner, the mode, and the content or the line that it should have."""
+    if (found.get("user"), found.get("mode")) != (wanted.get("user", "root"), wanted["mode"]):
+        return False
+    if "content" not in wanted:
+        return bool(found.get("line") == wanted["line"])
+    content = wanted["content"].encode()
+    content = base64.b64decode(content) if wanted.get("base64") else content
+    return bool(found["sha256"] == hashlib.sha256(content).hexdigest())
+
+
+def outdated_files(wanted: Iterable[File], found: Mapping[str, File]) -> list[File]:
     """Those of the wanted files that are not as they should be."""
-
-    def as_it_should_be(one: Mapping[str, str]) -> dict[str, str]:
-        return {"mode": one["mode"], "sha256": hashlib.sha256(one["content"].encode()).hexdigest()}
-
-    return [one for one in wanted if found.get(one["path"]) != as_it_should_be(one)]
+    return [one for one in wanted if not is_as_wanted(one, found.get(one["path"], {}))]
 
 
 class FilterModule:
     """The filter as Ansible finds it."""
 
-    def filters(self) -> dict[str, Callable[..., list[Mapping[str, str]]]]:
+    def filters(self) -> dict[str, Callable[..., list[File]]]:
         return {"outdated_files": outdated_files}

@@ -184,7 +184,7 @@ def read_facts(request: dict[str, Any]) -> dict[str, Any]:
     if "ssh" in parts:
         from ansible_collections.muster.training.plugins.module_utils import _node_ssh
 
-        waiting["ssh"] = _node_ssh.SshQuestion(request["node"], list(peers))
+        waiting["ssh"] = _node_ssh.SshQuestion(_node_ssh.peers_after(request["node"], list(peers)))
 
     def dead(path: str) -> str:
         return _node_storage.dead_mount(path, mounts) if mounts else ""

@@ -20,12 +20,16 @@ AT_A_TIME = 4  # sshd randomly drops connections once ten are unauthenticated (M
 TRIES = 3
 
 
-class SshQuestion:
-    """Whether `ssh PEER true` works without a prompt, tried with all peers on creation."""
+def peers_after(own: str, names: list[str]) -> list[str]:
+    """The other names, those after this node's first, so that not all nodes begin with the same one."""
+    return [name for name in sorted(names, key=lambda name: (name < own, name)) if name != own]
 
-    def __init__(self, own: str, peers: list[str]) -> None:
-        names = sorted(peers, key=lambda name: (name < own, name))
-        self.waiting = [name for name in reversed(names) if name != own]
+
+class SshQuestion:
+    """Whether `ssh NAME true` works without a prompt, tried with all names on creation, in this order."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.waiting = names[::-1]
         self.outcomes: dict[str, str] = {}
         self.workers = [threading.Thread(target=self.work) for _worker in range(min(AT_A_TIME, len(self.waiting)))]
         for worker in self.workers:
@@ -45,7 +49,7 @@ class SshQuestion:
                 time.sleep(0.2 * (again + 1))  # refused by MaxStartups, whose queue soon empties
 
     def answer(self) -> dict[str, str]:
-        """Return {peer: "" or ssh's message}."""
+        """Return {name: "" or ssh's message}."""
         for worker in self.workers:
             worker.join()
         return self.outcomes

@@ -2,25 +2,64 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files of root, as they are. Private to this collection. Runs on the node, standard library only, Python >= 3.8."""
+"""Files as they are, to compare with what they should be.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import stat
 
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict
 
-def as_they_are(paths: list[str]) -> dict[str, dict[str, str]]:
-    """The mode, as "0644", and the SHA-256 of each of these files that root owns and that is no link."""
-    found = {}
-    for path in paths:
-        try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                status = os.fstat(file.fileno())
-                if stat.S_ISREG(status.st_mode) and status.st_uid == 0:
-                    digest = hashlib.sha256(file.read()).hexdigest()
-                    found[path] = {"mode": f"{stat.S_IMODE(status.st_mode):04o}", "sha256": digest}
-        except OSError:
-            pass
+    Data = Dict[str, Any]
+
+MOST = 16 << 20
+"""Bytes: a larger file is none of ours."""
+
+
+def as_they_are(paths: list[str], mark: str = "") -> dict[str, dict[str, str]]:
+    """Each of these files that is there and no link, by path.
+
+    Args:
+        mark: the end of a line that stands in files that others write, too.
+
+    Returns by path: user (its owner), mode (as "0644"), sha256, and with a mark also line: the last one that ends so.
+    """
+    return {path: found for path in paths for found in [as_it_is(path, mark)] if found}
+
+
+def as_it_is(path: str, mark: str) -> dict[str, str]:
+    """One file; nothing without it."""
+    try:
+        # a link of a user could lead to any file, and a pipe would not answer
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST:
+            return {}
+        with open(number, "rb", closefd=False) as file:
+            content = file.read()
+    finally:
+        os.close(number)
+    try:
+        user = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        user = str(status.st_uid)
+    found = {
+        "user": user,
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    if mark:
+        lines = content.decode("utf-8", "surrogateescape").splitlines()
+        found["line"] = next((line for line in reversed(lines) if line.endswith(mark)), "")
     return found

@@ -14,7 +14,13 @@ import re
 import subprocess
 import time
 
-from ansible_collections.muster.training.plugins.module_utils import _login, _sshd
+from ansible_collections.muster.training.plugins.module_utils import (
+    _login,
+    _node_ssh,
+    _root_files,
+    _sshd,
+    _user_files,
+)
 from ansible_collections.muster.training.plugins.module_utils._text_file import read
 
 TYPE_CHECKING = False  # importing typing would cost more than all other imports
@@ -71,12 +77,31 @@ def public_key(user: str, path: str) -> tuple[str, str]:
     return (done.stdout.strip(), "") if done.returncode == 0 else ("", done.stderr.strip() or "ssh-keygen fails")
 
 
+def logins(user: str, names: list[str]) -> dict[str, str]:
+    """Log in at each of these nodes with the user's rights; "" or ssh's message by name."""
+    return _user_files.as_user(_user_files.entry_of(user), lambda: _node_ssh.SshQuestion(names).answer())
+
+
+def is_closed(home: str, key: str, uid: int) -> bool:
+    """Whether only the user can write in the home, and only the user can enter the directories of keys."""
+    try:
+        found = [os.stat(path) for path in (home, f"{home}/.ssh", os.path.dirname(key))]
+    except OSError:
+        return False
+    return (
+        all(one.st_uid == uid for one in found)
+        and not found[0].st_mode & 0o022
+        and all(one.st_mode & 0o7777 == 0o700 for one in found[1:])
+    )
+
+
 def state(asked: Data) -> Data:
     """The node's complete state.
 
     Args:
-        asked: user ("": the one who logged in), key (the user's, below the home), host_key, and our files: sshd_file,
-        revoked_file, proof_file.
+        asked: user ("": the one who logged in), key (the user's, below the home), host_key, our files: sshd_file,
+        client_file, revoked_file, proof_file, mark (the end of our lines in files that others write, too), log_in (a
+        node at which to log in where an earlier run has proved that, "": none).
     """
     user = asked["user"] or _login.login_user()
     told, said = _sshd.settings()
@@ -91,13 +116,16 @@ def state(asked: Data) -> Data:
         faults.append(f"there is no host key {host_key}.pub. Make it: sudo ssh-keygen -A, or set ssh_mesh_host_key")
     try:
         entry = pwd.getpwnam(user)
-        home, group = entry.pw_dir, entry.pw_gid
+        home, group, uid = entry.pw_dir, entry.pw_gid, entry.pw_uid
     except KeyError:
-        home, group = "", 0
+        home, group, uid = "", 0, -1
         faults.append(f"there is no user {user}. Needed: the same user on all nodes. Make it, or set ssh_mesh_user")
     key = f"{home}/{asked['key']}"
     has_key = bool(home) and os.path.lexists(key)
     user_key, unusable = public_key(user, key) if has_key else ("", "there is none")
+    proof = read(asked["proof_file"]).strip()
+    own = [f"{host_key}-cert.pub", own_list, f"{key}-cert.pub", asked["client_file"], own_file]
+    shared = ["/etc/ssh/ssh_known_hosts", f"{home}/.ssh/authorized_keys"]
     return {
         "user": user,
         "home": home,
@@ -112,6 +140,9 @@ def state(asked: Data) -> Data:
         # If systemd listens for sshd (Ubuntu >= 22.10), a new port must be set on its socket.
         "socket": subprocess.run(["systemctl", "is-active", "--quiet", "ssh.socket"], check=False).returncode == 0,
         "up_to_date": read_since_changed([own_file, f"{host_key}-cert.pub"]),
-        "proof": read(asked["proof_file"]).strip(),
+        "proof": proof,
+        "closed": is_closed(home, key, uid),
+        "files": {**_root_files.as_they_are(own), **_root_files.as_they_are(shared, asked["mark"])},
+        "logins": logins(user, [asked["log_in"]]) if asked["log_in"] and proof and user_key else {},
         "faults": faults,
     }

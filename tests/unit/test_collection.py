@@ -410,7 +410,7 @@ def imported_tasks(role: str, name: str = "main.yml") -> Iterator[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("role", "most"), [("base_packages", 1), ("nvidia_driver", 7), ("hosts_file", 1), ("firewall", 1), ("ssh_mesh", 8)]
+    ("role", "most"), [("base_packages", 0), ("nvidia_driver", 7), ("hosts_file", 0), ("firewall", 0), ("ssh_mesh", 5)]
 )
 def test_a_role_that_is_on_starts_few_processes_per_node_where_nothing_is_to_be_changed(role: str, most: int) -> None:
     """One of the controller for each task, skipped or not: what goes together is included together, or not at all."""

@@ -30,12 +30,12 @@ def test_account_is_kept_from_the_first_time_on_and_not_where_a_gpu_knows_none(t
     program.chmod(0o755)
     mode.write_text("Disabled\n[N/A]\n")
     role = {"name": "muster.training.nvidia_driver", "tasks_from": "accounting"}
-    facts = {"facts": {"gpus": {"count": 2, "smi": {"path": str(program)}}}}
+    state = {"nvidia_driver": {"gpus": {"count": 2, "smi": {"path": str(program)}}}}
     play = {
         "hosts": "localhost",
         "gather_facts": False,
         "vars": {
-            "__nvidia_driver_first": facts,
+            "muster_node_state": state,
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
         },

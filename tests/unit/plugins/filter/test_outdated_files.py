@@ -1,41 +1,63 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of root that are as they should be need not be written: what a node says of them, and what is chosen."""
+"""Files that are as they should be need not be written: what a node says of them, and what is chosen."""
 
 from __future__ import annotations
 
+import base64
 import os
+import pwd
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ansible_collections.muster.training.plugins.filter.outdated_files import outdated_files
 from ansible_collections.muster.training.plugins.module_utils import _root_files
 
+ME = pwd.getpwuid(os.geteuid()).pw_name
+TEXT = "één\n"
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "site"
-    path.write_text("één\n")
+    path.write_text(TEXT)
     path.chmod(0o644)
     return path
 
 
-def left(path: Path, content: str = "één\n", mode: str = "0644") -> int:
-    """How many of the one file are left to write."""
-    wanted = [{"path": str(path), "mode": mode, "content": content}]
-    return len(outdated_files(wanted, _root_files.as_they_are([str(path)])))
+def is_outdated(path: Path, mark: str = "", **wanted: Any) -> bool:
+    """Whether a file is to be written; without more it is as it is in the fixture."""
+    wanted = wanted if "line" in wanted else {"content": TEXT, **wanted}
+    found = _root_files.as_they_are([str(path)], mark)
+    return bool(outdated_files([{"path": str(path), "mode": "0644", "user": ME, **wanted}], found))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="files of root are made by root")
-def test_a_file_is_left_alone_where_all_of_it_is_as_it_should_be(path: Path, tmp_path: Path) -> None:
-    assert left(path) == 0
-    assert left(path, "één") == left(path, mode="0600") == left(tmp_path / "none") == left(tmp_path) == 1
+def test_content_mode_and_owner_are_compared(path: Path, tmp_path: Path) -> None:
+    assert not is_outdated(path)
+    assert not is_outdated(path, content=base64.b64encode(TEXT.encode()).decode(), base64=True)
+    assert is_outdated(path, content="één")
+    assert is_outdated(path, mode="0600")
+    assert is_outdated(path, user="nobody")
+    assert is_outdated(tmp_path / "none")
+
+
+def test_root_is_the_owner_if_none_is_given() -> None:
+    found = {"/a": {"user": "root", "mode": "0644", "sha256": "", "line": "x"}}
+    assert outdated_files([{"path": "/a", "mode": "0644", "line": "x"}], found) == []
+
+
+def test_links_pipes_and_directories_are_outdated(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
-    assert left(link) == 1
     os.mkfifo(tmp_path / "pipe", 0o644)
-    assert left(tmp_path / "pipe", "") == 1
-    os.chown(path, 1, 0)
-    assert left(path) == 1
+    assert is_outdated(link) and is_outdated(tmp_path / "pipe", content="") and is_outdated(tmp_path)
+
+
+def test_last_line_with_the_mark_is_compared(path: Path) -> None:
+    path.write_text("old ours\nnew ours\nof others\n")
+    assert not is_outdated(path, " ours", line="new ours")
+    assert is_outdated(path, " ours", line="old ours")
+    assert is_outdated(path, " theirs", line="new theirs")

@@ -1,0 +1,48 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role firewall must know about a node.
+
+Private to this collection. Runs on the node as root, standard library only, Python >= 3.8.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from ansible_collections.muster.training.plugins.module_utils import _root_files, _sshd
+
+TYPE_CHECKING = False  # importing typing would cost more than all other imports
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Data = Dict[str, Any]
+
+
+def rules(program: str) -> Data:
+    """What the role's program says of the rules; nothing without it, and where it fails: trying them tells why."""
+    if not os.path.exists(program):
+        return {}
+    done = subprocess.run([sys.executable, "-I", program, "state"], capture_output=True, text=True, check=False)
+    said: Data = json.loads(done.stdout) if done.returncode == 0 else {}
+    return said
+
+
+def state(asked: Data) -> Data:
+    """The node's complete state.
+
+    Args:
+        asked: program (path of the role's program), files (paths of its files, that one among them).
+    """
+    settings, said = _sshd.settings()
+    return {
+        "ssh_ports": [int(value) for name, value in settings if name == "port" and value.isdigit()],
+        "sshd_says": said,
+        "nftables": os.path.exists("/usr/sbin/nft"),
+        "rules": rules(asked["program"]),
+        "files": _root_files.as_they_are(asked["files"]),
+    }

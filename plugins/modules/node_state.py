@@ -1,0 +1,397 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# All the work is done by the action plugin of the same name.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_state
+author: muster contributors (@muster)
+version_added: 0.1.0
+short_description: Read what roles must know about a node before they change it
+description:
+  - Reads in one call, for each role that is asked for, whether there is anything for it to do. Changes nothing. Needs
+    root on the node, Python 3.8 or newer, and nothing else.
+  - C(site.yml) reads the state for all roles at once, so that a second run costs one round trip; a role that finds
+    something to do, or is run by itself, reads its own state again.
+  - If only one state is asked for, the task fails where it cannot be read. Of several, such a one is left out.
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
+  - ansible.builtin.action_common_attributes.flow
+  - ansible.builtin.action_common_attributes.conn
+  - muster.training._attributes.node
+options:
+  base_packages:
+    description:
+      - Wait for cloud-init and other programs that hold the locks of apt and dpkg to finish, then read what is wrong
+        with package management, and which packages, kernel settings, limits and how much shared memory are missing.
+      - Cannot be read if the system is neither Debian nor Ubuntu, and if other programs do not finish in time.
+    type: dict
+    suboptions:
+      wait:
+        description: Seconds to wait for cloud-init, and again for each lock.
+        type: int
+        default: 900
+      packages:
+        description: Names of the wanted packages, as apt takes them.
+        type: list
+        elements: str
+        default: []
+      sources:
+        description: Package source files that may be broken. The lists of each existing one are requested.
+        type: list
+        elements: str
+        default: []
+      sysctl:
+        description: Kernel settings, each with its minimum value.
+        type: dict
+        default: {}
+      shm_size:
+        description: Minimum size of C(/dev/shm), as a share of memory such as V(50%) or a size such as V(64G).
+        type: str
+        default: 50%
+      files:
+        description: Paths of files of root to describe.
+        type: list
+        elements: str
+        default: []
+  nvidia_driver:
+    description: Read GPUs, and which NVIDIA driver is and could be installed.
+    type: bool
+    default: false
+  hosts_file:
+    description:
+      - Read C(/etc/hosts) and the machine's own name, check whether cloud-init would rewrite the file, and resolve all
+        names of the block that P(muster.training.etc_hosts#filter) writes.
+    type: bool
+    default: false
+  firewall:
+    description: Read which ports sshd listens on, and the state of the firewall.
+    type: dict
+    suboptions:
+      program:
+        description: Path of the role's program. If it is there, it tells of the rules.
+        type: path
+        required: true
+      files:
+        description: Paths of files of root to describe.
+        type: list
+        elements: str
+        default: []
+  ssh_mesh:
+    description: Read the state of sshd, and with the user's rights the user's key.
+    type: dict
+    suboptions:
+      user:
+        description: User who logs in from node to node. If empty, the login user of this task, before becoming root.
+        type: str
+        default: ""
+      key:
+        description: The user's private key, relative to the home directory.
+        type: str
+        default: .ssh/id_ed25519
+      host_key:
+        description: The private host key.
+        type: path
+        default: /etc/ssh/ssh_host_ed25519_key
+      sshd_file:
+        description: The sshd configuration file that the role writes.
+        type: path
+        required: true
+      revoked_file:
+        description: The revocation list that the role writes.
+        type: path
+        required: true
+      proof_file:
+        description: The file in which the role notes which logins from this node worked.
+        type: path
+        required: true
+      client_file:
+        description: The ssh configuration file that the role writes.
+        type: path
+        required: true
+      mark:
+        description: End of the role's lines in files that others write, too.
+        type: str
+        required: true
+      log_in:
+        description: Name of a node at which the user logs in, if there is O(ssh_mesh.proof_file). If empty, none.
+        type: str
+        default: ""
+  ssh_logins:
+    description: Log in at other nodes.
+    type: dict
+    suboptions:
+      user:
+        description: User who logs in.
+        type: str
+        required: true
+      names:
+        description: The nodes, in the order in which they are tried, four at a time.
+        type: list
+        elements: str
+        required: true
+seealso:
+  - plugin: muster.training.outdated_files
+    plugin_type: filter
+  - plugin: muster.training.driver_decision
+    plugin_type: filter
+  - plugin: muster.training.etc_hosts
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Read which packages and kernel settings the machine lacks, and how it resolves names
+  muster.training.node_state:
+    base_packages:
+      packages: [rsync, git]
+      sysctl:
+        net.core.somaxconn: 4096
+    hosts_file: true
+  register: node
+  become: true
+
+- name: Fail if names resolve to other addresses
+  ansible.builtin.assert:
+    that: node.hosts_file.differences | length == 0
+
+- name: Read the state of the firewall and of sshd
+  muster.training.node_state:
+    firewall:
+      program: /usr/local/lib/muster/firewall.py
+    ssh_mesh:
+      sshd_file: /etc/ssh/sshd_config.d/10-muster-ssh-mesh.conf
+      client_file: /etc/ssh/ssh_config.d/10-muster-ssh-mesh.conf
+      revoked_file: /etc/ssh/muster_ssh_mesh_revoked
+      proof_file: /var/lib/muster/ssh_mesh.proved
+      mark: muster-ssh-mesh
+  become: true
+"""
+
+RETURN = r"""
+base_packages:
+  description: The state of package management, limits and kernel settings.
+  returned: if O(base_packages) was asked for and can be read
+  type: dict
+  contains:
+    missing:
+      description: Packages that are not installed. Any that is not given by its plain name is always listed.
+      type: list
+      elements: str
+      sample: [git]
+    damaged:
+      description: Installed packages whose file list dpkg cannot read, with the path of that list.
+      type: dict
+      sample: {}
+    interrupted:
+      description: Whether dpkg was interrupted midway.
+      type: bool
+      sample: false
+    has_lists:
+      description: Whether apt has package lists.
+      type: bool
+      sample: true
+    broken_sources:
+      description: The O(base_packages.sources) that apt rejects, with its message.
+      type: dict
+      sample: {}
+    clocks:
+      description: Enabled services that set the clock.
+      type: list
+      elements: str
+      sample: [systemd-timesyncd.service]
+    low:
+      description: The O(base_packages.sysctl) settings that are too low, with the wanted value.
+      type: dict
+      sample: {net.core.somaxconn: 4096}
+    limits_wait:
+      description: Whether systemd has yet to read the limits in C(/etc/systemd/system.conf.d/90-muster.conf).
+      type: bool
+      sample: false
+    most_most_memlock:
+      description: Maximum locked memory, in KiB, that root can allow; -1 if unlimited.
+      type: int
+      sample: -1
+    shm_is_small:
+      description: Whether C(/dev/shm) is smaller than O(base_packages.shm_size).
+      type: bool
+      sample: false
+    files:
+      description:
+        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
+          and the C(sha256) of its content.
+      type: dict
+      sample:
+        /etc/security/limits.d/90-muster.conf:
+          user: root
+          mode: "0644"
+          sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
+nvidia_driver:
+  description:
+    - The parts C(gpus), C(driver) and C(runs) of RV(muster.training.node_facts#module:facts). Without a GPU, packages
+      are not read.
+  returned: if O(nvidia_driver)
+  type: dict
+hosts_file:
+  description: How the machine resolves its own name and the other nodes'.
+  returned: if O(hosts_file) and it can be read
+  type: dict
+  contains:
+    hostname:
+      description: What C(uname -n) says.
+      type: str
+      sample: psucgene4
+    hosts:
+      description: Text of C(/etc/hosts), in Base64, since it may not be UTF-8.
+      type: str
+      sample: MTI3LjAuMC4xIGxvY2FsaG9zdAo=
+    sound:
+      description: Whether the file belongs to root and has the permissions V(0644).
+      type: bool
+      sample: true
+    cloud_init:
+      description: How cloud-init treats the file.
+      type: dict
+      contains:
+        present: {description: Whether cloud-init is installed., type: bool, sample: true}
+        wanted: {description: Whether the machine's user data has cloud-init write the file., type: bool, sample: false}
+        config:
+          description: Text of C(/etc/cloud/cloud.cfg) in that case, in Base64.
+          type: str
+          sample: ""
+        ours:
+          description: The text that tells cloud-init to leave the file alone, in Base64. Empty if it is not sound.
+          type: str
+          sample: ""
+    differences:
+      description: Where the resolver differs from the cluster's block, one line each.
+      type: list
+      elements: str
+      sample: ["gethostbyname(node1) says 127.0.1.1, the block 10.0.0.11"]
+firewall:
+  description: The ports of sshd, and the state of the firewall.
+  returned: if O(firewall) was asked for
+  type: dict
+  contains:
+    ssh_ports:
+      description: Ports on which sshd listens. Empty if sshd does not report them.
+      type: list
+      elements: int
+      sample: [22]
+    sshd_says:
+      description: What sshd prints if it does not report its settings.
+      type: str
+      sample: ""
+    nftables:
+      description: Whether C(nft) is installed.
+      type: bool
+      sample: true
+    rules:
+      description: What the program says of the rules. Empty without it, and where it fails.
+      type: dict
+      contains:
+        kept:
+          description: The kept rules as text. Empty without any.
+          type: str
+        in_force:
+          description: Whether they are active, and no others are being tried.
+          type: bool
+        at_boot:
+          description: Whether systemd activates them at each boot, and has done so at this one.
+          type: bool
+      sample: {kept: "{}", in_force: true, at_boot: true}
+    files:
+      description:
+        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
+          and the C(sha256) of its content.
+      type: dict
+      sample:
+        /usr/local/lib/muster/firewall.py:
+          user: root
+          mode: "0755"
+          sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
+ssh_mesh:
+  description: The state of sshd, and of the user's key and files.
+  returned: if O(ssh_mesh) was asked for
+  type: dict
+  contains:
+    user:
+      description: User who logs in from node to node.
+      type: str
+      sample: ubuntu
+    home:
+      description: The user's home directory. Empty if there is no such user.
+      type: str
+      sample: /home/ubuntu
+    group:
+      description: Group ID of the user.
+      type: int
+      sample: 1000
+    has_key:
+      description: Whether anything exists at the path of the user's key.
+      type: bool
+      sample: true
+    user_key:
+      description: The public key of the user's private key. Empty if that cannot be used without a prompt.
+      type: str
+      sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEpJ
+    unusable:
+      description: Why it cannot be used, in the words of ssh-keygen.
+      type: str
+      sample: ""
+    host_key:
+      description: The public host key.
+      type: str
+      sample: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKxq
+    ports:
+      description: Ports set in files other than the role's, or V(22).
+      type: list
+      elements: int
+      sample: [22]
+    has_port_line:
+      description: Whether one of these files has a line C(Port).
+      type: bool
+      sample: false
+    socket:
+      description: Whether systemd listens instead of sshd.
+      type: bool
+      sample: false
+    up_to_date:
+      description: Whether sshd has read its files since their last change.
+      type: bool
+      sample: true
+    proof:
+      description: Which logins from this node worked, as the role noted it.
+      type: str
+      sample: ""
+    faults:
+      description: What keeps the node from taking part, one sentence each.
+      type: list
+      elements: str
+      sample: []
+    closed:
+      description: Whether only the user can write in the home, and enter the directories of the keys.
+      type: bool
+      sample: true
+    files:
+      description:
+        - By path, each of the files that is there and no link, with its owner (C(user)), its permissions (C(mode)),
+          and the C(sha256) of its content. Of files that others write, too, C(line) is the last one that ends with
+          O(ssh_mesh.mark).
+      type: dict
+      sample:
+        /etc/ssh/ssh_known_hosts:
+          user: root
+          mode: "0644"
+          sha256: 2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806
+    logins:
+      description: For O(ssh_mesh.log_in), why the login fails, or an empty text.
+      type: dict
+      sample: {node2: ""}
+ssh_logins:
+  description: By name of each node, why the login there fails, or an empty text.
+  returned: if O(ssh_logins) was asked for
+  type: dict
+  sample: {node2: "", node3: "Permission denied (publickey)."}
+"""

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the muster contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One call reads what several roles ask for. What each says is tested with its own module."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils import (
+    _hosts_file,
+    _machine_state,
+    _node_driver,
+    _node_gpus,
+    _node_state,
+    _ssh_mesh_node,
+)
+
+ASKED: dict[str, Any] = {"base_packages": {"wait": 1}, "hosts_file": True}
+
+
+@pytest.fixture(autouse=True)
+def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def not_debian(_asked: object) -> dict[str, Any]:
+    raise _machine_state.Fault("the system is Rocky Linux 9.4")
+
+
+def unreadable() -> dict[str, Any]:
+    raise PermissionError(13, "Permission denied", "/etc/hosts")
+
+
+def test_each_state_stands_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine_state, "state", lambda asked: {"missing": [str(asked["wait"])]})
+    monkeypatch.setattr(_hosts_file, "look", lambda: {"hostname": "node1"})
+    assert _node_state.main(ASKED) == {"base_packages": {"missing": ["1"]}, "hosts_file": {"hostname": "node1"}}
+    assert _node_state.main({}) == {}
+
+
+def test_unreadable_state_is_an_error_alone_and_left_out_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine_state, "state", not_debian)
+    monkeypatch.setattr(_hosts_file, "look", lambda: {"hostname": "node1"})
+    assert _node_state.main(ASKED) == {"hosts_file": {"hostname": "node1"}}
+    assert _node_state.main({"base_packages": {}}) == {"error": "the system is Rocky Linux 9.4."}
+    monkeypatch.setattr(_hosts_file, "look", unreadable)
+    assert _node_state.main(ASKED) == {}
+    said = _node_state.main({"hosts_file": True})
+    assert said == {"error": "/etc/hosts cannot be read: Permission denied. See whether its disk is well"}
+
+
+def test_without_root_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert _node_state.main(ASKED) == {"error": "this needs root. Set become: true"}
+
+
+@pytest.mark.parametrize(("pci", "loaded", "asked"), [(0, None, False), (1, None, True), (0, "535.1", True)])
+def test_packages_of_the_driver_are_read_only_with_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, pci: int, loaded: str | None, asked: bool
+) -> None:
+    gpus = {"pci": pci, "driver": {"loaded": loaded}}
+    monkeypatch.setattr(_node_gpus.GpuQuestion, "__init__", lambda _self: None)
+    monkeypatch.setattr(_node_gpus.GpuQuestion, "answer", lambda _self: gpus)
+    monkeypatch.setattr(_node_driver.DriverQuestion, "__init__", lambda _self: None)
+    monkeypatch.setattr(_node_driver.DriverQuestion, "answer", lambda _self: {"packages": ["one"]})
+    driver = _node_state.main({"nvidia_driver": True})["nvidia_driver"]
+    assert (driver["gpus"], driver["driver"]["packages"]) == (gpus, ["one"] if asked else [])
+
+
+def test_directories_of_keys_are_closed_to_others(tmp_path: Path) -> None:
+    home, key = tmp_path / "home", tmp_path / "home" / ".ssh" / "id_ed25519"
+    key.parent.mkdir(parents=True)
+    home.chmod(0o750)
+    key.parent.chmod(0o700)
+    uid = home.stat().st_uid
+    assert _ssh_mesh_node.is_closed(str(home), str(key), uid)
+    assert not _ssh_mesh_node.is_closed(str(home), str(key), uid + 1)
+    home.chmod(0o770)
+    assert not _ssh_mesh_node.is_closed(str(home), str(key), uid)
+    home.chmod(0o755)
+    key.parent.chmod(0o755)
+    assert not _ssh_mesh_node.is_closed(str(home), str(key), uid)
+    assert not _ssh_mesh_node.is_closed(str(home), str(home / ".keys" / "id"), uid)
