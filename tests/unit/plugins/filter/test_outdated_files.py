@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the muster contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of root that are as they should be need not be written: what a node says of them, and what is chosen."""
+"""Root's files that are already right need not be written: what a node reports of them, and what is chosen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def left(path: Path, content: str = "één\n", mode: str = "0644") -> int:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of root are made by root")
-def test_a_file_is_left_alone_where_all_of_it_is_as_it_should_be(path: Path, tmp_path: Path) -> None:
+def test_file_is_left_alone_only_if_content_mode_and_owner_match(path: Path, tmp_path: Path) -> None:
     assert left(path) == 0
     assert left(path, "één") == left(path, mode="0600") == left(tmp_path / "none") == left(tmp_path) == 1
     link = tmp_path / "link"
